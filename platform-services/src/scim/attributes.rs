@@ -31,9 +31,9 @@ enum Type {
     /// An object; without attributes, any object.
     Complex(&'static [Attribute]),
     /// Several values.
-    Many(&'static Type),
+    Many(&'static Self),
     /// 1 to this number of values.
-    AtMost(usize, &'static Type),
+    AtMost(usize, &'static Self),
 }
 
 /// Attributes of a user, in the order in which they are written.

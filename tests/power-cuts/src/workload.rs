@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt, fs,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
     thread,
 };
 
