@@ -21,7 +21,7 @@ use platform_http::{Docs, Layers, Listener, OpenPaths, Rest, SystemClock, openap
 use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
 use platform_services::{
     Import, Scim, Tokens,
-    openapi::{INFO, NAME, health, well_known},
+    openapi::{self, INFO, NAME},
 };
 use serde_json::json;
 use tokio::{
@@ -78,7 +78,7 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let grpc =
         Grpc::new(Arc::clone(&platform), verifier.clone(), limits.clone())?.mount(Tokens::new(tokens.clone()))?;
     let rest = Rest::new(platform, verifier, limits.clone())?.mount(Tokens::new(tokens)).mount(Scim);
-    let document = rest.openapi(INFO).with(import.openapi()).with(well_known()).with(health());
+    let document = rest.openapi(INFO).with(import.openapi()).with(openapi::well_known()).with(openapi::health());
     let rest = rest.with_openapi(document);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("invalid --cors-origin")? };
