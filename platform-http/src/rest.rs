@@ -30,7 +30,7 @@ use crate::{
         origin::{Origin, Shares},
     },
     mount::{self, Call, Mount},
-    openapi::{OpenApi, ServedDocument},
+    openapi::{Info, OpenApi, ServedDocument},
     reply::{self, Refusal, Reply},
     request,
     routes::{BadRoute, Endpoint, Found, Routes},
@@ -76,10 +76,10 @@ impl Rest {
         self
     }
 
-    /// Returns the OpenAPI document of all kinds and mounts.
-    pub fn openapi(&self) -> OpenApi {
+    /// Returns the OpenAPI document of all kinds and mounts, for a service with this title and description.
+    pub fn openapi(&self, info: Info<'_>) -> OpenApi {
         let Inner { platform, routes, mounts, .. } = &*self.0;
-        mounts.iter().fold(OpenApi::new(platform, routes), |document, mount| document.with(mount.openapi()))
+        mounts.iter().fold(OpenApi::new(platform, routes, info), |document, mount| document.with(mount.openapi()))
     }
 
     /// Also serves an OpenAPI document, rendered once, at `/openapi.json`: that of [`Rest::openapi`], perhaps with

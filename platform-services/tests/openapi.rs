@@ -25,9 +25,12 @@ use platform_core::{
 };
 use platform_http::{
     Limits, Rest, SystemClock, SystemEntropy,
-    openapi::{OpenApi, ServedDocument, health, well_known},
+    openapi::{OpenApi, ServedDocument},
 };
-use platform_services::{Import, Scim, Tokens};
+use platform_services::{
+    Import, Scim, Tokens,
+    openapi::{INFO, health, well_known},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use support::{Answer, NoTokens, UidIsToken};
@@ -42,7 +45,7 @@ fn document() -> Value {
     let import = Import::all(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone());
     let rest = Rest::new(platform, Arc::new(UidIsToken), limits).unwrap();
     let rest = rest.mount(Tokens::new(Arc::new(NoTokens))).mount(Scim);
-    rest.openapi().with(import.openapi()).with(well_known()).with(health()).into_value()
+    rest.openapi(INFO).with(import.openapi()).with(well_known()).with(health()).into_value()
 }
 
 #[test]
@@ -237,7 +240,8 @@ impl Resource for Ticket {
 
 #[test]
 fn an_embedders_own_kind_is_documented() {
-    let document = OpenApi::of(&platform().kind::<Ticket>().ephemeral_keys().build().unwrap()).unwrap().into_value();
+    let platform = platform().kind::<Ticket>().ephemeral_keys().build().unwrap();
+    let document = OpenApi::of(&platform, INFO).unwrap().into_value();
     let create = &document["paths"]["/desk/v1/tickets/{uid}"]["post"];
     assert_eq!(create["operationId"], "CreateTicket");
     assert_eq!(create["requestBody"]["content"]["application/json"]["example"]["title"], "Broken");

@@ -84,6 +84,9 @@ async fn kinds_of_the_service_are_served_to_callers_of_its_sessions() {
     assert_eq!(app.oneshot(anonymous).await.unwrap().status(), StatusCode::UNAUTHORIZED);
 
     let (_, document) = call(&platform, "GET", "/openapi.json", Value::Null).await;
+    assert_eq!(document["info"]["title"], "Planner");
+    let description = document["info"]["description"].as_str().unwrap();
+    assert!(description.starts_with("Projects and their tasks.\n\n**Identifiers.**"), "{description}");
     assert!(document["paths"]["/planner/v1/projects/{uid}:archive"].is_object(), "{}", document["paths"]);
 }
 

@@ -182,7 +182,7 @@ pub(super) fn describe_kinds(kinds: &[&Registered]) -> String {
 }
 
 /// Splits a camelCase name into words.
-fn words(camel: &str) -> String {
+pub(super) fn words(camel: &str) -> String {
     camel.to_snake_case().replace('_', " ")
 }
 

@@ -99,14 +99,18 @@ const SYNC_CONFIG: &[Field] = &[
     Field::string("source")
         .about("The repo to follow: its uid, or `organization/repo`. Responses have the uid.")
         .required(),
-    Field::bool("uniqueTags").about("Whether the tags of the source are unique.").output_only(),
+    Field::bool("uniqueTags")
+        .about("Whether the organization has each tag only once; set by the installation.")
+        .output_only(),
     Field::timestamp("expirationTime").about("When the repo stops following its source.").output_only(),
     Field::string("google").about("A Google Artifact Registry repository to copy to. Stored, but not acted on."),
     Field::string("amazon").about("An Amazon ECR repository to copy to. Stored, but not acted on."),
     Field::string("azure").about("An Azure registry to copy to. Stored, but not acted on."),
-    Field::string("apkoOverlay").about("A build overlay of the source.").output_only(),
+    Field::string("apkoOverlay")
+        .about("Additions of the installation to the images; set by the installation.")
+        .output_only(),
     Field::bool("gracePeriod")
-        .about("Whether the repo still follows its source although the right to do so has ended.")
+        .about("Whether expired tags are retained for a while; set by the installation.")
         .output_only(),
 ];
 
