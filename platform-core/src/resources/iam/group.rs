@@ -64,7 +64,7 @@ pub enum OrgKind {
 }
 
 /// The status of an organization.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
 pub enum OrgStatus {
@@ -74,9 +74,6 @@ pub enum OrgStatus {
     OrgStatusReady,
     OrgStatusSuspended,
 }
-
-const ORG_STATUSES: &[&str] =
-    &["ORG_STATUS_UNSPECIFIED", "ORG_STATUS_INITIALIZING", "ORG_STATUS_READY", "ORG_STATUS_SUSPENDED"];
 
 /// An installation's settings for groups.
 #[derive(Debug, Clone)]
@@ -275,7 +272,7 @@ const GROUP_FIELDS: &[Field] = &[
     Field::CREATE_TIME,
     Field::UPDATE_TIME,
     Field::enumeration("kind", OrgKind::VARIANTS).about("The kind of a verified organization."),
-    Field::enumeration("status", ORG_STATUSES).about("Whether the organization is ready for use.").output_only(),
+    Field::enumeration("status", OrgStatus::VARIANTS).about("Whether the organization is ready for use.").output_only(),
 ];
 
 fn verified_name(body: &Value) -> Option<KeyValue> {

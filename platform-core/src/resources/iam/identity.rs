@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use strum::VariantNames;
+use strum::{IntoStaticStr, VariantNames};
 
 use super::{
     super::{check, domain, field},
@@ -154,17 +154,25 @@ pub(super) fn is_service(short_name: &str) -> bool {
     ServicePrincipal::VARIANTS.iter().skip(1).any(|name| name.strip_prefix(PREFIX) == Some(short_name))
 }
 
-/// The types of a relationship, which lists can filter by.
-const RELATIONSHIP_TYPES: &[&str] = &[
-    "RELATIONSHIP_TYPE_UNSPECIFIED",
-    "RELATIONSHIP_TYPE_CLAIM_MATCH",
-    "RELATIONSHIP_TYPE_STATIC",
-    "RELATIONSHIP_TYPE_AWS_IDENTITY",
-    "RELATIONSHIP_TYPE_SERVICE_PRINCIPAL",
-];
+/// The type of a relationship, which lists can filter by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub enum RelationshipType {
+    RelationshipTypeUnspecified,
+    RelationshipTypeClaimMatch,
+    RelationshipTypeStatic,
+    RelationshipTypeAwsIdentity,
+    RelationshipTypeServicePrincipal,
+}
 
-/// The field of each type, in the order of [`RELATIONSHIP_TYPES`] without the first.
-const RELATIONSHIP_FIELDS: [&str; 4] = ["claimMatch", "staticKeys", "awsIdentity", "servicePrincipal"];
+/// The field of each type of relationship.
+const RELATIONSHIPS: [(&str, RelationshipType); 4] = [
+    ("claimMatch", RelationshipType::RelationshipTypeClaimMatch),
+    ("staticKeys", RelationshipType::RelationshipTypeStatic),
+    ("awsIdentity", RelationshipType::RelationshipTypeAwsIdentity),
+    ("servicePrincipal", RelationshipType::RelationshipTypeServicePrincipal),
+];
 
 /// The maximum lifetime of static keys: 365 days.
 const STATIC_KEYS_MILLIS: i64 = 365 * 24 * 60 * 60 * 1000;
@@ -203,7 +211,7 @@ impl Resource for Identity {
             Method::list(&[cap("identity.list")]).params(&[
                 Param::exact("name").about("Only identities with exactly this name."),
                 Param {
-                    field: Field::enumeration("relationshipType", RELATIONSHIP_TYPES)
+                    field: Field::enumeration("relationshipType", RelationshipType::VARIANTS)
                         .about("Only identities that are assumed in this way."),
                     by: By::Value("relationshipType"),
                 },
@@ -288,7 +296,10 @@ impl Resource for Identity {
             + usize::from(self.service_principal != ServicePrincipal::default());
         // A registered person acts with a token of an issuer that the operator trusts, and needs no relationship.
         if forms != 1 && !(forms == 0 && self.uid.is_root()) {
-            violations.add("relationship", format!("must be exactly one of {}", RELATIONSHIP_FIELDS.join(", ")));
+            violations.add(
+                "relationship",
+                format!("must be exactly one of {}", RELATIONSHIPS.map(|(field, _)| field).join(", ")),
+            );
         }
         if let Some(claims) = &self.claim_match {
             claims.validate(violations);
@@ -458,9 +469,8 @@ fn public_keys(value: &Value) -> std::result::Result<(), String> {
 }
 
 fn relationship_type(body: &Value) -> Vec<KeyValue> {
-    let names = RELATIONSHIP_TYPES.iter().skip(1);
-    let set = RELATIONSHIP_FIELDS.iter().zip(names).filter(|(field, _)| body.get(**field).is_some());
-    set.map(|(_, name)| KeyValue::text(name)).collect()
+    let set = RELATIONSHIPS.into_iter().filter(|(field, _)| body.get(*field).is_some());
+    set.map(|(_, relationship)| KeyValue::text(relationship.into())).collect()
 }
 
 /// Returns the uid of a person, whether or not the person has registered.
