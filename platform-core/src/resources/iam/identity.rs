@@ -9,7 +9,8 @@ use strum::{IntoStaticStr, VariantNames};
 
 use super::{
     super::{check, domain, field},
-    RoleBinding, owner, person_uid,
+    names::ROLE_BINDING,
+    owner, person_uid,
 };
 use crate::{
     BoxFuture,
@@ -178,6 +179,15 @@ const RELATIONSHIPS: [(&str, RelationshipType); 4] = [
 const STATIC_KEYS_MILLIS: i64 = 365 * 24 * 60 * 60 * 1000;
 
 impl Identity {
+    /// Returns whether it can be assumed: whether it is a registered person, or a token can prove its relationship.
+    pub(super) fn is_assumable(&self, now: Timestamp) -> bool {
+        let by_keys = self.static_keys.as_ref().is_some_and(|keys| keys.expiration_time.is_some_and(|end| now < end));
+        let has_no_relationship = self.service_principal == ServicePrincipal::default()
+            && self.static_keys.is_none()
+            && self.aws_identity.is_none();
+        self.claim_match.is_some() || by_keys || (self.uid.is_root() && has_no_relationship)
+    }
+
     /// Returns the required subject of its tokens; empty if it is not a single one.
     pub fn subject(&self) -> &str {
         let matched = self.claim_match.as_ref().map(|claims| claims.subject.as_str());
@@ -316,8 +326,8 @@ impl Resource for Identity {
             if change.verb != Verb::Create {
                 change.write.raise(identity_epoch(&change.uid));
             }
-            let before = change.old.as_ref().filter(|old| owner::is_assumable(old, cx.now()));
-            let now_assumable = change.new.as_ref().is_some_and(|new| owner::is_assumable(new, cx.now()));
+            let before = change.old.as_ref().filter(|old| old.is_assumable(cx.now()));
+            let now_assumable = change.new.as_ref().is_some_and(|new| new.is_assumable(cx.now()));
             if change.new.is_none() && cx.platform().settings().operators.contains(&change.uid) {
                 return Err(Error::blocked("OPERATOR", "cannot delete an operator of the installation"));
             }
@@ -326,7 +336,7 @@ impl Resource for Identity {
             }
             let Some(identity) = &mut change.new else {
                 let of_identity = KeyValue::text(&change.uid);
-                change.write.delete(Delete::With(RoleBinding::KIND.name, "identityUid", of_identity));
+                change.write.delete(Delete::With(ROLE_BINDING, "identityUid", of_identity));
                 return Ok(());
             };
             if change.verb == Verb::Create {
