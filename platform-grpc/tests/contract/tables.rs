@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use platform_core::proto::FILE_DESCRIPTOR_SET;
 use platform_core::{
     access::Capability,
     kind::{Access, Action, Authorization, Field, Http, Kind, Method, Parent, Registered, Type, Verb},
@@ -14,6 +13,7 @@ use prost_reflect::{
 };
 
 use crate::{
+    compile,
     describe::{camel, capability, extension, http_rule},
     snapshot,
 };
@@ -66,7 +66,7 @@ fn line(service: &str, name: &str, http: (&str, &str), mut capabilities: Vec<&st
 
 #[test]
 fn methods_have_the_paths_capabilities_and_events_of_the_tables() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let proto = services(&pool).into_iter().map(|method| {
         let rule = extension(&method.options(), "contract.rule");
         let text = |rule: &Option<DynamicMessage>, name: &str| {
@@ -143,7 +143,7 @@ fn path(kind: &Kind, method: &Method) -> String {
 
 #[test]
 fn resources_have_the_fields_of_the_tables_with_their_types_and_rules() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let (mut proto, mut tables) = (BTreeSet::new(), BTreeSet::new());
     for (Registered { kind, .. }, message) in messages(&pool) {
         message_fields(kind.name, &message, false, &mut proto);
@@ -154,7 +154,7 @@ fn resources_have_the_fields_of_the_tables_with_their_types_and_rules() {
 
 #[test]
 fn replies_always_have_the_fields_that_the_contract_requires() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let mut required = 0;
     for (Registered { kind, .. }, message) in messages(&pool) {
         required += required_fields(kind.name, &message, kind.fields);
@@ -181,7 +181,7 @@ fn required_fields(prefix: &str, message: &MessageDescriptor, fields: &'static [
 
 #[test]
 fn requests_and_responses_have_the_fields_of_the_tables() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let (mut proto, mut tables) = (BTreeSet::new(), BTreeSet::new());
     let of_contract = of_contract(&pool);
     for method in services(&pool) {
@@ -346,8 +346,7 @@ fn inner(ty: &'static Type) -> Option<&'static [Field]> {
 
 #[test]
 fn the_kinds_that_rest_alone_serves_match_the_committed_file() {
-    let known: Vec<_> =
-        of_contract(&DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap()).iter().map(|one| one.kind.name).collect();
+    let known: Vec<_> = of_contract(&compile::pool()).iter().map(|one| one.kind.name).collect();
     let mut text = "# The kinds that no `.proto` file has, so that REST alone serves them.\n\n".to_owned();
     for kind in KINDS.iter().map(|one| one.kind).filter(|kind| !known.contains(&kind.name)) {
         text += &format!("{}\n", kind.name);
@@ -357,7 +356,7 @@ fn the_kinds_that_rest_alone_serves_match_the_committed_file() {
 
 #[test]
 fn capabilities_have_the_numbers_of_the_tables() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let names = pool.get_enum_by_name("chainguard.capabilities.Capability").unwrap();
     let of = |name: &str, number: i64| format!("{name} {number}");
     let proto = names.values().filter(|value| value.number() > 0);
@@ -368,7 +367,7 @@ fn capabilities_have_the_numbers_of_the_tables() {
 
 #[test]
 fn every_example_is_a_valid_message_without_its_rest_only_fields() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     for (registered, message) in messages(&pool) {
         let (kind, name) = (registered.kind, message.full_name().to_owned());
         let mut example = (registered.example)();
