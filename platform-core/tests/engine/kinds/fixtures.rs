@@ -25,6 +25,9 @@ use crate::{
     sample::Sample,
 };
 
+/// Returns pairs of bodies for an organization and the example of the kind.
+type Pairs = fn(&World, &Uid, Value) -> Vec<Pair>;
+
 /// How the tests of all kinds create resources of a kind.
 #[derive(Clone, Copy)]
 pub(crate) struct Fixture {
@@ -32,7 +35,7 @@ pub(crate) struct Fixture {
     /// Returns pairs of bodies for an organization. Together they set every field that callers can set. The first body
     /// is the example of the kind, except for its references; an owner of the organization can create the last pair.
     /// Without it, the pair is the example and the example with other values.
-    pairs: Option<fn(&World, &Uid, Value) -> Vec<Pair>>,
+    pairs: Option<Pairs>,
     /// Creates a resource of a kind without a create method, in or for an organization.
     pub(crate) make: Option<fn(&World, &Uid) -> Uid>,
     /// The required query parameters of a list of the kind.
