@@ -226,8 +226,9 @@ impl World {
 
     /// Creates a role with these capabilities.
     pub(crate) fn role(&self, group: &str, capabilities: &[&str]) -> Uid {
+        let known = self.platform.capabilities();
         let ids: BTreeSet<_> =
-            capabilities.iter().map(|name| capabilities::by_name(name).expect("a capability").id()).collect();
+            capabilities.iter().map(|name| known.by_name(name).expect("a capability").id()).collect();
         let body = json!({ "name": format!("role {}", self.serial()), "capabilities": ids });
         uid_of(&self.create(&self.operator, "Role", group, body).unwrap())
     }

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use prost_reflect::DescriptorPool;
 use protox::{
     Compiler, Error,
     file::{ChainFileResolver, File, FileResolver, GoogleFileResolver},
@@ -58,6 +59,11 @@ fn compiled() -> Vec<u8> {
         compiler.open_file(&name).unwrap_or_else(|error| panic!("{error:?}"));
     }
     compiler.encode_file_descriptor_set()
+}
+
+/// Returns the descriptors of the files as they are, so that one run of the tests accepts all changes of a file.
+pub(crate) fn pool() -> DescriptorPool {
+    DescriptorPool::decode(compiled().as_slice()).unwrap()
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heck::ToLowerCamelCase;
-use platform_core::proto::FILE_DESCRIPTOR_SET;
 use platform_core::{
     access::Capability,
     kind::{Access, Action, Authorization, Field, Http, Kind, Method, Parent, Registered, Type, Verb},
@@ -14,23 +13,11 @@ use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind as Proto, MessageDescriptor, MethodDescriptor, Value,
 };
 
-use crate::describe::{capability, extension, http_rule};
-
-/// Our own kinds, which are not in the contract and which REST alone serves.
-const NOT_IN_CONTRACT: &[&str] = &[
-    "RepoFollower",
-    "DirectoryUser",
-    "GroupAccessRequest",
-    "SignIn",
-    "PendingEvent",
-    "EventBody",
-    "DeliveryStatus",
-    "Delivery",
-    "DeadLetter",
-];
-
-/// Our own kinds that belong to services of the contract: the contract has their methods but not their resources.
-const RESOURCES_NOT_IN_CONTRACT: &[&str] = &["Image", "Ping", "GroupAccessRequest"];
+use crate::{
+    compile,
+    describe::{capability, extension, http_rule},
+    snapshot,
+};
 
 /// The expected differences with their reasons: prefixes of lines that only one side has.
 const EXCEPTIONS: &[(&str, &str)] = &[
@@ -42,12 +29,27 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("BatchCreateRoleBindingsRequest.requests.roleBinding.", "output-only fields are not read in requests"),
 ];
 
-fn registered_of_contract() -> impl Iterator<Item = &'static Registered> {
-    KINDS.iter().filter(|registered| !NOT_IN_CONTRACT.contains(&registered.kind.name))
+/// Returns the kinds that a `.proto` file has a method of. REST alone serves the others.
+fn of_contract(pool: &DescriptorPool) -> Vec<&'static Registered> {
+    let services = services(pool);
+    let is_known = |registered: &&Registered| {
+        let kind = registered.kind;
+        let actions = registered.actions.iter().map(|action| action.name.to_owned());
+        let mut names = actions.chain(kind.methods.iter().map(|method| kind.rpc(method.verb)));
+        names.any(|name| services.iter().any(|rpc| rpc.parent_service().name() == kind.service && rpc.name() == name))
+    };
+    KINDS.iter().filter(is_known).collect()
 }
 
-fn of_contract() -> impl Iterator<Item = &'static Kind> {
-    registered_of_contract().map(|registered| registered.kind)
+/// Returns the kinds of the contract with their messages. A kind without standard methods may have none.
+fn messages(pool: &DescriptorPool) -> Vec<(&'static Registered, MessageDescriptor)> {
+    let message = |registered: &'static Registered| {
+        let kind = registered.kind;
+        let message = pool.get_message_by_name(&format!("chainguard.platform.{}.v2.{}", kind.domain.name, kind.name));
+        assert!(message.is_some() || kind.methods.is_empty(), "no file has the message {}", kind.name);
+        Some((registered, message?))
+    };
+    of_contract(pool).into_iter().filter_map(message).collect()
 }
 
 fn services(pool: &DescriptorPool) -> Vec<MethodDescriptor> {
@@ -65,7 +67,7 @@ fn line(service: &str, name: &str, http: (&str, &str), mut capabilities: Vec<&st
 
 #[test]
 fn methods_have_the_paths_capabilities_and_events_of_the_tables() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let proto = services(&pool).into_iter().map(|method| {
         let rule = extension(&method.options(), "contract.rule");
         let text = |rule: &Option<DynamicMessage>, name: &str| {
@@ -80,10 +82,10 @@ fn methods_have_the_paths_capabilities_and_events_of_the_tables() {
         let held = held.iter().map(String::as_str).collect();
         line(method.parent_service().name(), method.name(), (&verb, &path), held, open, &text(&rule, "event"))
     });
-    let tables = registered_of_contract().flat_map(|registered| {
+    let tables = of_contract(&pool).into_iter().flat_map(|registered| {
         let kind = registered.kind;
         let standard = kind.methods.iter().map(move |method| {
-            let held = method.capabilities.iter().map(|one| one.id()).collect();
+            let held = ids(method.capabilities);
             let path = format!("/{}/v2/{}", kind.domain.name, path(kind, method));
             let http = (http(method.verb), path.as_str());
             line(kind.service, &kind.rpc(method.verb), http, held, method.open, method.event.unwrap_or_default())
@@ -103,8 +105,12 @@ fn methods_have_the_paths_capabilities_and_events_of_the_tables() {
     assert_same(proto.collect(), tables.collect());
 }
 
+/// Returns the identifiers of capabilities, without those that the enum of the contract lacks.
+fn ids(held: &'static [Capability]) -> Vec<&'static str> {
+    held.iter().map(|one| one.id()).filter(|id| platform_core::capabilities::by_id(id).is_some()).collect()
+}
+
 fn needs(action: &'static Action) -> (Vec<&'static str>, bool) {
-    let ids = |held: &'static [Capability]| held.iter().map(|one| one.id()).collect();
     match action.authorization {
         Authorization::Public => (Vec::new(), true),
         Authorization::Authenticated => (Vec::new(), false),
@@ -138,11 +144,10 @@ fn path(kind: &Kind, method: &Method) -> String {
 
 #[test]
 fn resources_have_the_fields_of_the_tables_with_their_types_and_rules() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let (mut proto, mut tables) = (BTreeSet::new(), BTreeSet::new());
-    for kind in of_contract().filter(|kind| !RESOURCES_NOT_IN_CONTRACT.contains(&kind.name)) {
-        let message = pool.get_message_by_name(&format!("chainguard.platform.{}.v2.{}", kind.domain.name, kind.name));
-        message_fields(kind.name, &message.unwrap(), false, &mut proto);
+    for (Registered { kind, .. }, message) in messages(&pool) {
+        message_fields(kind.name, &message, false, &mut proto);
         table_fields(kind.name, kind.fields, false, &mut tables);
     }
     assert_same(proto, tables);
@@ -150,11 +155,10 @@ fn resources_have_the_fields_of_the_tables_with_their_types_and_rules() {
 
 #[test]
 fn replies_always_have_the_fields_that_the_contract_requires() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let mut required = 0;
-    for kind in of_contract().filter(|kind| !RESOURCES_NOT_IN_CONTRACT.contains(&kind.name)) {
-        let message = pool.get_message_by_name(&format!("chainguard.platform.{}.v2.{}", kind.domain.name, kind.name));
-        required += required_fields(kind.name, &message.unwrap(), kind.fields);
+    for (Registered { kind, .. }, message) in messages(&pool) {
+        required += required_fields(kind.name, &message, kind.fields);
     }
     assert!(required > 30, "{required}");
 }
@@ -180,10 +184,11 @@ fn required_fields(prefix: &str, message: &MessageDescriptor, fields: &'static [
 
 #[test]
 fn requests_and_responses_have_the_fields_of_the_tables() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let (mut proto, mut tables) = (BTreeSet::new(), BTreeSet::new());
+    let of_contract = of_contract(&pool);
     for method in services(&pool) {
-        let owner = registered_of_contract().filter(|one| one.kind.service == method.parent_service().name());
+        let owner = of_contract.iter().filter(|one| one.kind.service == method.parent_service().name());
         let owner: Vec<_> = owner.collect();
         let action = owner.iter().flat_map(|one| one.actions).find(|action| action.name == method.name());
         if let Some(action) = action {
@@ -343,8 +348,18 @@ fn inner(ty: &'static Type) -> Option<&'static [Field]> {
 }
 
 #[test]
+fn the_kinds_that_rest_alone_serves_match_the_committed_file() {
+    let known: Vec<_> = of_contract(&compile::pool()).iter().map(|one| one.kind.name).collect();
+    let mut text = "# The kinds that no `.proto` file has, so that REST alone serves them.\n\n".to_owned();
+    for kind in KINDS.iter().map(|one| one.kind).filter(|kind| !known.contains(&kind.name)) {
+        text += &format!("{}\n", kind.name);
+    }
+    snapshot::assert_snapshot("tests/rest_only.txt", &text);
+}
+
+#[test]
 fn capabilities_have_the_numbers_of_the_tables() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let names = pool.get_enum_by_name("chainguard.capabilities.Capability").unwrap();
     let of = |name: &str, number: i64| format!("{name} {number}");
     let proto = names.values().filter(|value| value.number() > 0);
@@ -355,14 +370,9 @@ fn capabilities_have_the_numbers_of_the_tables() {
 
 #[test]
 fn every_example_is_a_valid_message_without_its_rest_only_fields() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
-    let of_contract = KINDS
-        .iter()
-        .filter(|one| !NOT_IN_CONTRACT.contains(&one.kind.name) && !RESOURCES_NOT_IN_CONTRACT.contains(&one.kind.name));
-    for registered in of_contract {
-        let kind = registered.kind;
-        let name = format!("chainguard.platform.{}.v2.{}", kind.domain.name, kind.name);
-        let message = pool.get_message_by_name(&name).unwrap();
+    let pool = compile::pool();
+    for (registered, message) in messages(&pool) {
+        let (kind, name) = (registered.kind, message.full_name().to_owned());
         let mut example = (registered.example)();
         for field in kind.fields.iter().filter(|field| field.rest_only) {
             example.as_object_mut().unwrap().remove(field.name);

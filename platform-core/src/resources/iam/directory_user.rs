@@ -6,7 +6,7 @@ use serde_json::Value;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
 use super::super::domain;
-use super::{IdentityProvider, owner};
+use super::{IdentityProvider, names::DIRECTORY_USER, owner};
 use crate::{
     access::cap,
     context::Context,
@@ -48,7 +48,7 @@ pub struct DirectoryUser {
 }
 
 impl Resource for DirectoryUser {
-    const KIND: &'static Kind = &Kind::new("DirectoryUser", "directoryUsers", "DirectoryUsersService", domain::IAM)
+    const KIND: &'static Kind = &Kind::new(DIRECTORY_USER, "directoryUsers", "DirectoryUsersService", domain::IAM)
         .parent(Parent::Of(IdentityProvider::KIND))
         .methods(&[
             Method::list(&[cap("identity_providers.list")]).params(&[
@@ -219,7 +219,7 @@ pub(crate) async fn delete(cx: &Context<'_>, provider: &Uid, expected: (Director
 /// Requires that the organization of a provider has an owner left when this user can no longer sign in.
 async fn keep_owner(cx: &Context<'_>, provider: &Uid, user: &DirectoryUser, write: &mut Write) -> Result<()> {
     match cx.read::<IdentityProvider>(provider).await? {
-        Some(provider) => owner::keep_without_user(cx, &provider, user, write).await,
+        Some(provider) => owner::keep_without_user(cx, &provider.admission(), &user.external_id, write).await,
         None => Ok(()),
     }
 }

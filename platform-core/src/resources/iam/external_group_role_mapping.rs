@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use super::{
     super::{check, domain, field},
     IdentityProvider,
+    names::{EXTERNAL_GROUP_ROLE_MAPPING, GIVEN_ROLE},
 };
 use crate::{
     BoxFuture,
@@ -69,7 +70,7 @@ const MAX_BATCH: usize = 1000;
 
 impl Resource for ExternalGroupRoleMapping {
     const KIND: &'static Kind = &Kind::new(
-        "ExternalGroupRoleMapping",
+        EXTERNAL_GROUP_ROLE_MAPPING,
         "externalGroupRoleMappings",
         "ExternalGroupRoleMappingsService",
         domain::IAM,
@@ -84,12 +85,12 @@ impl Resource for ExternalGroupRoleMapping {
         Method::delete(&[cap("identity_providers.delete")]).event("iam.external_group_role_mappings.deleted.v1"),
     ])
     .fields(FIELDS)
-    .keys(&[DerivedKey { name: "givenRole", values: |body| check::key_of("roleUid", body) }])
+    .keys(&[DerivedKey { name: GIVEN_ROLE, values: |body| check::key_of("roleUid", body) }])
     .unique(&[Unique {
         space: "externalGroupRoleMapping",
         what: "a mapping of this external group to this role",
         value: mapped_once,
-        by: &["givenRole"],
+        by: &[GIVEN_ROLE],
     }])
     .cascade();
 

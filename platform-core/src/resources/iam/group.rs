@@ -9,7 +9,7 @@ use strum::VariantNames;
 
 use super::{
     super::{check, data_of, domain, events::subscription::subscriptions_epoch, field},
-    RoleBinding, group_access_request, identity, owner, role, role_binding,
+    Identity, RoleBinding, group_access_request, identity, owner, role, role_binding,
 };
 use crate::{
     BoxFuture,
@@ -18,10 +18,15 @@ use crate::{
     error::{Error, Result, Violations},
     event::Draft,
     iam::{identity_epoch, organization_epoch},
-    kind::{Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Unique, Verb},
-    store::{Filter, KeyValue, Query, Scope},
+    kind::{
+        Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Registered, Resource, Type, Unique, Verb,
+        canonical,
+    },
+    store::{Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
+    verbs,
+    write::Write,
 };
 
 /// An organization, or a folder at any depth in one.
@@ -64,8 +69,9 @@ pub enum OrgKind {
 }
 
 /// The status of an organization.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
 pub enum OrgStatus {
     #[default]
@@ -74,9 +80,6 @@ pub enum OrgStatus {
     OrgStatusReady,
     OrgStatusSuspended,
 }
-
-const ORG_STATUSES: &[&str] =
-    &["ORG_STATUS_UNSPECIFIED", "ORG_STATUS_INITIALIZING", "ORG_STATUS_READY", "ORG_STATUS_SUSPENDED"];
 
 /// An installation's settings for groups.
 #[derive(Debug, Clone)]
@@ -145,7 +148,7 @@ impl Resource for Group {
         })
         .request(&[field::uid("groupUid").about("The group to join.").required()]),
         Action::post("RepairOwner", "groups/{groupUid=**}:repairOwner", |cx, request| {
-            Box::pin(owner::repair(cx, request))
+            Box::pin(repair_owner(cx, request))
         })
         .request(&[
             field::uid("groupUid").about("The organization.").required(),
@@ -275,7 +278,7 @@ const GROUP_FIELDS: &[Field] = &[
     Field::CREATE_TIME,
     Field::UPDATE_TIME,
     Field::enumeration("kind", OrgKind::VARIANTS).about("The kind of a verified organization."),
-    Field::enumeration("status", ORG_STATUSES).about("Whether the organization is ready for use.").output_only(),
+    Field::enumeration("status", OrgStatus::VARIANTS).about("Whether the organization is ready for use.").output_only(),
 ];
 
 fn verified_name(body: &Value) -> Option<KeyValue> {
@@ -343,7 +346,7 @@ async fn organization_of_caller(cx: &Context<'_>) -> Result<Option<Group>> {
 
 async fn lookup(cx: &Context<'_>) -> Result<Value> {
     match organization_of_caller(cx).await? {
-        Some(group) => Ok(json!({ "group": crate::kind::canonical(&group)? })),
+        Some(group) => Ok(json!({ "group": canonical(&group)? })),
         None => Err(Error::not_found(Group::KIND, "the organization of your email domain")),
     }
 }
@@ -359,4 +362,38 @@ async fn request_access(cx: &Context<'_>, request: Map<String, Value>) -> Result
     let group = group.ok_or_else(|| Error::not_found(Group::KIND, group_uid))?;
     group_access_request::record(cx, &group.uid).await?;
     Ok(json!({}))
+}
+
+/// Binds an identity to the role `owner` at an organization, whether or not it has owners. Only the operator may do this.
+async fn repair_owner(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
+    const BINDING: Registered = Registered::of::<RoleBinding>();
+    if !cx.is_operator() {
+        return Err(Error::denied());
+    }
+    let uid_in = |name: &str| Uid::opaque(request.get(name).and_then(Value::as_str).unwrap_or_default());
+    let (organization, identity) = (uid_in("groupUid"), uid_in("identityUid"));
+    if !organization.is_root() {
+        return Err(Error::invalid_field("groupUid", "must be the uid of an organization, which has one segment"));
+    }
+    let missing = || Error::not_found(Group::KIND, organization.as_str());
+    let group = cx.record(Group::KIND, &organization).await?.ok_or_else(missing)?;
+    let record = cx.record(Identity::KIND, &identity).await?;
+    let record = record.ok_or_else(|| Error::not_found(Identity::KIND, identity.as_str()))?;
+    if !owner::can_own(cx, &organization, &identity).await? {
+        let why = "must be a registered person or an identity directly in the organization, and assumable";
+        return Err(Error::invalid_field("identityUid", why));
+    }
+    let mut write = Write::default();
+    write.require_or_fail(Require::Exists(Key::new(Group::KIND.name, group.key.uid)), missing());
+    write.require_or_retry(Require::Revision(record.key, record.revision));
+    let owner = RoleBinding::new(&organization, &identity, &role::owner_uid(), cx.platform().entropy(), cx.now());
+    write.put(&owner.uid, &owner, Bytes::new())?;
+    write.raise(identity_epoch(&identity));
+    let stored = verbs::encode(&canonical(&owner)?)?;
+    let reply = cx.rendered(&BINDING, vec![stored]).await?.pop();
+    let reply = reply.ok_or_else(|| Error::internal("a resource was lost while rendering"))?;
+    cx.record_method_event(&mut write, &BINDING, Verb::Create, &owner.uid, Some(&reply)).await?;
+    cx.commit(write).await?;
+    let binding: Value = serde_json::from_slice(&reply).map_err(Error::internal)?;
+    Ok(json!({ "roleBinding": binding }))
 }

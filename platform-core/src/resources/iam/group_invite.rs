@@ -8,7 +8,9 @@ use subtle::ConstantTimeEq;
 
 use super::{
     super::{check, domain, field},
-    Identity, Role, RoleBinding, role_binding,
+    Identity, Role, RoleBinding,
+    names::{GIVEN_ROLE, GROUP_INVITE},
+    role_binding,
 };
 use crate::{
     BoxFuture,
@@ -77,7 +79,7 @@ const ROLE: &[Field] = &[
 ];
 
 impl Resource for GroupInvite {
-    const KIND: &'static Kind = &Kind::new("GroupInvite", "groupInvites", "GroupInvitesService", domain::IAM)
+    const KIND: &'static Kind = &Kind::new(GROUP_INVITE, "groupInvites", "GroupInvitesService", domain::IAM)
         .parent(Parent::Group)
         .methods(&[
             Method::list(&[cap("group_invites.list")])
@@ -115,7 +117,7 @@ impl Resource for GroupInvite {
             Field::CREATE_TIME,
             Field::UPDATE_TIME.rest_only(),
         ])
-        .keys(&[DerivedKey { name: "givenRole", values: |body| check::key_of("roleUid", body) }])
+        .keys(&[DerivedKey { name: GIVEN_ROLE, values: |body| check::key_of("roleUid", body) }])
         .cascade();
 
     fn example() -> Self {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::{check, domain, field},
-    ExternalGroupRoleMapping, GroupInvite, IdentityProvider, RoleBinding,
+    names::{EXTERNAL_GROUP_ROLE_MAPPING, GIVEN_ROLE, GROUP_INVITE, IDENTITY_PROVIDER, ROLE_BINDING},
 };
 use crate::{
     BoxFuture,
@@ -101,18 +101,16 @@ impl Resource for Role {
             if change.verb == Verb::Delete {
                 let bound = KeyValue::text(&change.uid);
                 let blocked = Error::blocked("RESOURCE_IN_USE", "cannot delete role that is still bound");
-                change
-                    .write
-                    .require_or_fail(Require::NoneWith(RoleBinding::KIND.name, "roleUid", bound.clone()), blocked);
+                change.write.require_or_fail(Require::NoneWith(ROLE_BINDING, "roleUid", bound.clone()), blocked);
                 for (giver, what) in [
-                    (IdentityProvider::KIND, "the default of an identity provider"),
-                    (ExternalGroupRoleMapping::KIND, "mapped from an external group"),
+                    (IDENTITY_PROVIDER, "the default of an identity provider"),
+                    (EXTERNAL_GROUP_ROLE_MAPPING, "mapped from an external group"),
                 ] {
                     let blocked = Error::blocked("RESOURCE_IN_USE", format!("cannot delete role that is {what}"));
-                    change.write.require_or_fail(Require::NoneWith(giver.name, "givenRole", bound.clone()), blocked);
+                    change.write.require_or_fail(Require::NoneWith(giver, GIVEN_ROLE, bound.clone()), blocked);
                 }
                 // An invite to a deleted role cannot be redeemed.
-                change.write.delete(Delete::With(GroupInvite::KIND.name, "givenRole", bound));
+                change.write.delete(Delete::With(GROUP_INVITE, GIVEN_ROLE, bound));
                 return Ok(());
             }
             let known = cx.platform().capabilities();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::super::domain;
-use super::{super::field, Group, Identity, Role, owner, role};
+use super::{super::field, Group, Identity, Role, names::ROLE_BINDING, owner, role};
 use crate::{
     BoxFuture,
     access::cap,
@@ -94,6 +94,11 @@ impl RoleBinding {
             ..Self::default()
         }
     }
+
+    /// Returns the uids of the identity and the role.
+    fn bound(&self) -> (&str, &str) {
+        (&self.identity_uid, &self.role_uid)
+    }
 }
 
 const BOUND_FIELDS: &[Field] = &[
@@ -129,7 +134,7 @@ pub(super) const FIELDS: &[Field] = &[
 const MAX_BATCH: usize = 25;
 
 impl Resource for RoleBinding {
-    const KIND: &'static Kind = &Kind::new("RoleBinding", "roleBindings", "RoleBindingsService", domain::IAM)
+    const KIND: &'static Kind = &Kind::new(ROLE_BINDING, "roleBindings", "RoleBindingsService", domain::IAM)
         .parent(Parent::Group)
         .methods(&[
             Method::list(&[cap("role_bindings.list")]).params(&[
@@ -202,12 +207,18 @@ impl Resource for RoleBinding {
         Box::pin(async move {
             if let Some(old) = &change.old {
                 change.write.raise(identity_epoch(&old.identity_uid));
-                owner::keep_without_binding(cx, old, change.new.as_ref(), &mut change.write).await?;
+                owner::keep_without_binding(
+                    cx,
+                    &change.uid,
+                    old.bound(),
+                    change.new.as_ref().map(Self::bound),
+                    &mut change.write,
+                )
+                .await?;
             }
             let Some(binding) = &mut change.new else { return Ok(()) };
             let group = change.uid.parent().unwrap_or_default();
-            let before = change.old.as_ref().map(|old| (&old.identity_uid, &old.role_uid));
-            if before != Some((&binding.identity_uid, &binding.role_uid)) {
+            if change.old.as_ref().map(Self::bound) != Some(binding.bound()) {
                 may_bind(cx, &group, binding, &mut change.write).await?;
             }
             change.write.raise(identity_epoch(&binding.identity_uid));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use strum::VariantNames;
+use strum::{IntoStaticStr, VariantNames};
 
 use super::super::domain;
 use super::{ArtifactVersion, order};
@@ -51,7 +51,7 @@ pub struct Artifact {
 }
 
 /// A language ecosystem.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, VariantNames)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
@@ -79,11 +79,7 @@ impl Ecosystem {
 
     /// Returns the name in the API.
     pub fn api_name(self) -> &'static str {
-        match self {
-            Self::EcosystemUnspecified => "ECOSYSTEM_UNSPECIFIED",
-            Self::EcosystemJava => "ECOSYSTEM_JAVA",
-            Self::EcosystemPython => "ECOSYSTEM_PYTHON",
-        }
+        self.into()
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     error::{Code, Error, Result},
     iam::provider_epoch,
     kind::{Action, Authorization, Field, Resource, Type, action_event},
-    resources::iam::{RoleBinding, owner, role},
+    resources::iam::{names::ROLE_BINDING, owner, role},
     store::{Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -346,7 +346,7 @@ async fn set_enabled(cx: &Context<'_>, request: Map<String, Value>) -> Result<Va
         require_owners(cx, &Uid::opaque(uid.root()), &mut change.write).await?;
         let mut provider = change.provider.clone();
         provider.scim.iter_mut().for_each(|scim| scim.enabled = true);
-        owner::keep_with_provider(cx, &uid, Some(&provider), &mut change.write).await?;
+        owner::keep_with_provider(cx, &uid, Some(provider.admission()), &mut change.write).await?;
     }
     let reply =
         |scim: &Scim| without_null(json!({ "identityProviderUid": uid, "enabled": scim.enabled, "etag": scim.etag }));
@@ -362,14 +362,14 @@ async fn set_enabled(cx: &Context<'_>, request: Map<String, Value>) -> Result<Va
 async fn require_owners(cx: &Context<'_>, organization: &Uid, write: &mut Write) -> Result<()> {
     let bound = Filter::AnyOf { key: "roleUid", values: vec![KeyValue::text(&role::owner_uid())] };
     let scope = Scope::Children(organization.clone());
-    let query = Query { filters: vec![bound], limit: MIN_OWNERS, ..Query::new(RoleBinding::KIND.name, scope) };
+    let query = Query { filters: vec![bound], limit: MIN_OWNERS, ..Query::new(ROLE_BINDING, scope) };
     let owners = cx.page(query).await?.items;
     if owners.len() < MIN_OWNERS {
         let why = format!("the organization must have at least {MIN_OWNERS} owners by role bindings of their own");
         return Err(Error::blocked("TOO_FEW_OWNERS", why));
     }
     for owner in owners {
-        write.require_or_retry(Require::Revision(Key::new(RoleBinding::KIND.name, owner.uid), owner.revision));
+        write.require_or_retry(Require::Revision(Key::new(ROLE_BINDING, owner.uid), owner.revision));
     }
     Ok(())
 }
