@@ -29,6 +29,20 @@ use crate::{
 /// Among n concurrent writers of one resource, at least one commits in each round.
 pub const MAX_ATTEMPTS: usize = 256;
 
+/// Repeats an operation while its result is [stale](Error::is_stale), up to [`MAX_ATTEMPTS`] times.
+///
+/// # Errors
+/// Those of the operation, and ABORTED after the last attempt.
+pub async fn retry<T, F: Future<Output = Result<T>>>(mut operation: impl FnMut() -> F) -> Result<T> {
+    for _ in 0..MAX_ATTEMPTS {
+        match operation().await {
+            Err(error) if error.is_stale() => {}
+            done => return done,
+        }
+    }
+    Err(Error::busy())
+}
+
 /// The caller of an operation, their grants, and the platform.
 #[derive(Debug)]
 pub struct Context<'a> {

@@ -9,7 +9,7 @@ use super::super::{check, domain};
 use super::Subscription;
 use crate::{
     access::cap,
-    context::{Context, MAX_ATTEMPTS},
+    context::{Context, retry},
     error::{Error, Result},
     json::int64,
     kind::{Action, Authorization, Field, Kind, Method, Parent, Resource, Type},
@@ -160,7 +160,7 @@ impl DeliveryStatus {
     /// ABORTED when the status keeps changing concurrently, and those of the store.
     pub async fn resume(platform: &Platform, subscription: &Uid) -> Result<bool> {
         let key = Key::new(Self::KIND.name, subscription.clone());
-        for _ in 0..MAX_ATTEMPTS {
+        let resumed = retry(|| async {
             let read = platform.store().get(std::slice::from_ref(&key), &[]).await?;
             let Some(record) = read.records.into_iter().next().flatten() else { return Ok(false) };
             let mut status: Self = serde_json::from_slice(&record.body).map_err(Error::internal)?;
@@ -170,16 +170,13 @@ impl DeliveryStatus {
             let mut write = Write::default();
             write.require_or_retry(Require::Revision(key.clone(), record.revision));
             write.put(subscription, &status, Bytes::new())?;
-            match platform.without_caller(async |cx| cx.commit(write).await).await {
-                Err(error) if error.is_stale() => {}
-                Err(error) => return Err(error),
-                Ok(_) => {
-                    platform.wake(std::slice::from_ref(subscription));
-                    return Ok(true);
-                }
-            }
+            platform.without_caller(async |cx| cx.commit(write).await).await.map(|_| true)
+        })
+        .await?;
+        if resumed {
+            platform.wake(std::slice::from_ref(subscription));
         }
-        Err(Error::busy())
+        Ok(resumed)
     }
 }
 
