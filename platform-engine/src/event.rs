@@ -235,11 +235,10 @@ impl Draft {
         now: Timestamp,
         prefix: &str,
         url: &str,
-        caller: &Uid,
+        caller: Option<&Uid>,
     ) -> Result<Event> {
         let mut data = Map::new();
-        let actor = self.actor.as_ref().unwrap_or(caller);
-        if !actor.is_empty() {
+        if let Some(actor) = self.actor.as_ref().or(caller) {
             data.insert("actor".to_owned(), serde_json::json!({ "subject": actor }));
         }
         if !self.body.is_empty() {

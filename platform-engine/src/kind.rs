@@ -20,7 +20,7 @@ mod resource;
 
 pub use field::{Access, Check, Field, InQuery, OnDelete, Place, Reference, Type};
 pub use imported::{Imported, derived_uid, epoch_of, escaped, opaque_uid};
-pub use resource::{Action, Change, Handler, Registered, Resource, Run, action_event, canonical};
+pub use resource::{Action, Change, Handler, Registered, Resource, Run, action_event, canonical, parent_uid};
 pub(crate) use resource::{sent, typed};
 
 /// The table of a kind: everything except behavior.

@@ -163,7 +163,7 @@ impl Platform {
     /// # Errors
     /// Those of the operation. One that [is stale](Error::is_stale) may be retried.
     pub async fn without_caller<T>(&self, operation: impl AsyncFnOnce(&Context<'_>) -> Result<T>) -> Result<T> {
-        operation(&Context::new(self, &nobody(), Arc::new(Grants::none()))).await
+        operation(&Context::without_caller(self)).await
     }
 
     /// Runs an operation with the caller's grants, and retries it when the grants or the data that it has read change
@@ -178,7 +178,7 @@ impl Platform {
         operation: impl for<'c> Fn(&'c Context<'a>) -> BoxFuture<'c, Result<T>>,
     ) -> Result<T> {
         retry(|| async {
-            let cx = Context::new(self, caller, self.grants_of(caller).await?);
+            let cx = Context::new(self, Some(caller), self.grants_of(caller).await?);
             let done = operation(&cx).await;
             // A result that was not read from the store may depend on cached grants that are stale.
             let current = if cx.is_confirmed() { Ok(()) } else { cx.confirm().await };
@@ -262,9 +262,4 @@ impl Platform {
     pub(crate) fn forget(&self, caller: &Caller) {
         self.grants.remove(&Holder::of(caller));
     }
-}
-
-/// Returns the caller of operations that need no token.
-pub(super) fn nobody() -> Caller {
-    Caller::new(Uid::default())
 }

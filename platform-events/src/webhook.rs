@@ -107,7 +107,7 @@ impl Webhook {
         }
         let body = Bytes::copy_from_slice(event.data.as_bytes());
         let digest = format!("sha256:{}", hex::encode(Sha256::digest(&body)));
-        let group = subscription.uid.parent().unwrap_or_default();
+        let group = subscription.uid.parent().ok_or("the subscription has no group")?;
         let token = self.issuer.webhook_token(&group, &digest).map_err(|error| error.to_string())?;
         let mut request = Request::post(url);
         let mut add = |name: &str, value: &str| {

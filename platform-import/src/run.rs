@@ -287,7 +287,7 @@ impl Reader<'_> {
     }
 
     fn is_new<R: Imported>(&mut self, resource: &R) -> bool {
-        let uid = resource.uid_in(&platform_core::uid::Uid::default());
+        let uid = resource.uid_in("");
         let mut short = [0; 16];
         short.iter_mut().zip(Sha256::digest(uid.as_str())).for_each(|(to, from)| *to = from);
         self.seen.insert(short)

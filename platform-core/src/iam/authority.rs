@@ -108,7 +108,7 @@ async fn grants_of_session(store: &dyn Store, session: &Session) -> Result<Vec<(
         (None, _) => !provider.scim.as_ref().is_some_and(|scim| scim.enabled),
     };
     let oidc = provider.oidc.filter(|oidc| is_admitted && oidc.issuer == session.issuer).ok_or_else(ended)?;
-    let group = session.provider.parent().unwrap_or_default();
+    let group = session.provider.parent().ok_or_else(ended)?;
     let mut given = vec![(group, Uid::opaque(provider.default_role))];
     if !session.groups.is_empty() && session.groups_claim == oidc.groups_claim {
         let mappings = Query::new(ExternalGroupRoleMapping::KIND.name, Scope::Children(session.provider.clone()));

@@ -149,7 +149,7 @@ impl World {
         let pairs: Vec<_> = query.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let registered = self.kind(kind);
         let request = ListRequest::from_query(registered.kind, &pairs)?;
-        let reply = block_on(self.platform.list_erased(caller, registered, &request))?;
+        let reply = block_on(self.platform.list_erased(Some(caller), registered, &request))?;
         Ok(Page {
             items: reply.items.iter().map(|item| serde_json::from_slice(item).unwrap()).collect(),
             next: reply.next_page_token,

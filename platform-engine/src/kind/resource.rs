@@ -229,6 +229,14 @@ pub struct Change<R> {
     pub write: Write,
 }
 
+/// Returns the uid of a resource's parent, for code that must not decide access at an empty uid.
+///
+/// # Errors
+/// INTERNAL for a uid of one segment.
+pub fn parent_uid(uid: &Uid) -> Result<Uid> {
+    uid.parent().ok_or_else(|| Error::internal(format!("the resource {uid} has no parent")))
+}
+
 impl<R> Change<R> {
     /// Returns the resource to store, or the stored one for a delete.
     ///

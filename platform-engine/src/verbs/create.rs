@@ -66,7 +66,10 @@ pub(crate) async fn prepare(
         return Err(Error::invalid_field("parent", format!("must lie less than {} levels deep", Uid::MAX_SEGMENTS)));
     }
 
-    let share = parent.as_ref().unwrap_or(&cx.caller().identity);
+    let share = match &parent {
+        Some(parent) => parent,
+        None => &cx.demand_caller()?.identity,
+    };
     let known = Arc::clone(cx.platform().capabilities());
     let read = move |body| {
         let mut input = fields::read(kind.fields, &known, body, None);

@@ -62,7 +62,8 @@ pub(crate) async fn list_in(
 ) -> Result<ListReply> {
     let kind = registered.kind;
     let (platform, now) = (cx.platform(), cx.now());
-    let binding = format!("{}\n{}", cx.caller().identity, request.canonical);
+    let identity = cx.caller().map_or("", |caller| &caller.identity);
+    let binding = format!("{identity}\n{}", request.canonical);
     let after = match request.page_token.as_str() {
         "" => None,
         token => platform

@@ -19,7 +19,7 @@ use crate::{
     iam::{may_give_role, provider_epoch},
     kind::{
         Action, Authorization, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Unique,
-        action_event,
+        action_event, parent_uid,
     },
     store::{Delete, Key, KeyValue, Require},
     timestamp::Timestamp,
@@ -129,7 +129,7 @@ impl Resource for ExternalGroupRoleMapping {
 
     fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let provider = change.uid.parent().unwrap_or_default();
+            let provider = parent_uid(&change.uid)?;
             change.write.raise(provider_epoch(&provider));
             let Some(mapping) = &mut change.new else { return Ok(()) };
             let organization = Uid::opaque(provider.root());

@@ -17,7 +17,7 @@ use crate::{
     error::{Error, Result},
     event::Draft,
     iam::{identity_epoch, may_give_role},
-    kind::{Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Verb},
+    kind::{Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Verb, parent_uid},
     seal::Secret,
     store::{Delete, Filter, Key, KeyValue, Query, Record, Require, Scope},
     timestamp::Timestamp,
@@ -142,7 +142,7 @@ impl Resource for GroupInvite {
     fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let (Some(invite), Verb::Create) = (&mut change.new, change.verb) else { return Ok(()) };
-            let group = change.uid.parent().unwrap_or_default();
+            let group = parent_uid(&change.uid)?;
             may_give_role(cx, &group, &invite.role_uid, "roleUid", &mut change.write).await?;
             let life = invite.ttl.as_deref().and_then(check::millis).unwrap_or_default();
             invite.expiration_time = Some(cx.now().plus_millis(life));
@@ -151,11 +151,12 @@ impl Resource for GroupInvite {
             cx.platform().entropy().fill(&mut secret);
             invite.key_id = hex::encode(key_id);
             let code = format!("{PREFIX}{}_{}", invite.key_id, hex::encode(secret));
+            let caller = cx.demand_caller()?;
             let private = Private {
                 code_hash: hash(&code),
-                invited_by: cx.caller().identity.clone(),
+                invited_by: caller.identity.clone(),
                 registration: cx.registration(),
-                session: cx.caller().session.as_deref().cloned(),
+                session: caller.session.as_deref().cloned(),
             };
             change.private = serde_json::to_vec(&private).map(Bytes::from).map_err(Error::internal)?;
             invite.code = Secret::new(code);
@@ -298,7 +299,7 @@ pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &
     // `email` is verified: an unverified address is in `email_unverified`.
     let is_for_person = invite.email.is_empty() || invite.email.eq_ignore_ascii_case(&identity.email);
     let in_time = invite.expiration_time.is_some_and(|until| cx.now() < until);
-    let group = invite.uid.parent().unwrap_or_default();
+    let group = parent_uid(&invite.uid)?;
     if !is_for_person || !in_time || !cx.allows(&group, INVITER_CAPABILITIES) {
         return Err(invalid_code());
     }

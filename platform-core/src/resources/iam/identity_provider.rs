@@ -17,7 +17,7 @@ use crate::{
     error::{Error, Result},
     event::Draft,
     iam::{may_give_role, provider_epoch},
-    kind::{Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Verb},
+    kind::{Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Verb, parent_uid},
     seal::Secret,
     store::{KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
@@ -309,7 +309,7 @@ async fn may_trust(
         oidc.map(|oidc| (oidc.issuer.clone(), oidc.client_id.clone(), oidc.groups_claim.clone()))
     };
     let trust_changed = old.is_some_and(|old| trust(old) != trust(new));
-    let group = uid.parent().unwrap_or_default();
+    let group = parent_uid(uid)?;
     if trust_changed || old.is_none_or(|old| old.default_role != new.default_role) {
         may_give_role(cx, &group, &new.default_role, "defaultRole", write).await?;
     }
@@ -329,7 +329,7 @@ async fn may_trust(
 ///
 /// The holder of the directory's token controls who can sign in; while SCIM is not enabled, the issuer does.
 async fn may_control_admission(cx: &Context<'_>, provider: &IdentityProvider, write: &mut Write) -> Result<()> {
-    let group = provider.uid.parent().unwrap_or_default();
+    let group = parent_uid(&provider.uid)?;
     may_give_role(cx, &group, &provider.default_role, "identityProviderUid", write).await?;
     for mapping in mappings(cx, &provider.uid, write).await? {
         let scope = Uid::opaque(mapping.scope);

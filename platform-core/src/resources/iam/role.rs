@@ -13,7 +13,7 @@ use crate::{
     context::Context,
     error::{Error, Result, Violations},
     iam::{may_give, organization_epoch},
-    kind::{Change, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb},
+    kind::{Change, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb, parent_uid},
     store::{Delete, KeyValue, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -125,7 +125,7 @@ impl Resource for Role {
             }
             // Everyone who is bound to the role gets the added capabilities, so the caller must hold them.
             let added = after.difference(before.unwrap_or_default());
-            let group = change.uid.parent().unwrap_or_default();
+            let group = parent_uid(&change.uid)?;
             may_give(cx, &group, added, "capabilities")?;
             if change.verb == Verb::Update {
                 change.write.raise(organization_epoch(&change.uid));

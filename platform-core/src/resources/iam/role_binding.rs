@@ -17,7 +17,7 @@ use crate::{
     iam::{identity_epoch, may_give},
     kind::{
         Action, Authorization, Change, DerivedKey, Field, Kind, Method, Param, Parent, Registered, Resource, Type,
-        Unique, action_event,
+        Unique, action_event, parent_uid,
     },
     store::{Key, KeyValue, Require},
     timestamp::Timestamp,
@@ -205,7 +205,7 @@ impl Resource for RoleBinding {
                 owner::keep_without_binding(cx, old, change.new.as_ref(), &mut change.write).await?;
             }
             let Some(binding) = &mut change.new else { return Ok(()) };
-            let group = change.uid.parent().unwrap_or_default();
+            let group = parent_uid(&change.uid)?;
             let before = change.old.as_ref().map(|old| (&old.identity_uid, &old.role_uid));
             if before != Some((&binding.identity_uid, &binding.role_uid)) {
                 may_bind(cx, &group, binding, &mut change.write).await?;
@@ -298,7 +298,7 @@ async fn hydrate(cx: &Context<'_>, bindings: &mut [RoleBinding]) -> Result<()> {
                 email: identity.email.clone(),
             },
         ));
-        let group = binding.uid.parent().unwrap_or_default();
+        let group = parent_uid(&binding.uid)?;
         let found = groups.get(&*group);
         binding.group = Some(Bound {
             uid: group.to_string(),

@@ -149,12 +149,12 @@ async fn accept(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> 
     };
     let keys: Vec<_> = ids.iter().map(key).collect();
     let stored = cx.records(&keys).await?;
-    let mut write = Write::default();
+    let (mut write, caller) = (Write::default(), cx.demand_caller()?);
     for ((id, key), _) in ids.iter().zip(keys).zip(stored).filter(|(_, stored)| stored.is_none()) {
         let acceptance = TermsAcceptance {
             uid: key.uid.clone(),
             doc_id: (*id).to_owned(),
-            accepted_by: cx.caller().identity.to_string(),
+            accepted_by: caller.identity.to_string(),
             org_uid: group.to_string(),
             create_time: Some(cx.now()),
             update_time: Some(cx.now()),

@@ -175,7 +175,7 @@ impl Imported for Artifact {
         Some(Delete::With(ArtifactVersion::KIND.name, "artifact", KeyValue::text(uid)))
     }
 
-    fn uid_in(&self, _: &Uid) -> Uid {
+    fn uid_in(&self, _: &str) -> Uid {
         Self::uid_of(self.ecosystem, &self.name)
     }
 

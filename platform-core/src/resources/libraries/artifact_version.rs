@@ -82,7 +82,7 @@ impl Resource for ArtifactVersion {
 impl Imported for ArtifactVersion {
     const WRITE: &'static [Capability] = &[];
 
-    fn uid_in(&self, _: &Uid) -> Uid {
+    fn uid_in(&self, _: &str) -> Uid {
         Uid::opaque(format!("{}:{}", self.artifact, escaped(&self.version)))
     }
 

@@ -135,7 +135,7 @@ impl Resource for Image {
 
 impl Image {
     /// Returns the uid of a repo's image with this digest.
-    pub fn uid_of(repo: &Uid, digest: &str) -> Uid {
+    pub fn uid_of(repo: &str, digest: &str) -> Uid {
         derived_uid(repo, &[digest])
     }
 }
@@ -143,7 +143,7 @@ impl Image {
 impl Imported for Image {
     const WRITE: &'static [Capability] = &[cap("manifest.create"), cap("manifest.update")];
 
-    fn uid_in(&self, repo: &Uid) -> Uid {
+    fn uid_in(&self, repo: &str) -> Uid {
         Self::uid_of(repo, &self.digest)
     }
 

@@ -112,9 +112,10 @@ pub(super) async fn begin(
     }
     let uid = uid_of(source, repo);
     let stored = cx.read::<RepoFollower>(&uid).await?.unwrap_or_default();
-    let (identity, now) = (&cx.caller().identity, cx.now());
+    let (caller, now) = (cx.demand_caller()?, cx.now());
+    let identity = &caller.identity;
     // The session is only stored if the role bindings alone do not give the right.
-    let session = match &cx.caller().session {
+    let session = match &caller.session {
         Some(session) if !cx.platform().grants(identity).await?.at(source).contains_all(PULL) => {
             Some(Session::clone(session))
         }
