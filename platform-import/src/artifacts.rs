@@ -53,7 +53,7 @@ pub fn line(bytes: &[u8]) -> Result<(Artifact, Vec<ArtifactVersion>), Vec<Refusa
             create_time: time(format!("versions[{index}].createTime"), version.create_time),
             update_time: time(format!("versions[{index}].updateTime"), version.update_time),
             size_bytes: version.size_bytes,
-            artifact: artifact_uid.to_string(),
+            artifact: artifact_uid.clone(),
             ..ArtifactVersion::default()
         });
     }

@@ -41,12 +41,12 @@ pub(crate) fn may_give(cx: &Context<'_>, group: &str, given: CapabilitySet, fiel
 pub(crate) async fn may_give_role(
     cx: &Context<'_>,
     group: &Uid,
-    role: &str,
+    role: &Uid,
     field: &'static str,
     write: &mut Write,
 ) -> Result<()> {
     let missing = || Error::invalid_field(field, role::NOT_AVAILABLE);
-    let found = role::of_group(cx, group, &Uid::opaque(role)).await?.ok_or_else(missing)?;
+    let found = role::of_group(cx, group, role).await?.ok_or_else(missing)?;
     write.require_or_fail(Require::Exists(Key::new(Role::KIND.name, found.uid)), missing());
     may_give(cx, group, cx.platform().capabilities().set_of(&found.capabilities), field)
 }

@@ -5,13 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::{kind::unique_in_parent, store::KeyValue};
-
-/// The pattern of uids, for documentation. Values are validated by [`uid`].
-pub(super) const UID: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
-
-/// The pattern of digests, for documentation. Values are validated by [`digest`].
-pub(super) const DIGEST: &str = "^sha256:[0-9a-f]{64}$";
+use crate::{kind::unique_in_parent, resources::registry::Digest, store::KeyValue, uid::Uid};
 
 /// The maximum length of a name in characters; our choice, so that names can be indexed as a whole.
 pub(super) const MAX_NAME: usize = 512;
@@ -54,11 +48,7 @@ pub(super) fn tags(value: &Value) -> Result<(), String> {
 
 /// Requires `sha256:` and 64 lower-case hexadecimal digits.
 pub(super) fn digest(value: &Value) -> Result<(), String> {
-    let hex = |digits: &str| digits.len() == 64 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    match text(value).strip_prefix("sha256:") {
-        Some(digits) if hex(digits) => Ok(()),
-        _ => Err("digest must match \"^sha256:[0-9a-f]{64}$\"".to_owned()),
-    }
+    Digest::parse(text(value)).map(drop).map_err(|rule| rule.to_string())
 }
 
 /// The names of all bundles.
@@ -95,7 +85,7 @@ pub(super) fn aws_account(value: &Value) -> Result<(), String> {
 pub(super) fn uid(value: &Value) -> Result<(), String> {
     match text(value) {
         "" => Err("is required".to_owned()),
-        text => crate::uid::Uid::parse(text).map(drop).map_err(|rule| rule.to_string()),
+        text => Uid::parse(text).map(drop).map_err(|rule| rule.to_string()),
     }
 }
 

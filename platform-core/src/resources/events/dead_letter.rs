@@ -103,7 +103,11 @@ impl Resource for DeadLetter {
         &[Action::post("RedeliverDeadLetter", "deadLetters/{uid=**}:redeliver", |cx, request| {
             Box::pin(redeliver(cx, request))
         })
-        .request(&[Field::string("uid").about("The resource's uid.").required().check(check::uid).pattern(check::UID)])
+        .request(&[Field::string("uid")
+            .about("The resource's uid.")
+            .required()
+            .check(check::uid)
+            .pattern(Uid::PATTERN)])
         .authorization(Authorization::At("uid", &[cap("subscriptions.update")]))];
 
     fn example() -> Self {

@@ -124,7 +124,11 @@ impl Resource for DeliveryStatus {
         &[Action::post("ResumeDelivery", "deliveryStatuses/{uid=**}:resume", |cx, request| {
             Box::pin(resume(cx, request))
         })
-        .request(&[Field::string("uid").about("The resource's uid.").required().check(check::uid).pattern(check::UID)])
+        .request(&[Field::string("uid")
+            .about("The resource's uid.")
+            .required()
+            .check(check::uid)
+            .pattern(Uid::PATTERN)])
         .authorization(Authorization::At("uid", &[cap("subscriptions.update")]))];
 
     fn example() -> Self {

@@ -34,13 +34,13 @@ pub struct ExternalGroupRoleMapping {
     /// The uid of the provider and a segment.
     pub uid: Uid,
     /// The uid of the provider.
-    pub identity_provider_uid: String,
+    pub identity_provider_uid: Uid,
     /// The external group's name in the provider's tokens, compared bytewise.
     pub external_group_id: String,
     /// The uid of the role: a built-in role or a role of the organization.
-    pub role_uid: String,
+    pub role_uid: Uid,
     /// The uid of the group where the role is held: the provider's organization.
-    pub scope: String,
+    pub scope: Uid,
     /// When it was created.
     pub create_time: Option<Timestamp>,
     /// When it was last updated.
@@ -114,14 +114,14 @@ impl Resource for ExternalGroupRoleMapping {
     .event("iam.external_group_role_mappings.deleted.batch.v1")];
 
     fn example() -> Self {
-        let organization = "63921b2c44617e3f2603851537be0123af4a57d7";
-        let provider = format!("{organization}/0123456789abcdef");
+        let organization = Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7");
+        let provider = Uid::opaque(format!("{organization}/0123456789abcdef"));
         Self {
             uid: Uid::opaque(format!("{provider}/fedcba9876543210")),
             identity_provider_uid: provider,
             external_group_id: "platform-admins".to_owned(),
-            role_uid: organization.to_owned(),
-            scope: organization.to_owned(),
+            role_uid: organization.clone(),
+            scope: organization,
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
         }
@@ -133,13 +133,13 @@ impl Resource for ExternalGroupRoleMapping {
             change.write.raise(provider_epoch(&provider));
             let Some(mapping) = &mut change.new else { return Ok(()) };
             let organization = Uid::opaque(provider.root());
-            if mapping.scope != organization.as_str() {
+            if mapping.scope != organization {
                 return Err(Error::invalid_field("scope", "must be the organization of the identity provider"));
             }
             // The provider may be in a descendant group of the organization, where the role is held.
             cx.demand(&organization, &[cap("role_bindings.create")])?;
             may_give_role(cx, &organization, &mapping.role_uid, "roleUid", &mut change.write).await?;
-            mapping.identity_provider_uid = provider.to_string();
+            mapping.identity_provider_uid = provider;
             Ok(())
         })
     }

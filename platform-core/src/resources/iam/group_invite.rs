@@ -32,7 +32,7 @@ pub struct GroupInvite {
     /// The uid of the group and a segment.
     pub uid: Uid,
     /// The uid of the role: a built-in role, or a role of the group or one of its ancestors.
-    pub role_uid: String,
+    pub role_uid: Uid,
     /// The role, looked up on every read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<InvitedRole>,
@@ -59,7 +59,7 @@ pub struct GroupInvite {
 #[serde(default)]
 pub struct InvitedRole {
     /// The role's uid.
-    pub uid: String,
+    pub uid: Uid,
     /// The role's name.
     pub name: String,
     /// The role's description.
@@ -121,9 +121,9 @@ impl Resource for GroupInvite {
         let group = "63921b2c44617e3f2603851537be0123af4a57d7";
         Self {
             uid: Uid::opaque(format!("{group}/0123456789abcdef")),
-            role_uid: group.to_owned(),
+            role_uid: Uid::opaque(group),
             role: Some(InvitedRole {
-                uid: group.to_owned(),
+                uid: Uid::opaque(group),
                 name: "viewer".to_owned(),
                 description: "Viewer Role (built-in)".to_owned(),
                 capabilities: vec![cap("groups.list").id().to_owned()],
@@ -171,10 +171,10 @@ impl Resource for GroupInvite {
 
     fn render<'a>(cx: &'a Context<'a>, invites: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let roles = invites.iter().map(|invite| Uid::opaque(invite.role_uid.as_str()));
+            let roles = invites.iter().map(|invite| invite.role_uid.clone());
             let roles = role_binding::look_up::<Role>(cx, roles).await?;
             for invite in invites {
-                let role = roles.get(invite.role_uid.as_str()).cloned().unwrap_or_default();
+                let role = roles.get(&invite.role_uid).cloned().unwrap_or_default();
                 invite.role = Some(InvitedRole {
                     uid: invite.role_uid.clone(),
                     name: role.name,
@@ -251,7 +251,7 @@ pub struct Redeemed {
     /// The group of the invite.
     pub group: Uid,
     /// The uid of the role that the person got there.
-    pub role: String,
+    pub role: Uid,
     /// The uid of the new role binding.
     pub role_binding: Uid,
 }

@@ -46,7 +46,7 @@ pub struct IdentityProvider {
     pub update_time: Option<Timestamp>,
     /// The uid of the role of everyone who signs in by the provider: a built-in role, or a role of the group or its
     /// ancestors.
-    pub default_role: String,
+    pub default_role: Uid,
     /// The OpenID Connect configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oidc: Option<Oidc>,
@@ -174,7 +174,7 @@ impl Resource for IdentityProvider {
             description: "Everybody at example.com".to_owned(),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
-            default_role: "63921b2c44617e3f2603851537be0123af4a57d7".to_owned(),
+            default_role: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7"),
             oidc: Some(Oidc {
                 issuer: "https://sign-in.example.com".to_owned(),
                 client_id: "platform".to_owned(),
@@ -317,9 +317,8 @@ async fn may_trust(
         return Ok(());
     }
     for mapping in mappings(cx, uid, write).await? {
-        let scope = Uid::opaque(mapping.scope);
-        cx.demand(&scope, &[cap("role_bindings.create")])?;
-        may_give_role(cx, &scope, &mapping.role_uid, "oidc", write).await?;
+        cx.demand(&mapping.scope, &[cap("role_bindings.create")])?;
+        may_give_role(cx, &mapping.scope, &mapping.role_uid, "oidc", write).await?;
     }
     Ok(())
 }
@@ -332,8 +331,7 @@ async fn may_control_admission(cx: &Context<'_>, provider: &IdentityProvider, wr
     let group = parent_uid(&provider.uid)?;
     may_give_role(cx, &group, &provider.default_role, "identityProviderUid", write).await?;
     for mapping in mappings(cx, &provider.uid, write).await? {
-        let scope = Uid::opaque(mapping.scope);
-        may_give_role(cx, &scope, &mapping.role_uid, "identityProviderUid", write).await?;
+        may_give_role(cx, &mapping.scope, &mapping.role_uid, "identityProviderUid", write).await?;
     }
     Ok(())
 }

@@ -51,13 +51,12 @@ pub(super) async fn keep_without_binding(
     }
     require_epoch(cx, owners_epoch(&organization), write).await?;
     let mut owners = Owners::new(cx, &organization);
-    if owners.filter_owners(&[Uid::opaque(&*old.identity_uid)]).await?.is_empty() {
+    if owners.filter_owners(std::slice::from_ref(&old.identity_uid)).await?.is_empty() {
         return Ok(());
     }
     if let Some(new) = new.filter(|new| owned_by(&new.uid, &new.role_uid).is_some()) {
-        let identity = Uid::opaque(&*new.identity_uid);
-        if let Some(record) = cx.record(Identity::KIND, &identity).await?
-            && !owners.filter_owners(&[identity]).await?.is_empty()
+        if let Some(record) = cx.record(Identity::KIND, &new.identity_uid).await?
+            && !owners.filter_owners(std::slice::from_ref(&new.identity_uid)).await?.is_empty()
         {
             write.require_or_retry(Require::Revision(record.key, record.revision));
             return Ok(());
@@ -187,7 +186,7 @@ impl<'a> Owners<'a> {
             let mut others = Vec::new();
             for item in page.items {
                 let binding: RoleBinding = serde_json::from_slice(&item.body).map_err(Error::internal)?;
-                let identity = Uid::opaque(binding.identity_uid);
+                let identity = binding.identity_uid;
                 if passes(&item.uid, &identity) {
                     others.push(identity);
                 }

@@ -39,7 +39,7 @@ pub struct ArtifactVersion {
     #[serde(with = "crate::json::int64")]
     pub size_bytes: i64,
     /// The uid of the artifact ([`Artifact::uid_of`](super::Artifact::uid_of)). Input only: the API does not return it.
-    pub artifact: String,
+    pub artifact: Uid,
 }
 
 impl Resource for ArtifactVersion {
@@ -74,7 +74,7 @@ impl Resource for ArtifactVersion {
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
             size_bytes: 64_738,
-            artifact: "python:requests".to_owned(),
+            artifact: Uid::opaque("python:requests"),
         }
     }
 }

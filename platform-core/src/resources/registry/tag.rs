@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::super::{check, domain, field};
-use super::Repo;
+use super::{Digest, Repo};
 use crate::{
     access::cap,
     event::Draft,
@@ -23,7 +23,7 @@ pub struct Tag {
     /// The name; unique in its repo.
     pub name: String,
     /// The digest of the image: `sha256:` and 64 hexadecimal digits.
-    pub digest: String,
+    pub digest: Digest,
     /// When the tag was first created.
     pub create_time: Option<Timestamp>,
     /// When the tag was last created or moved.
@@ -87,7 +87,7 @@ impl Resource for Tag {
         Self {
             uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef/fedcba9876543210"),
             name: "latest".to_owned(),
-            digest: format!("sha256:{}", "0123456789abcdef".repeat(4)),
+            digest: Digest::opaque(format!("sha256:{}", "0123456789abcdef".repeat(4))),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
             deprecated: true,
