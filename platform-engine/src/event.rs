@@ -70,6 +70,7 @@ pub struct BodyRef {
 /// The audience of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[non_exhaustive]
 pub enum Audience {
     /// All matching subscriptions.
     #[default]

@@ -90,7 +90,7 @@ impl Rival {
 
     /// Returns the error of the conflict. `other` is the uid of the resource that has the key, if it may be named.
     pub(crate) fn error(&self, other: Option<&Uid>) -> Error {
-        let error = Error::already_exists(format!("There is already {}", self.unique.what));
+        let error = Error::already_exists(format!("There is already {}", self.unique.description));
         error.of_resource(self.kind, other.map_or("", Uid::as_str))
     }
 
@@ -107,7 +107,7 @@ impl Rival {
     pub(crate) fn find(&self, items: Vec<Item>) -> Option<Uid> {
         let has_key = |item: &Item| {
             let body = serde_json::from_slice(&item.body).ok();
-            body.and_then(|body: serde_json::Value| (self.unique.value)(&body)).is_some_and(|value| value == self.value)
+            body.and_then(|body: serde_json::Value| self.unique.value(&body)).is_some_and(|value| value == self.value)
         };
         items.into_iter().find(has_key).map(|item| item.uid)
     }
@@ -205,7 +205,7 @@ impl Write {
         let replaces = kind.method(Verb::Create).is_some_and(|create| create.upsert.is_some());
         let (mut unique, mut rivals) = (Vec::new(), Vec::new());
         for rule in kind.unique {
-            let Some(value) = (rule.value)(body) else { continue };
+            let Some(value) = rule.value(body) else { continue };
             if !replaces {
                 rivals.push(Rival::new(kind, rule, value.clone(), uid, &filter));
             }

@@ -14,6 +14,8 @@ use platform_core::{
 use crate::sink::Answer;
 
 /// The retry policy (`docs/api.md`, Events).
+///
+/// Fields will be added: write a value as `Policy { …, ..Policy::default() }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// The first delay is between this and twice this. Each further delay is twice as long.

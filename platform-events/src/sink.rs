@@ -18,6 +18,7 @@ pub trait Sink: Debug + Send + Sync + 'static {
 
 /// The result of delivering an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Answer {
     /// An HTTP status; 2xx acknowledges the event. A sink that does not use HTTP returns 200 to acknowledge, 400 for an
     /// event that it will never accept, 410 to receive no more events, and 503 to be called again later.

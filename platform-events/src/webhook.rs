@@ -31,6 +31,8 @@ const RESPONSE_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_REASON: usize = 200;
 
 /// Options of webhooks.
+///
+/// Fields will be added: write a value as `WebhookOptions { …, ..WebhookOptions::default() }`.
 #[derive(Debug, Clone)]
 pub struct WebhookOptions {
     /// Whether to post to `http` sinks.

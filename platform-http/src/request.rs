@@ -283,6 +283,8 @@ where
 }
 
 /// Error of reading a body.
+///
+/// Exhaustive, because each transport must report every case.
 #[derive(Debug)]
 pub enum ReadError {
     /// The body is too large.

@@ -54,6 +54,7 @@ pub struct Options {
 
 /// The data that can be imported, with its destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Dataset {
     /// Advisory documents.
     Advisories {
@@ -109,6 +110,7 @@ pub trait Watcher {
 
 /// The result of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Summary {
     /// The number of documents, lines or layouts read.
     pub documents: u64,

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::{kind::unique_in_parent, resources::registry::Digest, store::KeyValue, uid::Uid};
+use crate::{resources::registry::Digest, uid::Uid};
 
 /// The maximum length of a name in characters; our choice, so that names can be indexed as a whole.
 pub(super) const MAX_NAME: usize = 512;
@@ -89,20 +89,9 @@ pub(super) fn uid(value: &Value) -> Result<(), String> {
     }
 }
 
-/// Returns the unique key of a resource whose name is unique among the children of its parent; `None` for a resource
-/// without a parent.
-pub(super) fn name_in_parent(body: &Value) -> Option<KeyValue> {
-    unique_in_parent(body, "name")
-}
-
 /// Returns the last segment of the body's uid.
 pub(super) fn last_segment(body: &Value) -> &str {
     body.get("uid").and_then(Value::as_str).and_then(|uid| uid.rsplit('/').next()).unwrap_or_default()
-}
-
-/// Returns the index key of a string field of the body; none if the field is absent.
-pub(super) fn key_of(field: &str, body: &Value) -> Vec<KeyValue> {
-    body.get(field).and_then(Value::as_str).map(KeyValue::text).into_iter().collect()
 }
 
 /// Parses a duration such as `1.5s` into milliseconds, truncating smaller units.

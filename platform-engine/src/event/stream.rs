@@ -25,6 +25,8 @@ const BUFFER: usize = 1024;
 const BUFFER_BYTES: u64 = 16 << 20;
 
 /// An item of an [`EventStream`].
+///
+/// Exhaustive, so that readers handle missed events.
 #[derive(Debug, Clone)]
 pub enum Heard {
     /// An event, and the sequence of its commit.

@@ -67,7 +67,7 @@ fn filter_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
         }
     }
     for derived in kind.keys {
-        keys.extend((derived.values)(body).into_iter().map(|value| (derived.name, value)));
+        keys.extend(derived.values(body).into_iter().map(|value| (derived.name, value)));
     }
     keys
 }

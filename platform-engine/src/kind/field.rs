@@ -7,6 +7,7 @@ use crate::store::KeyValue;
 
 /// One field of a resource, request or nested message.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Field {
     /// The name in camelCase.
     pub name: &'static str,
@@ -66,6 +67,8 @@ pub type Place = fn(&Value) -> KeyValue;
 pub type InQuery = fn(&str) -> Value;
 
 /// The access of callers to a field (AIP-203).
+///
+/// Exhaustive, because documents and transports must handle every case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Callers set it on create and update.
@@ -101,6 +104,8 @@ pub enum OnDelete {
 }
 
 /// A type of proto3 JSON.
+///
+/// Exhaustive, because each transport must encode every case.
 #[derive(Debug, Clone, Copy)]
 pub enum Type {
     /// Text.

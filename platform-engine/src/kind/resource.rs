@@ -210,6 +210,7 @@ pub fn action_event<R: Resource>(action: &str, uid: &Uid, response: &Value) -> R
 
 /// A create, update or delete that is being prepared.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Change<R> {
     /// The verb. A create that replaces an existing resource is an update.
     pub verb: Verb,

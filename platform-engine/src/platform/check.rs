@@ -16,6 +16,7 @@ use crate::{
 
 /// A rule that the table of a kind breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Invalid {
     /// The name of the kind.
     pub kind: &'static str,

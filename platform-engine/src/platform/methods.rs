@@ -271,6 +271,8 @@ impl Platform {
 }
 
 /// The reply of an action.
+///
+/// Exhaustive, because each transport must encode both cases.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// A JSON object.
@@ -287,6 +289,7 @@ async fn answer(cx: &Context<'_>, action: &'static Action, request: &Map<String,
 
 /// A page of resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct List<R> {
     /// The resources, in order.
     pub resources: Vec<R>,

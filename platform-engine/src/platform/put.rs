@@ -33,6 +33,7 @@ const MAX_UID: usize = 512;
 
 /// The result of [`Platform::put`].
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct PutReply {
     /// How many resources were created.
     pub created: u64,
@@ -46,6 +47,7 @@ pub struct PutReply {
 
 /// An invalid resource, which was not written.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Refused {
     /// Its index in the input, from 0.
     pub index: u64,

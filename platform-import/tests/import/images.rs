@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use platform_core::{
     kind::Imported,
-    resources::registry::{Digest, Image, image::ImagePlatform},
+    resources::registry::{self, Image, image::ImagePlatform},
     uid::Uid,
 };
 use platform_import::{
@@ -216,7 +216,8 @@ fn a_layout_is_imported_into_its_repo_and_a_second_import_changes_nothing() {
         assert_eq!((done.counts("images"), done.refused), (counts, 0));
     }
     let Dataset::Images { repo } = dataset else { unreachable!() };
-    let uid = Image { digest: Digest::opaque(digest(&image)), ..Image::default() }.uid_in(&Uid::parse(&repo).unwrap());
+    let uid = Image { digest: registry::Digest::opaque(digest(&image)), ..Image::default() }
+        .uid_in(&Uid::parse(&repo).unwrap());
     assert!(uid.is_below(&repo));
     let missing = Dataset::Images { repo: format!("{}/{}", super::support::ORG, "0".repeat(16)) };
     assert!(world.import(missing, &[layout.path()]).unwrap_err().contains("NOT_FOUND"));

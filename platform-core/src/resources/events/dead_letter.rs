@@ -50,6 +50,8 @@ pub struct DeadLetter {
 }
 
 /// The reason why an event was given up.
+///
+/// Exhaustive, because each reason has a label in the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]

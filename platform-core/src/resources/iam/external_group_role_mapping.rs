@@ -84,13 +84,9 @@ impl Resource for ExternalGroupRoleMapping {
         Method::delete(&[cap("identity_providers.delete")]).event("iam.external_group_role_mappings.deleted.v1"),
     ])
     .fields(FIELDS)
-    .keys(&[DerivedKey { name: "givenRole", values: |body| check::key_of("roleUid", body) }])
-    .unique(&[Unique {
-        space: "externalGroupRoleMapping",
-        what: "a mapping of this external group to this role",
-        value: mapped_once,
-        by: &["givenRole"],
-    }])
+    .keys(&[DerivedKey::of_field("givenRole", "roleUid")])
+    .unique(&[Unique::new("externalGroupRoleMapping", "a mapping of this external group to this role", mapped_once)
+        .by(&["givenRole"])])
     .cascade();
 
     const ACTIONS: &'static [Action] = &[Action::post(

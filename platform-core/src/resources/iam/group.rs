@@ -53,6 +53,7 @@ pub struct Group {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum OrgKind {
     #[default]
     OrgKindUnspecified,
@@ -67,6 +68,7 @@ pub enum OrgKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum OrgStatus {
     #[default]
     OrgStatusUnspecified,
@@ -116,22 +118,12 @@ impl Resource for Group {
         ])
         .fields(GROUP_FIELDS)
         .keys(&[
-            DerivedKey { name: "segment", values: |body| vec![KeyValue::text(check::last_segment(body))] },
-            DerivedKey { name: "verifiedName", values: |body| verified_name(body).into_iter().collect() },
+            DerivedKey::new("segment", |body| vec![KeyValue::text(check::last_segment(body))]),
+            DerivedKey::new("verifiedName", |body| verified_name(body).into_iter().collect()),
         ])
         .unique(&[
-            Unique {
-                space: "group.name",
-                what: "a group of this name in the group",
-                value: check::name_in_parent,
-                by: &["name"],
-            },
-            Unique {
-                space: "group.verified",
-                what: "a verified organization of this name",
-                value: verified_name,
-                by: &[],
-            },
+            Unique::in_parent("group.name", "a group of this name in the group", "name").by(&["name"]),
+            Unique::new("group.verified", "a verified organization of this name", verified_name),
         ]);
 
     const ACTIONS: &'static [Action] = &[

@@ -114,7 +114,7 @@ impl Resource for GroupInvite {
             Field::CREATE_TIME,
             Field::UPDATE_TIME.rest_only(),
         ])
-        .keys(&[DerivedKey { name: "givenRole", values: |body| check::key_of("roleUid", body) }])
+        .keys(&[DerivedKey::of_field("givenRole", "roleUid")])
         .cascade();
 
     fn example() -> Self {

@@ -120,6 +120,7 @@ pub struct AwsIdentity {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum ServicePrincipal {
     #[default]
     ServicePrincipalUnspecified,
@@ -202,11 +203,11 @@ impl Resource for Identity {
         .methods(&[
             Method::list(&[cap("identity.list")]).params(&[
                 Param::exact("name").about("Only identities with exactly this name."),
-                Param {
-                    field: Field::enumeration("relationshipType", RELATIONSHIP_TYPES)
+                Param::new(
+                    Field::enumeration("relationshipType", RELATIONSHIP_TYPES)
                         .about("Only identities that are assumed in this way."),
-                    by: By::Value("relationshipType"),
-                },
+                    By::Value("relationshipType"),
+                ),
             ]),
             Method::get(&[cap("identity.list")]),
             Method::create(&[cap("identity.create")]).event("iam.identity.created.v1"),
@@ -250,7 +251,7 @@ impl Resource for Identity {
                 .oneof("relationship")
                 .gives(),
         ])
-        .keys(&[DerivedKey { name: "relationshipType", values: relationship_type }])
+        .keys(&[DerivedKey::new("relationshipType", relationship_type)])
         .roots(Roots::Personal);
 
     const ACTIONS: &'static [Action] =

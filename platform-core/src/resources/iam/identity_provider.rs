@@ -80,6 +80,7 @@ pub struct Oidc {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(clippy::enum_variant_names, reason = "the contract names them so")]
+#[non_exhaustive]
 pub enum CorrelationRule {
     /// The claim `sub`, as the default.
     #[default]
@@ -161,8 +162,8 @@ impl Resource for IdentityProvider {
                     .unlisted(),
             ])
             .keys(&[
-                DerivedKey { name: "segment", values: |body| vec![KeyValue::text(check::last_segment(body))] },
-                DerivedKey { name: "givenRole", values: |body| check::key_of("defaultRole", body) },
+                DerivedKey::new("segment", |body| vec![KeyValue::text(check::last_segment(body))]),
+                DerivedKey::of_field("givenRole", "defaultRole"),
             ]);
 
     const ACTIONS: &'static [Action] = scim::ACTIONS;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::{check, domain, field},
+    super::{domain, field},
     ExternalGroupRoleMapping, GroupInvite, IdentityProvider, RoleBinding,
 };
 use crate::{
@@ -66,12 +66,7 @@ impl Resource for Role {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique {
-            space: "role.name",
-            what: "a role of this name in the group",
-            value: check::name_in_parent,
-            by: &["name"],
-        }])
+        .unique(&[Unique::in_parent("role.name", "a role of this name in the group", "name").by(&["name"])])
         .roots(Roots::Shared);
 
     fn example() -> Self {

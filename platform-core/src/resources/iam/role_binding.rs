@@ -143,16 +143,9 @@ impl Resource for RoleBinding {
             Method::delete(&[cap("role_bindings.delete")]).event("iam.rolebindings.deleted.v1"),
         ])
         .fields(FIELDS)
-        .keys(&[DerivedKey {
-            name: "groupUid",
-            values: |body| group_of(body).map(KeyValue::text).into_iter().collect(),
-        }])
-        .unique(&[Unique {
-            space: "roleBinding",
-            what: "a binding of this identity to this role at the group",
-            value: bound_once,
-            by: &["identityUid", "roleUid"],
-        }])
+        .keys(&[DerivedKey::new("groupUid", |body| group_of(body).map(KeyValue::text).into_iter().collect())])
+        .unique(&[Unique::new("roleBinding", "a binding of this identity to this role at the group", bound_once)
+            .by(&["identityUid", "roleUid"])])
         .cascade();
 
     const ACTIONS: &'static [Action] =

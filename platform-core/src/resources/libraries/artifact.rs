@@ -55,6 +55,7 @@ pub struct Artifact {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum Ecosystem {
     #[default]
     EcosystemUnspecified,
@@ -134,12 +135,9 @@ impl Resource for Artifact {
             Field::bool("remediated").about("Whether vulnerabilities were fixed in it.").input_only().rest_only(),
         ])
         .keys(&[
-            DerivedKey { name: "in", values: ecosystem },
-            DerivedKey {
-                name: "remediatedIn",
-                values: |body| if is_remediated(body) { ecosystem(body) } else { vec![] },
-            },
-            DerivedKey { name: "search", values: |body| vec![KeyValue::text(&text(body, "name").to_lowercase())] },
+            DerivedKey::new("in", ecosystem),
+            DerivedKey::new("remediatedIn", |body| if is_remediated(body) { ecosystem(body) } else { vec![] }),
+            DerivedKey::new("search", |body| vec![KeyValue::text(&text(body, "name").to_lowercase())]),
         ])
         .roots(Roots::Shared)
         .cascade();

@@ -41,10 +41,7 @@ impl Resource for Tag {
             Method::list(&[cap("tag.list")])
                 .params(&[
                     Param::exact("name").about("Only tags with exactly this name, hidden ones included."),
-                    Param {
-                        field: Field::timestamp("updatedSince").about("Only tags that were updated after this time."),
-                        by: By::Above("updateTime"),
-                    },
+                    Param::new(Field::timestamp("updatedSince").about("Only tags that were updated after this time."), By::Above("updateTime")),
                     Param::narrow(Field::bool("includeReferrers"))
                         .about("Whether to list tags such as `sha256-…`, too, which refer to an image's signatures and the like."),
                     Param::narrow(Field::bool("includeDates"))
@@ -74,13 +71,8 @@ impl Resource for Tag {
                 .distinct()
                 .check(check::bundles),
         ])
-        .keys(&[DerivedKey { name: "families", values: |body| vec![key(families(name_of(body)))] }])
-        .unique(&[Unique {
-            space: "tag.name",
-            what: "a tag of this name in the repo",
-            value: check::name_in_parent,
-            by: &["name"],
-        }])
+        .keys(&[DerivedKey::new("families", |body| vec![key(families(name_of(body)))])])
+        .unique(&[Unique::in_parent("tag.name", "a tag of this name in the repo", "name").by(&["name"])])
         .cascade();
 
     fn example() -> Self {

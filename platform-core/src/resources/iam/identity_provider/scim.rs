@@ -47,6 +47,7 @@ pub struct Scim {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(clippy::enum_variant_names, reason = "the contract names them so")]
+#[non_exhaustive]
 pub enum CredentialState {
     /// Unspecified.
     #[default]
