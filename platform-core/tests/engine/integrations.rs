@@ -8,7 +8,7 @@ use platform_core::{
     resources::{
         advisory::{Document, VulnerabilityMetadata},
         registry::{
-            Image,
+            Digest, Image,
             image::{ImagePackage, ImagePlatform},
         },
         vulnerabilities::Advisory,
@@ -156,9 +156,13 @@ fn image(world: &World, group: &str, tag: &str, packages: &[(&str, &str, &str)])
         version: (*version).to_owned(),
         origin: (*origin).to_owned(),
     });
-    let platform =
-        ImagePlatform { architecture: "amd64".to_owned(), digest: digest('1'), packages: packages.collect(), size: 1 };
-    world.put(&repo, Image { digest: digest('0'), platforms: vec![platform], ..Image::default() });
+    let platform = ImagePlatform {
+        architecture: "amd64".to_owned(),
+        digest: Digest::opaque(digest('1')),
+        packages: packages.collect(),
+        size: 1,
+    };
+    world.put(&repo, Image { digest: Digest::opaque(digest('0')), platforms: vec![platform], ..Image::default() });
     world.tag(&repo, tag);
     repo
 }
