@@ -25,7 +25,7 @@ mod subscribers;
 
 pub(crate) use publisher::Publisher;
 pub(crate) use stream::Streams;
-pub use stream::{EventStream, Heard, Watch};
+pub use stream::{EventStream, StreamItem, Watch};
 pub use subscribers::{EventLog, Subscribers};
 
 /// An event in its delivered form: the attributes of CloudEvents 1.0, and the data.
