@@ -40,7 +40,7 @@ mod settings;
 pub use builder::{BuildError, Builder};
 pub use check::Invalid;
 use grants_cache::{GrantsCache, Holder};
-pub use methods::{Answer, List};
+pub use methods::{ActionReply, List};
 pub use put::{PutReply, Refused};
 pub use response_cache::{Rendered, ResponseCache};
 use settings::Data;

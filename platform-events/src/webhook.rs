@@ -18,7 +18,7 @@ use platform_oidc::{
 use rustls::RootCertStore;
 use sha2::{Digest, Sha256};
 
-use crate::sink::{Answer, Sink};
+use crate::sink::{DeliveryResult, Sink};
 
 /// The maximum size of a response body that is read so that its connection can be reused, in bytes. A longer body is
 /// cut off. Our choice.
@@ -142,10 +142,12 @@ impl Webhook {
 
 #[async_trait]
 impl Sink for Webhook {
-    async fn deliver(&self, subscription: &Subscription, event: &Event) -> Answer {
+    async fn deliver(&self, subscription: &Subscription, event: &Event) -> DeliveryResult {
         match self.post(subscription, event).await {
-            Ok(status) => Answer::Status(status),
-            Err(reason) => Answer::Failed(reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect()),
+            Ok(status) => DeliveryResult::Status(status),
+            Err(reason) => {
+                DeliveryResult::Failed(reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect())
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ use platform_engine::{
     access::{Authenticator, Caller},
     error::{Code, Error, Result},
     kind::{self, Authorization},
-    platform::{Answer, Platform},
+    platform::{ActionReply, Platform},
     request::ListRequest,
 };
 use platform_http::{BoxError, Limits, Origin, Shares, bearer};
@@ -303,8 +303,10 @@ impl Inner {
             Operation::Action(kind, action) => {
                 let request = decode::object(message)?;
                 match platform.run_rendered(caller.as_ref(), kind, action, &request).await? {
-                    Answer::Rendered(rendered) => return self.responses.get(action.name, &rendered, &method.output),
-                    Answer::Value(value) => return into_bytes(method.output.encode_value(&value)),
+                    ActionReply::Rendered(rendered) => {
+                        return self.responses.get(action.name, &rendered, &method.output);
+                    }
+                    ActionReply::Value(value) => return into_bytes(method.output.encode_value(&value)),
                 }
             }
             Operation::Mounted(mount, number) => {

@@ -16,7 +16,7 @@ use platform_engine::{
     access::Authenticator,
     error::{Error, Result},
     kind::{Action, Authorization, Http, Kind, Registered, Verb},
-    platform::{Answer, Platform},
+    platform::{ActionReply, Platform},
     request::{ListRequest, from_query},
 };
 use serde_json::{Map, Value};
@@ -351,8 +351,8 @@ impl Inner {
             request::bind(&mut request_message, name, value.as_str().unwrap_or_default().to_owned())?;
         }
         match self.platform.run_rendered(caller.as_ref(), kind, action, &request_message).await? {
-            Answer::Value(value) => Ok(reply::value(&value)?),
-            Answer::Rendered(rendered) => Ok(reply::rendered(rendered, &head.headers)),
+            ActionReply::Value(value) => Ok(reply::value(&value)?),
+            ActionReply::Rendered(rendered) => Ok(reply::rendered(rendered, &head.headers)),
         }
     }
 

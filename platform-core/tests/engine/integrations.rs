@@ -3,7 +3,7 @@
 use platform_core::{
     error::Code,
     kind::{Imported, Resource},
-    platform::{Answer, Rendered},
+    platform::{ActionReply, Rendered},
     resources::advisory::PublicAdvisories,
     resources::{
         advisory::{Document, VulnerabilityMetadata},
@@ -42,8 +42,8 @@ const AT: &str = "2026-01-01T00:00:00Z";
 fn rendered(world: &World, request: Value) -> Rendered {
     let action = &Document::ACTIONS[0];
     match block_on(world.platform.run_rendered(None, Document::KIND, action, &object(request))).unwrap() {
-        Answer::Rendered(rendered) => rendered,
-        Answer::Value(value) => panic!("expected a rendered reply, got {value}"),
+        ActionReply::Rendered(rendered) => rendered,
+        ActionReply::Value(value) => panic!("expected a rendered reply, got {value}"),
     }
 }
 

@@ -107,8 +107,8 @@ impl Platform {
         request: &Map<String, Value>,
     ) -> Result<Value> {
         match self.run_rendered(caller, kind, action, request).await? {
-            Answer::Value(value) => Ok(value),
-            Answer::Rendered(rendered) => serde_json::from_slice(&rendered.body).map_err(Error::internal),
+            ActionReply::Value(value) => Ok(value),
+            ActionReply::Rendered(rendered) => serde_json::from_slice(&rendered.body).map_err(Error::internal),
         }
     }
 
@@ -141,7 +141,7 @@ impl Platform {
         kind: &Kind,
         action: &'static Action,
         request: &Map<String, Value>,
-    ) -> Result<Answer> {
+    ) -> Result<ActionReply> {
         let done = match (caller, action.authorization) {
             (_, Authorization::Public) => answer(&Context::without_caller(self), action, request).await,
             (None, _) => Err(Error::unauthenticated("A bearer token is needed")),
@@ -274,7 +274,7 @@ impl Platform {
 ///
 /// Exhaustive, because each transport must encode both cases.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum ActionReply {
     /// A JSON object.
     Value(Value),
     /// A JSON object, encoded.
@@ -282,9 +282,9 @@ pub enum Answer {
 }
 
 /// Runs an action. A rendered reply in the context replaces the value that the action returns.
-async fn answer(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Answer> {
+async fn answer(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<ActionReply> {
     let value = verbs::action::run(cx, action, request).await?;
-    Ok(cx.take_rendered().map_or(Answer::Value(value), Answer::Rendered))
+    Ok(cx.take_rendered().map_or(ActionReply::Value(value), ActionReply::Rendered))
 }
 
 /// A page of resources.
