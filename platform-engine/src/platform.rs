@@ -41,7 +41,7 @@ pub use builder::{BuildError, Builder};
 pub use check::Invalid;
 use grants_cache::{GrantsCache, Holder};
 pub use methods::{ActionReply, List};
-pub use put::{PutReply, Refused};
+pub use put::{InvalidResource, PutReply};
 pub use response_cache::{Rendered, ResponseCache};
 use settings::Data;
 pub use settings::Settings;

@@ -32,7 +32,7 @@ pub trait Imported: Resource {
     fn complete(&mut self, uid: Uid, violations: &mut Violations);
 
     /// Returns the records to delete with a resource, in addition to its dependents.
-    fn goes_with(_uid: &Uid) -> Option<Delete> {
+    fn associated(_uid: &Uid) -> Option<Delete> {
         None
     }
 }

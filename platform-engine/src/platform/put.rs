@@ -42,13 +42,13 @@ pub struct PutReply {
     /// How many resources were equal to the stored ones and were not written.
     pub unchanged: u64,
     /// The invalid resources, which were not written, in the order of the input.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<InvalidResource>,
 }
 
 /// An invalid resource, which was not written.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Refused {
+pub struct InvalidResource {
     /// Its index in the input, from 0.
     pub index: u64,
     /// INVALID_ARGUMENT with every rule that it breaks.
@@ -97,7 +97,7 @@ impl Platform {
                         bytes += entry.bytes;
                         batch.push(entry);
                     }
-                    Err(error) => reply.refused.push(Refused { index, error }),
+                    Err(error) => reply.refused.push(InvalidResource { index, error }),
                 }
                 if batch.len() >= BATCH || bytes >= BATCH_BYTES {
                     self.put_batch::<R>(caller, parent.as_ref(), &batch, &mut reply).await?;
@@ -223,9 +223,9 @@ fn checked<R: Imported>(mut resource: R, parent: Option<&Uid>) -> Result<Entry> 
     Ok(Entry { uid, body, bytes, computed })
 }
 
-/// Returns the write that deletes a resource with its dependents and with the records of [`Imported::goes_with`].
+/// Returns the write that deletes a resource with its dependents and with the records of [`Imported::associated`].
 async fn removal<R: Imported>(cx: &Context<'_>, registered: &Registered, uid: Uid) -> Result<Write> {
-    let associated = R::goes_with(&uid);
+    let associated = R::associated(&uid);
     let epoch = R::EPOCH.map(|name| epoch_of(name, &uid));
     let mut write = verbs::delete::prepared(cx, registered, uid).await?;
     associated.into_iter().for_each(|delete| write.delete(delete));

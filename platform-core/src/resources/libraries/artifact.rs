@@ -169,7 +169,7 @@ impl Resource for Artifact {
 impl Imported for Artifact {
     const WRITE: &'static [Capability] = &[];
 
-    fn goes_with(uid: &Uid) -> Option<Delete> {
+    fn associated(uid: &Uid) -> Option<Delete> {
         Some(Delete::With(ArtifactVersion::KIND.name, "artifact", KeyValue::text(uid)))
     }
 
