@@ -3,7 +3,7 @@
 //!
 //! A write gives power if after it another identity holds more capabilities, or a caller may act as an identity that it
 //! could not act as before. Fields and actions that can do so are marked in their kind's table
-//! ([`Field::gives`](crate::kind::Field::gives)); the kind's `prepare` then calls one of these functions. Each decides by
+//! ([`Field::privileged`](crate::kind::Field::privileged)); the kind's `prepare` then calls one of these functions. Each decides by
 //! the capabilities that the caller holds with the token of the request, so that a narrowed token cannot give more than it
 //! allows, and makes the commit require that the resources it read are unchanged.
 

@@ -41,7 +41,7 @@ pub struct Field {
     pub distinct: bool,
     /// Whether its value can grant power: capabilities, or an identity to act as. A write that sets it must be checked
     /// with `iam::giving` (`docs/api.md`, Giving power).
-    pub gives: bool,
+    pub privileged: bool,
     /// The kind of the resources that it is the uid of, and the effect of their deletes.
     pub reference: Option<Reference>,
     /// Whether replies have it even if it is empty.
@@ -178,7 +178,7 @@ impl Field {
             max_len: Self::MAX_LEN,
             max_items: Self::MAX_ITEMS,
             distinct: false,
-            gives: false,
+            privileged: false,
             reference: None,
             always: false,
             about: "",
@@ -314,9 +314,9 @@ impl Field {
         self
     }
 
-    /// Declares that the value can grant power ([`Field::gives`]).
-    pub const fn gives(mut self) -> Self {
-        self.gives = true;
+    /// Declares that the value can grant power ([`Field::privileged`]).
+    pub const fn privileged(mut self) -> Self {
+        self.privileged = true;
         self
     }
 

@@ -162,7 +162,7 @@ const FIELDS: &[Field] = &[
             .check(services)],
     )
     .about("Service principals that act for the group.")
-    .gives(),
+    .privileged(),
     Field::message(
         "azure",
         &[

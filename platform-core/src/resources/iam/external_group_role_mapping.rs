@@ -53,13 +53,13 @@ const FIELDS: &[Field] = &[
     Field::string("externalGroupId")
         .about("The group as the identity provider names it in its tokens.")
         .required()
-        .gives()
+        .privileged()
         .check(external_group),
-    field::uid("roleUid").about("The role that members of the external group have.").required().gives(),
+    field::uid("roleUid").about("The role that members of the external group have.").required().privileged(),
     field::uid("scope")
         .about("The uid of the group where they have the role: the organization of the identity provider.")
         .required()
-        .gives(),
+        .privileged(),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
 ];

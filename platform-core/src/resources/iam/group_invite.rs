@@ -91,7 +91,7 @@ impl Resource for GroupInvite {
             field::uid("roleUid")
                 .about("The role that the invite gives: a built-in role, or a role of the group or its ancestors.")
                 .required()
-                .gives(),
+                .privileged(),
             Field::message("role", ROLE).about("The role that the invite gives.").output_only(),
             Field::string("email")
                 .about(

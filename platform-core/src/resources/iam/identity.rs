@@ -235,21 +235,21 @@ impl Resource for Identity {
             Field::message("claimMatch", CLAIM_MATCH)
                 .about("Assumed with a token of an OpenID Connect issuer whose claims match.")
                 .oneof("relationship")
-                .gives(),
+                .privileged(),
             Field::message("staticKeys", STATIC_KEYS)
                 .about("Assumed with a token signed by one of these keys.")
                 .oneof("relationship")
-                .gives(),
+                .privileged(),
             Field::message("awsIdentity", AWS_IDENTITY)
                 .about(
                     "Assumed by an AWS identity. Stored, but not supported by the token exchange of this installation.",
                 )
                 .oneof("relationship")
-                .gives(),
+                .privileged(),
             Field::enumeration("servicePrincipal", ServicePrincipal::VARIANTS)
                 .about("Assumed by a service of the installation.")
                 .oneof("relationship")
-                .gives(),
+                .privileged(),
         ])
         .keys(&[DerivedKey::new("relationshipType", relationship_type)])
         .roots(Roots::Personal);

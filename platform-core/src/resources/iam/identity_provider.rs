@@ -150,12 +150,12 @@ impl Resource for IdentityProvider {
                 field::uid("defaultRole")
                     .about("The role of everyone who signs in by the provider.")
                     .required()
-                    .gives(),
+                    .privileged(),
                 Field::message("oidc", OIDC)
                     .about("The OpenID Connect configuration.")
                     .required()
                     .oneof("configuration")
-                    .gives(),
+                    .privileged(),
                 Field::message("scim", scim::FIELDS)
                     .about("The state of provisioning by SCIM. Omitted from lists.")
                     .output_only()

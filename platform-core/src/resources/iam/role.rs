@@ -62,7 +62,7 @@ impl Resource for Role {
                 .about("The role's capabilities.")
                 .max_items(MAX_CAPABILITIES)
                 .distinct()
-                .gives(),
+                .privileged(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])

@@ -118,11 +118,11 @@ pub(super) const FIELDS: &[Field] = &[
     Field::message("role", BOUND_FIELDS).about("The role.").output_only(),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
-    field::uid("identityUid").about("The identity that is given the role.").required().gives(),
+    field::uid("identityUid").about("The identity that is given the role.").required().privileged(),
     field::uid("roleUid")
         .about("The role to give: a built-in role, or a role of the group or its ancestors.")
         .required()
-        .gives(),
+        .privileged(),
 ];
 
 /// The maximum number of bindings per batch create.
@@ -158,8 +158,8 @@ impl Resource for RoleBinding {
                 .about("The bindings to create, 1 to 25. Either all are created or none.")
                 .max_items(MAX_BATCH)
                 .required()
-                .gives(),
-            field::uid("roleUid").about("The role of all bindings whose request does not name one.").gives(),
+                .privileged(),
+            field::uid("roleUid").about("The role of all bindings whose request does not name one.").privileged(),
         ])
         .response(&[Field::new("roleBindings", Type::List(&Type::Message(FIELDS)))
             .about("The bindings, in the order of the requests.")])

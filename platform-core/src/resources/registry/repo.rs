@@ -149,7 +149,7 @@ impl Resource for Repo {
                     "The repo that this one follows. Its tier, bundles, aliases and active tags are then those of the \
                      source.",
                 )
-                .gives(),
+                .privileged(),
             Field::new("customOverlay", Type::Message(overlay::FIELDS)).about(
                 "The additions of a custom image to its base. Stored, but not acted on: this installation builds no \
                  images.",

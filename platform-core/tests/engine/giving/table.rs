@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::common::{World, built_in, owner_capabilities, text, uid_of};
 
 /// Fields that give no power. Fields that hold, name or represent capabilities, roles, identities, keys or issuers, or
-/// that let callers read resources of others, must be marked with `Field::gives` instead.
+/// that let callers read resources of others, must be marked with `Field::privileged` instead.
 const HARMLESS: &[(&str, &[&str])] = &[
     ("AccountAssociation", &["name", "description", "amazon", "google", "azure", "github"]),
     ("Group", &["name", "description", "verified", "kind"]),
@@ -64,12 +64,12 @@ fn every_settable_field_is_classified_as_giving_power_or_as_harmless() {
     let harmless: BTreeSet<_> =
         HARMLESS.iter().flat_map(|(of, names)| names.iter().map(move |name| (*of, *name))).collect();
     let all: BTreeSet<_> = settable().into_iter().map(|(of, field)| (of, field.name)).collect();
-    let known = |of: &&str, field: &Field| field.gives != harmless.contains(&(*of, field.name));
+    let known = |of: &&str, field: &Field| field.privileged != harmless.contains(&(*of, field.name));
     let unknown = settable().into_iter().filter(|(of, field)| !known(of, field));
     let unknown: Vec<_> = unknown.map(|(of, field)| format!("{of}.{}", field.name)).collect();
     assert!(
         unknown.is_empty(),
-        "{unknown:?}: a field that gives power is marked with `Field::gives`, calls the rule in `access::giving`, and has a \
+        "{unknown:?}: a field that gives power is marked with `Field::privileged`, calls the rule in `access::giving`, and has a \
          case in CASES and a line in docs/api.md, Giving power; any other field is in HARMLESS"
     );
     for known in harmless {
@@ -96,7 +96,7 @@ fn every_field_of_a_token_request_is_known() {
 fn every_field_that_gives_power_is_documented_and_has_a_case() {
     let docs = include_str!("../../../../docs/api.md");
     let section = docs.split("\n## ").find(|section| section.starts_with("Giving power\n")).expect("the section");
-    let marked: Vec<_> = settable().into_iter().filter(|(_, field)| field.gives).collect();
+    let marked: Vec<_> = settable().into_iter().filter(|(_, field)| field.privileged).collect();
     for (of, field) in &marked {
         let path = format!("{of}.{}", field.name);
         assert!(section.contains(&format!("`{path}`")), "docs/api.md, Giving power, has no `{path}`");
