@@ -17,7 +17,7 @@ mod imported;
 mod keys;
 mod resource;
 
-pub use field::{Access, Check, Field, InQuery, OnDelete, Place, Reference, Type};
+pub use field::{Access, Check, Field, InQuery, OnDelete, Reference, SortKey, Type};
 pub use imported::{Imported, derived_uid, epoch_of, escaped, opaque_uid};
 pub use keys::{DerivedKey, Unique};
 pub use resource::{Action, Change, Handler, Registered, Resource, Run, action_event, canonical, parent_uid};

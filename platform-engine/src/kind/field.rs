@@ -22,7 +22,7 @@ pub struct Field {
     /// The names of the field in `order_by`, in camelCase; empty if lists cannot be ordered by it.
     pub sort: &'static [&'static str],
     /// Computes the sort key, if the order of the field's own value is not the intended one.
-    pub place: Option<Place>,
+    pub sort_key: Option<SortKey>,
     /// Parses an element of a query string, for a list of messages.
     pub in_query: Option<InQuery>,
     /// The oneof that the field belongs to: at most one field of a oneof can be set.
@@ -61,7 +61,7 @@ pub struct Field {
 pub type Check = fn(&Value) -> Result<(), String>;
 
 /// Computes a sort key from a canonical body.
-pub type Place = fn(&Value) -> KeyValue;
+pub type SortKey = fn(&Value) -> KeyValue;
 
 /// Parses an element of a list from text.
 pub type InQuery = fn(&str) -> Value;
@@ -169,7 +169,7 @@ impl Field {
             required: false,
             multiline: false,
             sort: &[],
-            place: None,
+            sort_key: None,
             in_query: None,
             oneof: None,
             rest_only: false,
@@ -279,8 +279,8 @@ impl Field {
     }
 
     /// Sets the function that computes the sort key.
-    pub const fn place(mut self, place: Place) -> Self {
-        self.place = Some(place);
+    pub const fn sort_key(mut self, sort_key: SortKey) -> Self {
+        self.sort_key = Some(sort_key);
         self
     }
 

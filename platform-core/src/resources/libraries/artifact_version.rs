@@ -55,7 +55,7 @@ impl Resource for ArtifactVersion {
             .fields(&[
                 Field::UID,
                 Field::string("name").about("The artifact's name.").output_only(),
-                Field::string("version").about("The version.").output_only().sort(&["version"]).place(place),
+                Field::string("version").about("The version.").output_only().sort(&["version"]).sort_key(sort_key),
                 Field::string("description").about("A description of the version.").output_only().multiline(),
                 Field::CREATE_TIME,
                 Field::UPDATE_TIME,
@@ -105,7 +105,7 @@ impl Imported for ArtifactVersion {
 }
 
 /// Returns the key that orders the version by the rules of its ecosystem, which is the prefix of the artifact's uid.
-fn place(body: &Value) -> KeyValue {
+fn sort_key(body: &Value) -> KeyValue {
     let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
     let ecosystem = text("uid").split(':').next().and_then(Ecosystem::of_word).unwrap_or_default();
     order::key(ecosystem, text("version"))
