@@ -21,10 +21,10 @@ pub(crate) use dependents::Dependents;
 
 /// The rendering of bodies that are stored as replies return them. Raised when a release renders differently, so that
 /// bodies of earlier releases are rendered when they are read.
-pub const RENDERING: u16 = 1;
+pub const CURRENT_RENDERING: u16 = 1;
 
 /// The rendering of bodies that [`Resource::render`](crate::kind::Resource::render) completes at each read.
-pub const COMPUTED: u16 = 0;
+pub const RENDER_ON_READ: u16 = 0;
 
 /// The maximum length of a resource that a caller sends, in bytes of JSON. Our choice, which keeps pages short.
 pub const MAX_RESOURCE: usize = 256 << 10;
@@ -217,7 +217,7 @@ impl Write {
             sort,
             filter,
             unique,
-            rendering: if computed { COMPUTED } else { RENDERING },
+            rendering: if computed { RENDER_ON_READ } else { CURRENT_RENDERING },
             body: serde_json::to_vec(&**body).map_err(Error::internal)?.into(),
             private,
             queue: false,

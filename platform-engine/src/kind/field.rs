@@ -339,7 +339,7 @@ impl Field {
     /// which its Rust type must be able to deserialize.
     ///
     /// A stored body that needs no rendering gets the field when the resource is next written. To add it to all stored
-    /// bodies, raise [`RENDERING`](crate::write::RENDERING).
+    /// bodies, raise [`CURRENT_RENDERING`](crate::write::CURRENT_RENDERING).
     pub const fn always(mut self) -> Self {
         self.always = true;
         self

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use serde_json::Value;
 
-use super::{RENDERING, encode, rendered};
+use super::{CURRENT_RENDERING, encode, rendered};
 use crate::{
     context::Context,
     error::{Error, Result},
@@ -106,7 +106,7 @@ async fn completed(
 ) -> Result<(Vec<Bytes>, Option<Position>)> {
     let kind = registered.kind;
     let is_cut = kind.fields.iter().any(|field| field.unlisted);
-    if !is_cut && stored.iter().all(|item| item.rendering == RENDERING) {
+    if !is_cut && stored.iter().all(|item| item.rendering == CURRENT_RENDERING) {
         // The replies have the stored bytes, which the store has already limited.
         return Ok((stored.into_iter().map(|item| item.body).collect(), None));
     }
