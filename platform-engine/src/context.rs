@@ -108,7 +108,7 @@ impl<'a> Context<'a> {
     /// # Errors
     /// UNAUTHENTICATED without a caller.
     pub fn demand_caller(&self) -> Result<&'a Caller> {
-        self.caller.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))
+        self.caller.ok_or_else(Error::missing_token)
     }
 
     fn narrowing(&self) -> Option<&'a Narrowing> {

@@ -189,6 +189,11 @@ impl Error {
         Self::internal(format!("panicked: {}", text.unwrap_or("with no message")))
     }
 
+    /// Returns UNAUTHENTICATED, for a request without a bearer token.
+    pub fn missing_token() -> Self {
+        Self::unauthenticated("A bearer token is required")
+    }
+
     /// Returns ABORTED, for an operation that kept conflicting with other changes. The client may retry after 100 ms.
     pub fn busy() -> Self {
         Self::new(Code::Aborted, "Too many changes at once; try again").with(Detail::RetryInfo { millis: 100 })

@@ -90,7 +90,7 @@ impl Rival {
 
     /// Returns the error of the conflict. `other` is the uid of the resource that has the key, if it may be named.
     pub(crate) fn error(&self, other: Option<&Uid>) -> Error {
-        let error = Error::already_exists(format!("There is already {}", self.unique.description));
+        let error = Error::already_exists(format!("{} already exists", self.unique.description));
         error.of_resource(self.kind, other.map_or("", Uid::as_str))
     }
 

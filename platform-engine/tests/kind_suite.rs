@@ -86,7 +86,7 @@ impl Resource for Book {
         .parent(Parent::Of(Shelf::KIND))
         .methods(METHODS)
         .fields(FIELDS)
-        .unique(&[Unique::new("book.name", "a book of this name", |body| {
+        .unique(&[Unique::new("book.name", "A book of this name", |body| {
             body.get("name")?.as_str().map(KeyValue::text)
         })]);
 

@@ -67,7 +67,7 @@ const MISTAKES: [Mistake; 16] = [
         "methods.List.params.pageSize: must be listed once",
     ),
     (
-        part(FIELDS).unique(&[Unique::in_parent("part.name", "a part", "name").by(&["name"])]),
+        part(FIELDS).unique(&[Unique::in_parent("part.name", "A part", "name").by(&["name"])]),
         &[],
         "unique.part.name: names the key name",
     ),

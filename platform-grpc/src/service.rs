@@ -272,7 +272,7 @@ impl Inner {
             Principal::Caller(caller) => (Some(caller), None),
             Principal::Credential(credential) => (None, credential),
         };
-        let demand_caller = || caller.as_ref().ok_or_else(|| Error::unauthenticated("A bearer token is needed"));
+        let demand_caller = || caller.as_ref().ok_or_else(Error::missing_token);
         let resource = match &method.operation {
             Operation::List(registered, page) => {
                 let request = ListRequest::from_json(registered.kind, decode::object(message)?)?;

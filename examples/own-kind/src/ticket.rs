@@ -79,7 +79,7 @@ impl Resource for Ticket {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique::in_parent("ticket.title", "a ticket of this title in the group", "title").by(&["title"])])
+        .unique(&[Unique::in_parent("ticket.title", "A ticket of this title in the group", "title").by(&["title"])])
         .cascade();
 
     const ACTIONS: &'static [Action] =

@@ -54,7 +54,7 @@ impl Resource for Project {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique::in_parent("project.name", "a project of this name in the group", "name").by(&["name"])])
+        .unique(&[Unique::in_parent("project.name", "A project of this name in the group", "name").by(&["name"])])
         .cascade();
 
     const ACTIONS: &'static [Action] =

@@ -61,7 +61,7 @@ impl Resource for Project {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique::new("project.name", "a project of this name", |body| {
+        .unique(&[Unique::new("project.name", "A project of this name", |body| {
             Some(KeyValue::text(&format!("{}\0{}", body.get("uid")?.as_str()?.len(), body.get("name")?)))
         })])
         .cascade();

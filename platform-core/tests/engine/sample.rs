@@ -62,7 +62,7 @@ impl Resource for Sample {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique::new("sample.code", "a sample of this code", |body| {
+        .unique(&[Unique::new("sample.code", "A sample of this code", |body| {
             body.get("code")?.as_str().map(KeyValue::text)
         })]);
 

@@ -52,7 +52,7 @@ impl DerivedKey {
 pub struct Unique {
     /// The namespace of the values, such as `repo.name`.
     pub space: &'static str,
-    /// Describes the conflicting resource in error messages, such as `a repo of this name in the group`.
+    /// Describes the conflicting resource at the start of error messages, such as `A repo of this name in the group`.
     pub description: &'static str,
     value: UniqueValue,
     /// The filter keys that find the resource with the value among those of the same parent, so that the error can name

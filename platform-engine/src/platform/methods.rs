@@ -34,7 +34,7 @@ impl Platform {
         let done = match caller {
             // The page tokens of an open list do not depend on the caller.
             _ if open => verbs::list::list(&Context::without_caller(self), registered, request).await,
-            None => Err(Error::unauthenticated("A bearer token is needed")),
+            None => Err(Error::missing_token()),
             Some(caller) => self.with_caller(caller, |cx| Box::pin(verbs::list::list(cx, registered, request))).await,
         };
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
@@ -144,7 +144,7 @@ impl Platform {
     ) -> Result<ActionReply> {
         let done = match (caller, action.authorization) {
             (_, Authorization::Public) => answer(&Context::without_caller(self), action, request).await,
-            (None, _) => Err(Error::unauthenticated("A bearer token is needed")),
+            (None, _) => Err(Error::missing_token()),
             (Some(caller), _) => self.with_caller(caller, |cx| Box::pin(answer(cx, action, request))).await,
         };
         done.map_err(|error| error.of_domain(kind.domain.name))

@@ -160,7 +160,7 @@ fn new_uid(cx: &Context<'_>, kind: &Kind, parent: Option<&Uid>) -> Uid {
 
 fn already_there(kind: &Kind, uid: &Uid) -> Error {
     let parent = kind.parent.kind().unwrap_or("parent");
-    let message = format!("There is already a resource of kind {} of this {parent}", kind.name);
+    let message = format!("A resource of kind {} of this {parent} already exists", kind.name);
     Error::already_exists(message).of_resource(kind, uid.as_str())
 }
 

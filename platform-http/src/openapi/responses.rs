@@ -33,7 +33,7 @@ pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
     ErrorResponse {
         status: StatusCode::UNAUTHORIZED,
         description: "The bearer token is missing or invalid.",
-        examples: || vec![Error::unauthenticated("A bearer token is needed")],
+        examples: || vec![Error::missing_token()],
     },
     ErrorResponse {
         status: StatusCode::FORBIDDEN,
@@ -57,7 +57,7 @@ pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
             let name = "63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef";
             let what = Detail::ResourceInfo { domain: "registry", kind: "Repo", name: name.to_owned() };
             vec![
-                Error::already_exists("There is already a repo of this name in the group").with(what),
+                Error::already_exists("A repo of this name in the group already exists").with(what),
                 busy.with(Detail::RetryInfo { millis: 100 }),
             ]
         },

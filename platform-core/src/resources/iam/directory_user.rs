@@ -71,10 +71,10 @@ impl Resource for DirectoryUser {
         ])
         .keys(&[DerivedKey::new("foldedUserName", |body| vec![folded(body)])])
         .unique(&[
-            Unique::new("directoryUser.userName", "a user of this name in the directory", |body| {
+            Unique::new("directoryUser.userName", "A user of this name in the directory", |body| {
                 Some(of_provider(body, folded(body).as_bytes()))
             }),
-            Unique::new("directoryUser.externalId", "a user of this external id in the directory", |body| {
+            Unique::new("directoryUser.externalId", "A user of this external id in the directory", |body| {
                 let id = text(body, "externalId");
                 (!id.is_empty()).then(|| of_provider(body, id.as_bytes()))
             }),

@@ -85,7 +85,7 @@ impl Resource for ExternalGroupRoleMapping {
     ])
     .fields(FIELDS)
     .keys(&[DerivedKey::of_field("givenRole", "roleUid")])
-    .unique(&[Unique::new("externalGroupRoleMapping", "a mapping of this external group to this role", mapped_once)
+    .unique(&[Unique::new("externalGroupRoleMapping", "A mapping of this external group to this role", mapped_once)
         .by(&["givenRole"])])
     .cascade();
 

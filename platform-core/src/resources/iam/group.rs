@@ -122,8 +122,8 @@ impl Resource for Group {
             DerivedKey::new("verifiedName", |body| verified_name(body).into_iter().collect()),
         ])
         .unique(&[
-            Unique::in_parent("group.name", "a group of this name in the group", "name").by(&["name"]),
-            Unique::new("group.verified", "a verified organization of this name", verified_name),
+            Unique::in_parent("group.name", "A group of this name in the group", "name").by(&["name"]),
+            Unique::new("group.verified", "A verified organization of this name", verified_name),
         ]);
 
     const ACTIONS: &'static [Action] = &[

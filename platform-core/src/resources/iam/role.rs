@@ -66,7 +66,7 @@ impl Resource for Role {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique::in_parent("role.name", "a role of this name in the group", "name").by(&["name"])])
+        .unique(&[Unique::in_parent("role.name", "A role of this name in the group", "name").by(&["name"])])
         .roots(Roots::Shared);
 
     fn example() -> Self {

@@ -144,7 +144,7 @@ impl Resource for RoleBinding {
         ])
         .fields(FIELDS)
         .keys(&[DerivedKey::new("groupUid", |body| group_of(body).map(KeyValue::text).into_iter().collect())])
-        .unique(&[Unique::new("roleBinding", "a binding of this identity to this role at the group", bound_once)
+        .unique(&[Unique::new("roleBinding", "A binding of this identity to this role at the group", bound_once)
             .by(&["identityUid", "roleUid"])])
         .cascade();
 

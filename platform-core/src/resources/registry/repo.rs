@@ -157,7 +157,7 @@ impl Resource for Repo {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique::in_parent("repo.name", "a repo of this name in the group", "name").by(&["name"])]);
+        .unique(&[Unique::in_parent("repo.name", "A repo of this name in the group", "name").by(&["name"])]);
 
     fn example() -> Self {
         Self {

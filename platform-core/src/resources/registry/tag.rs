@@ -72,7 +72,7 @@ impl Resource for Tag {
                 .check(check::bundles),
         ])
         .keys(&[DerivedKey::new("families", |body| vec![key(families(name_of(body)))])])
-        .unique(&[Unique::in_parent("tag.name", "a tag of this name in the repo", "name").by(&["name"])])
+        .unique(&[Unique::in_parent("tag.name", "A tag of this name in the repo", "name").by(&["name"])])
         .cascade();
 
     fn example() -> Self {
