@@ -54,13 +54,12 @@ pub(super) async fn keep_without_binding(
     if owners.filter_owners(std::slice::from_ref(&old.identity_uid)).await?.is_empty() {
         return Ok(());
     }
-    if let Some(new) = new.filter(|new| owned_by(&new.uid, &new.role_uid).is_some()) {
-        if let Some(record) = cx.record(Identity::KIND, &new.identity_uid).await?
-            && !owners.filter_owners(std::slice::from_ref(&new.identity_uid)).await?.is_empty()
-        {
-            write.require_or_retry(Require::Revision(record.key, record.revision));
-            return Ok(());
-        }
+    if let Some(new) = new.filter(|new| owned_by(&new.uid, &new.role_uid).is_some())
+        && let Some(record) = cx.record(Identity::KIND, &new.identity_uid).await?
+        && !owners.filter_owners(std::slice::from_ref(&new.identity_uid)).await?.is_empty()
+    {
+        write.require_or_retry(Require::Revision(record.key, record.revision));
+        return Ok(());
     }
     owners.require_another(|binding, _| *binding != old.uid).await
 }
