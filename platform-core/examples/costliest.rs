@@ -280,7 +280,7 @@ impl Search {
             (Err(_), _) => false,
             (Ok(body), Call::Verb(Verb::List)) => match ListRequest::from_json(kind, body) {
                 Ok(request) => {
-                    block_on(self.platform.list_erased(&self.operator, &target.registered, &request)).is_ok()
+                    block_on(self.platform.list_erased(Some(&self.operator), &target.registered, &request)).is_ok()
                 }
                 Err(_) => false,
             },

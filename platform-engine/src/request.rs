@@ -327,7 +327,7 @@ fn read_pairs(
         match field {
             Some(field) if !matches!(field.ty, Type::Message(_) | Type::Map(_)) => {
                 if !insert(&mut object, &path, field, value) {
-                    violations.add(as_documented(&path.join(".")), "is given twice");
+                    violations.add(as_documented(&path.join(".")), "is specified more than once");
                 }
             }
             _ => violations.add(key, "unknown parameter"),

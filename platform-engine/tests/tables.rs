@@ -8,7 +8,7 @@ use platform_engine::{
     access::Capability,
     kind::{
         Action, Authorization, By, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Registered, Resource, Type,
-        Unique, unique_in_parent,
+        Unique,
     },
     platform::{BuildError, Builder, Platform},
     store::memory::MemoryStore,
@@ -58,7 +58,7 @@ const MISTAKES: [Mistake; 17] = [
         "methods.List.params.color: filters by color, which must be a field or a derived key",
     ),
     (
-        listed(&[Method::list(&[LIST]).params(&[Param { field: Field::bool("new"), by: By::Narrow }])]),
+        listed(&[Method::list(&[LIST]).params(&[Param::new(Field::bool("new"), By::Narrow)])]),
         &[],
         "methods.List.params.new: requires that the method has a `narrow`",
     ),
@@ -68,12 +68,7 @@ const MISTAKES: [Mistake; 17] = [
         "methods.List.params.pageSize: must be listed once",
     ),
     (
-        part(FIELDS).unique(&[Unique {
-            space: "part.name",
-            what: "a part",
-            value: |part| unique_in_parent(part, "name"),
-            by: &["name"],
-        }]),
+        part(FIELDS).unique(&[Unique::in_parent("part.name", "A part", "name").by(&["name"])]),
         &[],
         "unique.part.name: names the key name",
     ),
@@ -83,7 +78,7 @@ const MISTAKES: [Mistake; 17] = [
         "ACTIONS.Paint: has uid in its path, which must be a field of its request",
     ),
     (
-        part(FIELDS).keys(&[DerivedKey { name: "first", values: |_| Vec::new() }]),
+        part(FIELDS).keys(&[DerivedKey::new("first", |_| Vec::new())]),
         &[Action::post("Sell", "parts:sell", |_, request| Box::pin(async { Ok(request.into()) }))
             .authorization(Authorization::At("uid", &[LIST]))],
         "ACTIONS.Sell: is authorized at uid, which must be a field of its request",

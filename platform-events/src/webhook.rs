@@ -19,7 +19,7 @@ use platform_oidc::{
 use rustls::RootCertStore;
 use sha2::{Digest, Sha256};
 
-use crate::sink::{Answer, Sink};
+use crate::sink::{DeliveryResult, Sink};
 
 /// The maximum size of a response body that is read so that its connection can be reused, in bytes. A longer body is
 /// cut off. Our choice.
@@ -36,6 +36,8 @@ const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 const MAX_REASON: usize = 200;
 
 /// Options of webhooks.
+///
+/// Fields will be added: write a value as `WebhookOptions { …, ..WebhookOptions::default() }`.
 #[derive(Debug, Clone)]
 pub struct WebhookOptions {
     /// Whether to post to `http` sinks.
@@ -112,7 +114,7 @@ impl Webhook {
         }
         let body = Bytes::copy_from_slice(event.data.as_bytes());
         let digest = format!("sha256:{}", hex::encode(Sha256::digest(&body)));
-        let group = subscription.uid.parent().unwrap_or_default();
+        let group = subscription.uid.parent().ok_or("the subscription has no group")?;
         let token = self.issuer.webhook_token(&group, &digest).map_err(|error| error.to_string())?;
         let mut request = Request::post(url);
         let mut add = |name: &str, value: &str| {
@@ -145,10 +147,12 @@ impl Webhook {
 
 #[async_trait]
 impl Sink for Webhook {
-    async fn deliver(&self, subscription: &Subscription, event: &Event) -> Answer {
+    async fn deliver(&self, subscription: &Subscription, event: &Event) -> DeliveryResult {
         match self.post(subscription, event).await {
-            Ok(status) => Answer::Status(status),
-            Err(reason) => Answer::Failed(reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect()),
+            Ok(status) => DeliveryResult::Status(status),
+            Err(reason) => {
+                DeliveryResult::Failed(reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect())
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use serde::de::DeserializeSeed;
 mod read;
 mod write;
 
-pub(crate) use write::Writer;
+pub(crate) use write::{WireType, Writer};
 
 /// The maximum nesting depth of messages. The contract uses five levels.
 const MAX_DEPTH: usize = 16;

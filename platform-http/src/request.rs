@@ -47,7 +47,7 @@ pub fn target<'h>(head: &'h Parts, limits: &Limits) -> Result<(&'h str, &'h str)
         return Err(Refusal::too_long("query", limits.query));
     }
     if head.headers.get_all(HOST).iter().nth(1).is_some() {
-        return Err(Error::invalid_field("host", "is given twice").into());
+        return Err(Error::invalid_field("host", "is specified more than once").into());
     }
     Ok((path, query))
 }
@@ -128,7 +128,7 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
     if let Some(origin) = &origin {
         origin.admit()?;
     }
-    let needed = || Error::unauthenticated("A bearer token is needed");
+    let needed = Error::missing_token;
     let authenticated = match bearer(&head.headers).and_then(|token| token.ok_or_else(needed)) {
         Ok(token) => authenticator.authenticate(token).await,
         Err(error) => Err(error),
@@ -230,7 +230,7 @@ pub(crate) fn update_mask(query: &str) -> Result<Option<String>> {
     for (key, value) in pairs(query)? {
         match (key.as_str(), &mask) {
             ("updateMask" | "update_mask", None) => mask = Some(value),
-            ("updateMask" | "update_mask", Some(_)) => violations.add("update_mask", "is given twice"),
+            ("updateMask" | "update_mask", Some(_)) => violations.add("update_mask", "is specified more than once"),
             _ => violations.add(key, "unknown parameter"),
         }
     }
@@ -285,6 +285,8 @@ where
 }
 
 /// Error of reading a body.
+///
+/// Exhaustive, because each transport must report every case.
 #[derive(Debug)]
 pub enum ReadError {
     /// The body is too large.

@@ -13,12 +13,11 @@ use http::{Method, Request, request::Parts};
 use http_body::Body;
 use platform_engine::{
     BoxFuture,
-    access::{Authenticator, Caller},
+    access::Authenticator,
     error::{Error, Result},
     kind::{Action, Authorization, Http, Kind, Registered, Verb},
-    platform::{Answer, Platform},
+    platform::{ActionReply, Platform},
     request::{ListRequest, from_query},
-    uid::Uid,
 };
 use serde_json::{Map, Value};
 use tower::Service;
@@ -226,8 +225,8 @@ impl Inner {
         let kind = registered.kind;
         let open = kind.method(Verb::List).is_some_and(|list| list.open);
         let caller = match open {
-            true => origin.open().map(|()| Caller::new(Uid::default()))?,
-            false => origin.authenticate(&*self.authenticator, token).await?,
+            true => origin.open().map(|()| None)?,
+            false => Some(origin.authenticate(&*self.authenticator, token).await?),
         };
         let mut pairs = Vec::new();
         for (name, raw) in variables {
@@ -235,7 +234,7 @@ impl Inner {
         }
         pairs.extend(request::pairs(query)?);
         let list = ListRequest::from_query(kind, &pairs)?;
-        Ok(reply::list(kind.plural, &self.platform.list_erased(&caller, registered, &list).await?))
+        Ok(reply::list(kind.plural, &self.platform.list_erased(caller.as_ref(), registered, &list).await?))
     }
 
     /// Handles a standard method except list. `uid` is still percent-encoded; for a create it is the parent's uid and
@@ -352,8 +351,8 @@ impl Inner {
             request::bind(&mut request_message, name, value.as_str().unwrap_or_default().to_owned())?;
         }
         match self.platform.run_rendered(caller.as_ref(), kind, action, &request_message).await? {
-            Answer::Value(value) => Ok(reply::value(&value)?),
-            Answer::Rendered(rendered) => Ok(reply::rendered(rendered, &head.headers)),
+            ActionReply::Value(value) => Ok(reply::value(&value)?),
+            ActionReply::Rendered(rendered) => Ok(reply::rendered(rendered, &head.headers)),
         }
     }
 

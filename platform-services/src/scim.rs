@@ -99,7 +99,7 @@ impl Mount for Scim {
 
 async fn answer(call: Call<'_>, body: Body<'_>) -> Result<Reply, ScimError> {
     let Call { platform, head, .. } = call;
-    let needed = || Error::unauthenticated("A SCIM token is needed");
+    let needed = || Error::unauthenticated("A SCIM token is required");
     let access = match bearer(&head.headers).and_then(|token| token.ok_or_else(needed)) {
         Ok(token) => Iam::of(platform).verify_scim_token(token).await,
         Err(error) => Err(error),

@@ -59,7 +59,7 @@ async fn kinds_of_the_service_are_served_to_callers_of_its_sessions() {
     let (status, garden) = call(&platform, "POST", &projects, json!({ "name": "garden" })).await;
     assert_eq!(status, StatusCode::OK, "{garden}");
     let (status, error) = call(&platform, "POST", &projects, json!({ "name": "garden" })).await;
-    let message = json!("There is already a project of this name in the group");
+    let message = json!("A project of this name in the group already exists");
     assert_eq!((status, &error["message"]), (StatusCode::CONFLICT, &message));
     let uid = garden["uid"].as_str().unwrap();
     let tasks = format!("/planner/v1/tasks/{uid}");

@@ -110,7 +110,7 @@ fn a_create_with_a_name_in_use_already_exists() {
         status(&world, create()),
         json!({
             "code": 6,
-            "message": "There is already a repo of this name in the group",
+            "message": "A repo of this name in the group already exists",
             "details": [
                 info("ALREADY_EXISTS", "registry"),
                 { "@type": format!("{TYPE}.ResourceInfo"), "resourceType": "registry.platform.test/Repo", "resourceName": first["uid"] },

@@ -113,7 +113,7 @@ fn read_object(
         };
         let path = join(prefix, field.name);
         if sent.iter().any(|other| other.name == field.name) {
-            violations.add(path, "is given twice");
+            violations.add(path, "is specified more than once");
             continue;
         }
         // Output-only fields are ignored, so that clients can send a resource back as they have read it.
@@ -417,7 +417,10 @@ mod tests {
 
     #[test]
     fn duplicate_names_and_two_members_of_a_oneof_are_violations() {
-        assert_eq!(violations(json!({ "claimMatch": {}, "claim_match": {} })), ["claimMatch is given twice"]);
+        assert_eq!(
+            violations(json!({ "claimMatch": {}, "claim_match": {} })),
+            ["claimMatch is specified more than once"]
+        );
         assert_eq!(
             violations(json!({ "claimMatch": { "issuer": "i" }, "servicePrincipal": "x" })),
             ["servicePrincipal cannot be set together with claimMatch"]

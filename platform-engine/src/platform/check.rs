@@ -17,6 +17,7 @@ use crate::{
 
 /// A rule that the table of a kind breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Invalid {
     /// The name of the kind.
     pub kind: &'static str,
@@ -104,7 +105,7 @@ impl Checker<'_> {
             self.require(is_first, &item, "must be listed once");
             self.require(is_camel_case(field.name, false), &item, "must be named in camelCase");
             let is_ordered = !matches!(field.ty, Type::Message(_) | Type::List(_) | Type::Map(_));
-            let has_order = field.sort.is_empty() || is_ordered || field.place.is_some();
+            let has_order = field.sort.is_empty() || is_ordered || field.sort_key.is_some();
             self.require(has_order, &item, "cannot be sorted by: a message, list or map has no order");
             let mut ty = &field.ty;
             while let Type::List(element) | Type::Map(element) = ty {

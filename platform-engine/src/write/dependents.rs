@@ -18,7 +18,7 @@ use crate::{
     store::{Delete, Epoch, Filter, Item, Key, KeyValue, Query, Require, Scope, Store},
     timestamp::Timestamp,
     uid::Uid,
-    write::RENDERING,
+    write::CURRENT_RENDERING,
 };
 
 /// The maximum number of resources that are read to complete a delete. Our choice.
@@ -249,7 +249,7 @@ impl Dependents {
             let Some(record) = record.filter(|record| record.revision == revision) else { return Err(Error::stale()) };
             let old = Checked::stored(&record.body)?;
             let body = old.clone().cleared(&fields, now);
-            let computed = record.rendering != RENDERING;
+            let computed = record.rendering != CURRENT_RENDERING;
             write.put_body(referring.kind, &key.uid, Some(&old), &body, computed, record.private)?;
             write.require_or_retry(Require::Revision(key, revision));
         }

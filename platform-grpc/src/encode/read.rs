@@ -4,13 +4,12 @@ use std::fmt;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use platform_engine::{duration::Duration, timestamp::Timestamp};
-use prost::encoding::WireType;
 use serde::{
     Deserializer,
     de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor},
 };
 
-use super::{FieldPlan, Plan, Scalar, Shape, Writer};
+use super::{FieldPlan, Plan, Scalar, Shape, WireType, Writer};
 
 /// Reads an object and writes it as a message, without a key and a length.
 pub(super) struct Message<'a> {

@@ -36,7 +36,7 @@ pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
     ErrorResponse {
         status: StatusCode::UNAUTHORIZED,
         description: "The bearer token is missing or invalid.",
-        examples: |_| vec![Error::unauthenticated("A bearer token is needed")],
+        examples: |_| vec![Error::missing_token()],
     },
     ErrorResponse {
         status: StatusCode::FORBIDDEN,
@@ -52,8 +52,8 @@ pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
         status: StatusCode::CONFLICT,
         description: "The resource already exists, or too many changes were made at once.",
         examples: |kind| {
-            let what = kind.unique.first().map_or("a resource with this uid", |rule| rule.what);
-            let exists = Error::already_exists(format!("There is already {what}"));
+            let which = kind.unique.first().map_or("A resource with this uid", |rule| rule.description);
+            let exists = Error::already_exists(format!("{which} already exists"));
             vec![exists.of_resource(kind, UID), Error::busy()]
         },
     },

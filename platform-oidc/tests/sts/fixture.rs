@@ -112,7 +112,7 @@ impl Fixture {
     }
 
     pub async fn bind(&self, identity: &str, role: &str, group: &str) -> Uid {
-        let (identity_uid, role_uid) = (identity.to_owned(), role.to_owned());
+        let (identity_uid, role_uid) = (Uid::opaque(identity), Uid::opaque(role));
         let binding = RoleBinding { identity_uid, role_uid, ..RoleBinding::default() };
         self.platform.create(&self.operator, group, &binding).await.unwrap().uid
     }

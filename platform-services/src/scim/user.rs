@@ -65,7 +65,7 @@ fn id(user: &DirectoryUser) -> &str {
 /// a new user and unchanged for a stored one.
 ///
 /// # Errors
-/// `invalidValue`, and `invalidSyntax` for an attribute that is given twice.
+/// `invalidValue`, and `invalidSyntax` for an attribute that is specified more than once.
 pub(super) fn read(body: &Value, stored: Option<&DirectoryUser>) -> Parsed<DirectoryUser> {
     let active = stored.is_none_or(|stored| stored.active);
     let mut user = DirectoryUser { active, ..DirectoryUser::default() };
@@ -98,7 +98,7 @@ pub(super) fn check_keys(body: &Value) -> Parsed<()> {
                 }
                 let mut names = HashSet::new();
                 if let Some(twice) = object.keys().find(|name| !names.insert(name.to_ascii_lowercase())) {
-                    return Err(ScimError::invalid("invalidSyntax", format!("{twice} is given twice")));
+                    return Err(ScimError::invalid("invalidSyntax", format!("{twice} is specified more than once")));
                 }
                 left.extend(object.values());
             }
@@ -214,7 +214,7 @@ fn set_all(user: &mut DirectoryUser, body: &Value, source: Source) -> Parsed<()>
             continue;
         }
         if seen.contains(&target) {
-            return Err(ScimError::invalid("invalidSyntax", format!("{name} is given twice")));
+            return Err(ScimError::invalid("invalidSyntax", format!("{name} is specified more than once")));
         }
         match &target {
             // Attributes nested under the name of their schema.

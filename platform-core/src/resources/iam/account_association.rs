@@ -179,7 +179,7 @@ const FIELDS: &[Field] = &[
             .check(services)],
     )
     .about("Service principals that act for the group.")
-    .gives(),
+    .privileged(),
     Field::message(
         "azure",
         &[

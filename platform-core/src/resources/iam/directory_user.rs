@@ -69,23 +69,15 @@ impl Resource for DirectoryUser {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .keys(&[DerivedKey { name: "foldedUserName", values: |body| vec![folded(body)] }])
+        .keys(&[DerivedKey::new("foldedUserName", |body| vec![folded(body)])])
         .unique(&[
-            Unique {
-                space: "directoryUser.userName",
-                what: "a user of this name in the directory",
-                value: |body| Some(of_provider(body, folded(body).as_bytes())),
-                by: &[],
-            },
-            Unique {
-                space: "directoryUser.externalId",
-                what: "a user of this external id in the directory",
-                value: |body| {
-                    let id = text(body, "externalId");
-                    (!id.is_empty()).then(|| of_provider(body, id.as_bytes()))
-                },
-                by: &[],
-            },
+            Unique::new("directoryUser.userName", "A user of this name in the directory", |body| {
+                Some(of_provider(body, folded(body).as_bytes()))
+            }),
+            Unique::new("directoryUser.externalId", "A user of this external id in the directory", |body| {
+                let id = text(body, "externalId");
+                (!id.is_empty()).then(|| of_provider(body, id.as_bytes()))
+            }),
         ])
         .cascade();
 
@@ -121,6 +113,7 @@ fn of_provider(body: &Value, value: &[u8]) -> KeyValue {
 
 /// A selection of a directory's users.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DirectoryUsers {
     /// All users.
     All,

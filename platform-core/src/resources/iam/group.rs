@@ -58,6 +58,7 @@ pub struct Group {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum OrgKind {
     #[default]
     OrgKindUnspecified,
@@ -73,6 +74,7 @@ pub enum OrgKind {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum OrgStatus {
     #[default]
     OrgStatusUnspecified,
@@ -119,22 +121,12 @@ impl Resource for Group {
         ])
         .fields(GROUP_FIELDS)
         .keys(&[
-            DerivedKey { name: "segment", values: |body| vec![KeyValue::text(check::last_segment(body))] },
-            DerivedKey { name: "verifiedName", values: |body| verified_name(body).into_iter().collect() },
+            DerivedKey::new("segment", |body| vec![KeyValue::text(check::last_segment(body))]),
+            DerivedKey::new("verifiedName", |body| verified_name(body).into_iter().collect()),
         ])
         .unique(&[
-            Unique {
-                space: "group.name",
-                what: "a group of this name in the group",
-                value: check::name_in_parent,
-                by: &["name"],
-            },
-            Unique {
-                space: "group.verified",
-                what: "a verified organization of this name",
-                value: verified_name,
-                by: &[],
-            },
+            Unique::in_parent("group.name", "A group of this name in the group", "name").by(&["name"]),
+            Unique::new("group.verified", "A verified organization of this name", verified_name),
         ]);
 
     const ACTIONS: &'static [Action] = &[
@@ -226,7 +218,7 @@ impl Resource for Group {
             violations.none_or(())?;
             if organization && change.verb == Verb::Create {
                 group.status = OrgStatus::OrgStatusReady;
-                let caller = &cx.caller().identity;
+                let caller = &cx.demand_caller()?.identity;
                 let owner =
                     RoleBinding::new(&change.uid, caller, &role::owner_uid(), cx.platform().entropy(), cx.now());
                 change.write.put(&owner.uid, &owner, Bytes::new())?;
@@ -295,7 +287,7 @@ fn verified_name(body: &Value) -> Option<KeyValue> {
 /// PERMISSION_DENIED where the caller may not create groups, INVALID_ARGUMENT when `parent` matches none or several.
 async fn parent_for_create(cx: &Context<'_>, parent: &str, needed: &[Capability]) -> Result<Option<Uid>> {
     if parent.is_empty() {
-        let person = cx.caller().identity.is_root() && cx.caller().narrowing.is_none();
+        let person = cx.caller().is_some_and(|caller| caller.identity.is_root() && caller.narrowing.is_none());
         let open = data_of::<GroupSettings>(cx)?.open_organizations && person;
         return if open || cx.is_operator() { Ok(None) } else { Err(Error::denied()) };
     }
@@ -311,7 +303,7 @@ async fn parent_for_create(cx: &Context<'_>, parent: &str, needed: &[Capability]
     let mut found = Vec::new();
     for (key, value) in [("name", parent), ("segment", segment)] {
         let mut query = Query::new(Group::KIND.name, Scope::Roots);
-        query.scopes = nodes.iter().cloned().map(Scope::Subtree).collect();
+        query.scopes = nodes.scopes().into_vec();
         query.filters = vec![Filter::AnyOf { key, values: vec![KeyValue::text(value)] }];
         query.limit = 100;
         let page = cx.page(query).await?;
@@ -336,7 +328,7 @@ async fn organization_of_caller(cx: &Context<'_>) -> Result<Option<Group>> {
     let email = &identity::of_caller(cx)?.email;
     let Some((_, domain)) = email.rsplit_once('@') else { return Ok(None) };
     let domain = domain.to_ascii_lowercase();
-    if data_of::<GroupSettings>(cx)?.shared_mail_domains.contains(&domain) || !cx.caller().identity.is_root() {
+    if data_of::<GroupSettings>(cx)?.shared_mail_domains.contains(&domain) || !cx.demand_caller()?.identity.is_root() {
         return Ok(None);
     }
     let named = Filter::AnyOf { key: "verifiedName", values: vec![KeyValue::text(&domain)] };

@@ -121,6 +121,7 @@ pub struct AwsIdentity {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum ServicePrincipal {
     #[default]
     ServicePrincipalUnspecified,
@@ -220,11 +221,11 @@ impl Resource for Identity {
         .methods(&[
             Method::list(&[cap("identity.list")]).params(&[
                 Param::exact("name").about("Only identities with exactly this name."),
-                Param {
-                    field: Field::enumeration("relationshipType", RelationshipType::VARIANTS)
+                Param::new(
+                    Field::enumeration("relationshipType", RelationshipType::VARIANTS)
                         .about("Only identities that are assumed in this way."),
-                    by: By::Value("relationshipType"),
-                },
+                    By::Value("relationshipType"),
+                ),
             ]),
             Method::get(&[cap("identity.list")]),
             Method::create(&[cap("identity.create")]).event("iam.identity.created.v1"),
@@ -252,23 +253,23 @@ impl Resource for Identity {
             Field::message("claimMatch", CLAIM_MATCH)
                 .about("Assumed with a token of an OpenID Connect issuer whose claims match.")
                 .oneof("relationship")
-                .gives(),
+                .privileged(),
             Field::message("staticKeys", STATIC_KEYS)
                 .about("Assumed with a token signed by one of these keys.")
                 .oneof("relationship")
-                .gives(),
+                .privileged(),
             Field::message("awsIdentity", AWS_IDENTITY)
                 .about(
                     "Assumed by an AWS identity. Stored, but not supported by the token exchange of this installation.",
                 )
                 .oneof("relationship")
-                .gives(),
+                .privileged(),
             Field::enumeration("servicePrincipal", ServicePrincipal::VARIANTS)
                 .about("Assumed by a service of the installation.")
                 .oneof("relationship")
-                .gives(),
+                .privileged(),
         ])
-        .keys(&[DerivedKey { name: "relationshipType", values: relationship_type }])
+        .keys(&[DerivedKey::new("relationshipType", relationship_type)])
         .roots(Roots::Personal);
 
     const ACTIONS: &'static [Action] =

@@ -17,7 +17,7 @@ use crate::{
     error::{Error, Result},
     event::Draft,
     iam::{may_give_role, provider_epoch},
-    kind::{Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Verb},
+    kind::{Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Verb, parent_uid},
     seal::Secret,
     store::{KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
@@ -48,7 +48,7 @@ pub struct IdentityProvider {
     pub update_time: Option<Timestamp>,
     /// The uid of the role of everyone who signs in by the provider: a built-in role, or a role of the group or its
     /// ancestors.
-    pub default_role: String,
+    pub default_role: Uid,
     /// The OpenID Connect configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oidc: Option<Oidc>,
@@ -84,20 +84,20 @@ impl Resource for IdentityProvider {
                 field::uid("defaultRole")
                     .about("The role of everyone who signs in by the provider.")
                     .required()
-                    .gives(),
+                    .privileged(),
                 Field::message("oidc", oidc::FIELDS)
                     .about("The OpenID Connect configuration.")
                     .required()
                     .oneof("configuration")
-                    .gives(),
+                    .privileged(),
                 Field::message("scim", scim::FIELDS)
                     .about("The state of provisioning by SCIM. Omitted from lists.")
                     .output_only()
                     .unlisted(),
             ])
             .keys(&[
-                DerivedKey { name: "segment", values: |body| vec![KeyValue::text(check::last_segment(body))] },
-                DerivedKey { name: GIVEN_ROLE, values: |body| check::key_of("defaultRole", body) },
+                DerivedKey::new("segment", |body| vec![KeyValue::text(check::last_segment(body))]),
+                DerivedKey::of_field(GIVEN_ROLE, "defaultRole"),
             ]);
 
     const ACTIONS: &'static [Action] = scim::ACTIONS;
@@ -109,7 +109,7 @@ impl Resource for IdentityProvider {
             description: "Everybody at example.com".to_owned(),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
-            default_role: "63921b2c44617e3f2603851537be0123af4a57d7".to_owned(),
+            default_role: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7"),
             oidc: Some(Oidc {
                 issuer: "https://sign-in.example.com".to_owned(),
                 client_id: "platform".to_owned(),
@@ -252,7 +252,7 @@ async fn may_trust(
         oidc.map(|oidc| (oidc.issuer.clone(), oidc.client_id.clone(), oidc.groups_claim.clone()))
     };
     let trust_changed = old.is_some_and(|old| trust(old) != trust(new));
-    let group = uid.parent().unwrap_or_default();
+    let group = parent_uid(uid)?;
     if trust_changed || old.is_none_or(|old| old.default_role != new.default_role) {
         may_give_role(cx, &group, &new.default_role, "defaultRole", write).await?;
     }
@@ -260,9 +260,8 @@ async fn may_trust(
         return Ok(());
     }
     for mapping in mappings(cx, uid, write).await? {
-        let scope = Uid::opaque(mapping.scope);
-        cx.demand(&scope, &[cap("role_bindings.create")])?;
-        may_give_role(cx, &scope, &mapping.role_uid, "oidc", write).await?;
+        cx.demand(&mapping.scope, &[cap("role_bindings.create")])?;
+        may_give_role(cx, &mapping.scope, &mapping.role_uid, "oidc", write).await?;
     }
     Ok(())
 }
@@ -272,11 +271,10 @@ async fn may_trust(
 ///
 /// The holder of the directory's token controls who can sign in; while SCIM is not enabled, the issuer does.
 async fn may_control_admission(cx: &Context<'_>, provider: &IdentityProvider, write: &mut Write) -> Result<()> {
-    let group = provider.uid.parent().unwrap_or_default();
+    let group = parent_uid(&provider.uid)?;
     may_give_role(cx, &group, &provider.default_role, "identityProviderUid", write).await?;
     for mapping in mappings(cx, &provider.uid, write).await? {
-        let scope = Uid::opaque(mapping.scope);
-        may_give_role(cx, &scope, &mapping.role_uid, "identityProviderUid", write).await?;
+        may_give_role(cx, &mapping.scope, &mapping.role_uid, "identityProviderUid", write).await?;
     }
     Ok(())
 }

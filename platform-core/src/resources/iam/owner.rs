@@ -72,8 +72,8 @@ fn owners_epoch(organization: &str) -> Epoch {
 pub(super) async fn keep_without_binding(
     cx: &Context<'_>,
     uid: &Uid,
-    old: (&str, &str),
-    new: Option<(&str, &str)>,
+    old: (&Uid, &Uid),
+    new: Option<(&Uid, &Uid)>,
     write: &mut Write,
 ) -> Result<()> {
     let Some(organization) = owned_by(uid, old.1) else { return Ok(()) };
@@ -82,17 +82,15 @@ pub(super) async fn keep_without_binding(
     }
     require_epoch(cx, owners_epoch(&organization), write).await?;
     let mut owners = Owners::new(cx, &organization);
-    if owners.filter_owners(&[Uid::opaque(old.0)]).await?.is_empty() {
+    if owners.filter_owners(std::slice::from_ref(old.0)).await?.is_empty() {
         return Ok(());
     }
-    if let Some((identity, _)) = new.filter(|(_, role)| owned_by(uid, role).is_some()) {
-        let identity = Uid::opaque(identity);
-        if let Some(record) = cx.record(Identity::KIND, &identity).await?
-            && !owners.filter_owners(&[identity]).await?.is_empty()
-        {
-            write.require_or_retry(Require::Revision(record.key, record.revision));
-            return Ok(());
-        }
+    if let Some((identity, _)) = new.filter(|(_, role)| owned_by(uid, role).is_some())
+        && let Some(record) = cx.record(Identity::KIND, identity).await?
+        && !owners.filter_owners(std::slice::from_ref(identity)).await?.is_empty()
+    {
+        write.require_or_retry(Require::Revision(record.key, record.revision));
+        return Ok(());
     }
     owners.require_another(|binding, _| binding != uid).await
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::{check, domain, field},
+    super::{domain, field},
     names::{EXTERNAL_GROUP_ROLE_MAPPING, GIVEN_ROLE, GROUP_INVITE, IDENTITY_PROVIDER, ROLE_BINDING},
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     context::Context,
     error::{Error, Result, Violations},
     iam::{may_give, organization_epoch},
-    kind::{Change, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb},
+    kind::{Change, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb, parent_uid},
     store::{Delete, KeyValue, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -62,16 +62,11 @@ impl Resource for Role {
                 .about("The role's capabilities.")
                 .max_items(MAX_CAPABILITIES)
                 .distinct()
-                .gives(),
+                .privileged(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique {
-            space: "role.name",
-            what: "a role of this name in the group",
-            value: check::name_in_parent,
-            by: &["name"],
-        }])
+        .unique(&[Unique::in_parent("role.name", "A role of this name in the group", "name").by(&["name"])])
         .roots(Roots::Shared);
 
     fn example() -> Self {
@@ -123,7 +118,7 @@ impl Resource for Role {
             }
             // Everyone who is bound to the role gets the added capabilities, so the caller must hold them.
             let added = after.difference(before.unwrap_or_default());
-            let group = change.uid.parent().unwrap_or_default();
+            let group = parent_uid(&change.uid)?;
             may_give(cx, &group, added, "capabilities")?;
             if change.verb == Verb::Update {
                 change.write.raise(organization_epoch(&change.uid));

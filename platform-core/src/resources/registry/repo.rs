@@ -62,6 +62,7 @@ pub struct Repo {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum CatalogTier {
     #[default]
     CatalogTierUnspecified,
@@ -152,7 +153,7 @@ impl Resource for Repo {
                     "The repo that this one follows. Its tier, bundles, aliases and active tags are then those of the \
                      source.",
                 )
-                .gives(),
+                .privileged(),
             Field::new("customOverlay", Type::Message(overlay::FIELDS)).about(
                 "The additions of a custom image to its base. Stored, but not acted on: this installation builds no \
                  images.",
@@ -160,12 +161,7 @@ impl Resource for Repo {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique {
-            space: "repo.name",
-            what: "a repo of this name in the group",
-            value: check::name_in_parent,
-            by: &["name"],
-        }]);
+        .unique(&[Unique::in_parent("repo.name", "A repo of this name in the group", "name").by(&["name"])]);
 
     fn example() -> Self {
         Self {

@@ -67,7 +67,7 @@ fn every_field_of_a_token_request_is_known() {
 fn every_field_that_gives_power_is_documented_and_has_a_case() {
     let docs = include_str!("../../../../docs/api.md");
     let section = docs.split("\n## ").find(|section| section.starts_with("Giving power\n")).expect("the section");
-    let marked: Vec<_> = settable().into_iter().filter(|(_, field)| field.gives).collect();
+    let marked: Vec<_> = settable().into_iter().filter(|(_, field)| field.privileged).collect();
     for (of, field) in &marked {
         let path = format!("{of}.{}", field.name);
         assert!(section.contains(&format!("`{path}`")), "docs/api.md, Giving power, has no `{path}`");

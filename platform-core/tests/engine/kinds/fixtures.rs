@@ -476,7 +476,7 @@ const FIXTURES: &[Fixture] = &[
                 ecosystem: Ecosystem::EcosystemJava,
                 ..Artifact::default()
             };
-            let artifact = world.put("", artifact).to_string();
+            let artifact = Uid::opaque(world.put("", artifact).as_str());
             world.put("", ArtifactVersion { version: format!("1.{}", serial / 2), artifact, ..Default::default() })
         }),
         in_organizations_only: true,

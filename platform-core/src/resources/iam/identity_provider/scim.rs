@@ -48,6 +48,7 @@ pub struct Scim {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(clippy::enum_variant_names, reason = "the contract names them so")]
+#[non_exhaustive]
 pub enum CredentialState {
     /// Unspecified.
     #[default]
@@ -84,7 +85,7 @@ pub(super) const FIELDS: &[Field] = &[
 
 const UID: Field = field::uid("identityProviderUid").about("The identity provider.").required();
 /// The same for actions that change who can sign in by the provider.
-const GIVING_UID: Field = UID.gives();
+const GIVING_UID: Field = UID.privileged();
 const REQUIRED_ETAG: Field = ETAG.required().check(etag_is_present);
 const EXPIRE_TIME: Field =
     Field::timestamp("expireTime").about("When the token expires: after one year by default, and after two at most.");
