@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::{
-    super::{check, domain, field},
+    super::{domain, field},
     Identity, Role, RoleBinding,
     names::{GIVEN_ROLE, GROUP_INVITE},
     role_binding,

@@ -33,7 +33,7 @@ const LEGEND: &str = "\
 # Every field that callers can set, of kinds and of the requests of actions, and whether it gives power.
 #
 # A field gives power if it holds, names or represents capabilities, roles, identities, keys or issuers, or lets callers
-# read resources of others. Do not accept a line that says otherwise: mark the field with `Field::gives`, call the rule in
+# read resources of others. Do not accept a line that says otherwise: mark the field with `Field::privileged`, call the rule in
 # `iam::giving`, and add a case to CASES and a line to docs/api.md, Giving power.
 
 ";
@@ -42,10 +42,10 @@ const LEGEND: &str = "\
 fn the_classification_of_settable_fields_matches_the_committed_file() {
     let mut text = LEGEND.to_owned();
     for (of, field) in settable() {
-        let gives = if field.gives { "gives power" } else { "harmless" };
+        let gives = if field.privileged { "gives power" } else { "harmless" };
         text += &format!("{of}.{}: {gives}\n", field.name);
     }
-    assert_snapshot("giving.txt", &text);
+    assert_snapshot("tests/giving.txt", &text);
 }
 
 /// The fields of token requests, which are ways to act as an identity. The second table in `docs/api.md`, Giving power,

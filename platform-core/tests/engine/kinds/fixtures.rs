@@ -168,13 +168,13 @@ fn other_value(field: &Field, value: &Value) -> Value {
         Type::FieldMask => Vec::new(),
         Type::Message(fields) => vec![with_other_values(fields, value)],
         Type::List(element) => {
-            let element = Field { check: None, ..Field::new(field.name, *element) };
+            let element = Field::new(field.name, *element);
             let others = value.as_array().into_iter().flatten().map(|value| other_value(&element, value));
             let reversed: Vec<_> = value.as_array().into_iter().flatten().rev().cloned().collect();
             vec![others.collect(), reversed.into()]
         }
         Type::Map(element) => {
-            let element = Field { check: None, ..Field::new(field.name, *element) };
+            let element = Field::new(field.name, *element);
             let entries = value.as_object().into_iter().flatten();
             vec![entries.map(|(key, value)| (key.clone(), other_value(&element, value))).collect::<Map<_, _>>().into()]
         }
