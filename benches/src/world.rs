@@ -82,7 +82,7 @@ impl World {
         let list = async {
             let caller = self.verifier.authenticate(&self.token).await.unwrap();
             let request = ListRequest::from_query(self.listed.kind, pairs).unwrap();
-            self.platform.list_erased(&caller, &self.listed, &request).await.unwrap()
+            self.platform.list_erased(Some(&caller), &self.listed, &request).await.unwrap()
         };
         block_on(list)
     }

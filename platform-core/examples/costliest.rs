@@ -13,26 +13,17 @@
     reason = "a program that measures"
 )]
 
-use std::{
-    collections::BTreeMap,
-    env, fs,
-    process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{cell::RefCell, collections::BTreeMap, env, fs, process::ExitCode, sync::Arc};
 
 use platform_core::{
     access::Caller,
-    clock::Clock,
-    entropy::Entropy,
     iam::{Bootstrap, Iam},
     json,
     kind::{Access, Field, Registered, Type, Verb},
     platform::{Platform, Settings},
     request::{ListRequest, list_fields},
     store::memory::MemoryStore,
+    testing::{Rng, SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -219,48 +210,11 @@ impl Target {
     }
 }
 
-/// A clock that stands still at 2026-01-01.
-#[derive(Debug)]
-struct Still;
-
-impl Clock for Still {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(1_767_225_600_000)
-    }
-}
-
-/// A pseudorandom number generator, splitmix64.
-#[derive(Debug)]
-struct Dice(AtomicU64);
-
-impl Dice {
-    fn next(&self) -> u64 {
-        let word = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    fn below(&self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    fn piece(&self) -> &'static str {
-        PIECES[self.below(PIECES.len())]
-    }
-}
-
-impl Entropy for Dice {
-    fn fill(&self, bytes: &mut [u8]) {
-        bytes.fill_with(|| self.next() as u8);
-    }
-}
-
 struct Search {
     platform: Platform,
     operator: Caller,
     organization: Uid,
-    dice: Dice,
+    rng: RefCell<Rng>,
 }
 
 impl Search {
@@ -268,7 +222,8 @@ impl Search {
         let (organization, operator) = (Uid::from_digest([0xaa; 20]), Uid::from_digest([0xbb; 20]));
         let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
         let store = Arc::new(MemoryStore::new());
-        let platform = platform_core::builder(store, Still, Dice(AtomicU64::new(7)))
+        let clock = TestClock::at(Timestamp::from_millis(1_767_225_600_000));
+        let platform = platform_core::builder(store, clock, SeededEntropy::new(7))
             .settings(settings)
             .ephemeral_keys()
             .build()
@@ -279,7 +234,15 @@ impl Search {
             operator: operator.clone(),
         };
         block_on(Iam::of(&platform).bootstrap(&first)).unwrap();
-        Self { platform, operator: Caller::new(operator), organization, dice: Dice(AtomicU64::new(seed)) }
+        Self { platform, operator: Caller::new(operator), organization, rng: Rng::new(seed).into() }
+    }
+
+    fn below(&self, bound: usize) -> usize {
+        self.rng.borrow_mut().below(bound)
+    }
+
+    fn piece(&self) -> &'static str {
+        PIECES[self.below(PIECES.len())]
     }
 
     /// Returns every field that a request can set.
@@ -317,7 +280,7 @@ impl Search {
             (Err(_), _) => false,
             (Ok(body), Call::Verb(Verb::List)) => match ListRequest::from_json(kind, body) {
                 Ok(request) => {
-                    block_on(self.platform.list_erased(&self.operator, &target.registered, &request)).is_ok()
+                    block_on(self.platform.list_erased(Some(&self.operator), &target.registered, &request)).is_ok()
                 }
                 Err(_) => false,
             },
@@ -337,7 +300,7 @@ impl Search {
 
     /// Generates a value of a type, and a description of its generator. One in eight values exceeds the field's bounds.
     fn value(&self, field: &Field, ty: &Type, max_bytes: usize) -> (Value, String) {
-        let beyond = self.dice.below(8) == 0;
+        let beyond = self.below(8) == 0;
         match ty {
             Type::List(element) => {
                 let most = if beyond { max_bytes } else { field.max_items };
@@ -364,10 +327,10 @@ impl Search {
                 }
                 (message.into(), format!("messages with {generator}"))
             }
-            Type::Bool => (self.dice.below(2).eq(&0).into(), "a truth value".to_owned()),
+            Type::Bool => (self.below(2).eq(&0).into(), "a truth value".to_owned()),
             Type::Int32 | Type::Int64 => (i32::MAX.into(), "a number".to_owned()),
-            Type::Enum(names) => (names[self.dice.below(names.len())].into(), "a name".to_owned()),
-            Type::Capability => ((100 + self.dice.below(900)).into(), "a number".to_owned()),
+            Type::Enum(names) => (names[self.below(names.len())].into(), "a name".to_owned()),
+            Type::Capability => ((100 + self.below(900)).into(), "a number".to_owned()),
             _ => {
                 let most = if beyond { max_bytes } else { field.max_len.min(max_bytes) };
                 let (text, generator) = self.text(most);
@@ -379,9 +342,9 @@ impl Search {
     /// Generates a text of about this many bytes: of one piece, of two pieces alternating or one after the other, nested, or
     /// in lines.
     fn text(&self, most: usize) -> (String, String) {
-        let (one, two, three) = (self.dice.piece(), self.dice.piece(), self.dice.piece());
+        let (one, two, three) = (self.piece(), self.piece(), self.piece());
         let repeat = |piece: &str, most: usize| piece.repeat((most / piece.len()).max(1));
-        let (text, generator) = match self.dice.below(6) {
+        let (text, generator) = match self.below(6) {
             0 | 1 => (repeat(one, most), format!("{one:?}")),
             2 => (repeat(&format!("{one}{two}"), most), format!("{one:?} {two:?} in turn")),
             3 => (repeat(one, most / 2) + &repeat(two, most / 2), format!("{one:?} then {two:?}")),
@@ -390,7 +353,7 @@ impl Search {
                 format!("{one:?} around {three:?} with {two:?}"),
             ),
             _ => {
-                let few = repeat(one, self.dice.below(256) + 1);
+                let few = repeat(one, self.below(256) + 1);
                 (
                     repeat(&format!("{few}{two}"), most),
                     format!("lines of {} of {one:?} with {two:?}", few.len() / one.len()),

@@ -1,14 +1,48 @@
 //! The resources of Platform API v2, built on [`platform_engine`], whose modules are re-exported here.
 //!
-//! [`builder`] returns a builder of a platform with all kinds of resources, [`builder_of`] one with a selection.
+//! [`builder`] returns a builder of a platform with all kinds of resources, [`builder_of`] one with a selection. The
+//! module [`resources`] has a struct for each kind, and [`iam`] decides which capabilities a caller has.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use platform_core::{
+//!     access::Caller,
+//!     iam::{Bootstrap, Iam},
+//!     request::ListRequest,
+//!     resources::registry::Repo,
+//!     store::memory::MemoryStore,
+//!     uid::Uid,
+//! };
+//! # use platform_core::{testing::{SeededEntropy, TestClock}, timestamp::Timestamp};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let (clock, entropy) = (TestClock::at(Timestamp::EPOCH), SeededEntropy::new(1));
+//! let platform = platform_core::builder(Arc::new(MemoryStore::new()), clock, entropy).ephemeral_keys().build()?;
+//! # pollster::block_on(async {
+//! // The first resources: an organization, and an operator who may do everything.
+//! let me = Uid::parse("00000000000000000000000000000000000000aa")?;
+//! let organization = Uid::parse("00000000000000000000000000000000000000bb")?;
+//! let first = Bootstrap { organization: organization.clone(), organization_name: "mine".into(), operator: me.clone() };
+//! Iam::of(&platform).bootstrap(&first).await?;
+//!
+//! let caller = Caller::new(me);
+//! let repo = Repo { name: "nginx".into(), ..Repo::default() };
+//! let repo = platform.create(&caller, &organization, &repo).await?;
+//! let found = ListRequest::of::<Repo>().filter("name", "nginx").build()?;
+//! assert_eq!(platform.list::<Repo>(&caller, &found).await?.resources[0].uid, repo.uid);
+//! # Ok(())
+//! # })
+//! # }
+//! ```
 
 use std::sync::Arc;
 
 #[cfg(feature = "testing")]
 pub use platform_engine::testing;
 pub use platform_engine::{
-    BoxFuture, aip, clock, context, conversion, entropy, error, event, fields, json, kind, offload, platform, request,
-    scope, seal, store, timestamp, uid, verbs, write,
+    BoxFuture, aip, clock, context, conversion, duration, entropy, error, event, fields, json, kind, offload, platform,
+    request, scope, seal, store, timestamp, uid, verbs, write,
 };
 
 pub mod access {
@@ -49,7 +83,7 @@ use crate::{
 /// Returns a builder of a platform over a store, with all kinds of Platform API v2, role bindings as the source of grants,
 /// and events for subscriptions. The platform takes the time from `clock` and random bytes from `entropy`.
 pub fn builder(store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) -> Builder {
-    builder_of(KINDS, store, clock, entropy).kinds(v1::SERVICES)
+    builder_of(KINDS, store, clock, entropy)
 }
 
 /// Returns a builder of a platform with a selection of [`KINDS`].

@@ -56,6 +56,8 @@ pub struct Lease {
 }
 
 /// The result of acquiring a lease.
+///
+/// Exhaustive, because a dispatcher must handle every case.
 #[derive(Debug, Clone)]
 pub enum LeaseResult<T> {
     /// The lease is acquired or renewed.
@@ -68,6 +70,7 @@ pub enum LeaseResult<T> {
 
 /// A page of a subscription's pending events.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Waiting {
     /// The events, in commit order.
     pub events: Vec<PendingEvent>,
@@ -78,6 +81,8 @@ pub struct Waiting {
 }
 
 /// The outcome of a delivery attempt.
+///
+/// Exhaustive, because each case is stored in its own way.
 #[derive(Debug, Clone)]
 pub enum Outcome {
     /// The sink acknowledged the event with this HTTP status; 0 if the sink does not use HTTP.

@@ -14,4 +14,4 @@ pub use authenticate::Authenticator;
 pub use authority::{Authority, FixedGrants};
 pub use caller::{ActsAs, Caller, Narrowing, RegistrationId, Session};
 pub use capability::{Capabilities, Capability, CapabilitySet};
-pub use grants::{AsOf, Grants, topmost};
+pub use grants::{AsOf, Grants, Nodes, topmost};

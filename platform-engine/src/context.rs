@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    access::{AsOf, Caller, Capabilities, Capability, CapabilitySet, Grants, RegistrationId, topmost},
+    access::{
+        AsOf, Caller, Capabilities, Capability, CapabilitySet, Grants, Narrowing, Nodes, RegistrationId, topmost,
+    },
     error::{Code, Error, Result},
     event::{Audience, Draft, Recorded},
     kind::{Kind, Registered, Resource, Roots, Verb},
@@ -29,11 +31,26 @@ use crate::{
 /// Among n concurrent writers of one resource, at least one commits in each round.
 pub const MAX_ATTEMPTS: usize = 256;
 
+/// Repeats an operation while its result is [stale](Error::is_stale), up to [`MAX_ATTEMPTS`] times.
+///
+/// # Errors
+/// Those of the operation, and ABORTED after the last attempt.
+pub async fn retry<T, F: Future<Output = Result<T>>>(mut operation: impl FnMut() -> F) -> Result<T> {
+    for _ in 0..MAX_ATTEMPTS {
+        match operation().await {
+            Err(error) if error.is_stale() => {}
+            done => return done,
+        }
+    }
+    Err(Error::busy())
+}
+
 /// The caller of an operation, their grants, and the platform.
 #[derive(Debug)]
 pub struct Context<'a> {
     platform: &'a Platform,
-    caller: &'a Caller,
+    /// `None` for an operation that needs no caller. Its grants are empty.
+    caller: Option<&'a Caller>,
     grants: Arc<Grants>,
     basis: Mutex<Basis>,
     rendered: Mutex<Option<Rendered>>,
@@ -66,7 +83,7 @@ struct Basis {
 const MANY_PLACES: usize = 8;
 
 impl<'a> Context<'a> {
-    pub(crate) fn new(platform: &'a Platform, caller: &'a Caller, grants: Arc<Grants>) -> Self {
+    pub(crate) fn new(platform: &'a Platform, caller: Option<&'a Caller>, grants: Arc<Grants>) -> Self {
         let basis = Basis { places: Vec::new(), as_of: grants.as_of(&[]), confirmed: false };
         Self {
             platform,
@@ -79,14 +96,31 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Returns the context of an operation without a caller, which has no grants that could become stale.
+    pub(crate) fn without_caller(platform: &'a Platform) -> Self {
+        Self::new(platform, None, Arc::new(Grants::none()))
+    }
+
     /// Returns the platform.
     pub fn platform(&self) -> &'a Platform {
         self.platform
     }
 
-    /// Returns the caller.
-    pub fn caller(&self) -> &'a Caller {
+    /// Returns the caller; `None` in an operation that needs no caller, such as a public action or an open list.
+    pub fn caller(&self) -> Option<&'a Caller> {
         self.caller
+    }
+
+    /// Returns the caller of an operation that needs one.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED without a caller.
+    pub fn demand_caller(&self) -> Result<&'a Caller> {
+        self.caller.ok_or_else(Error::missing_token)
+    }
+
+    fn narrowing(&self) -> Option<&'a Narrowing> {
+        self.caller.and_then(|caller| caller.narrowing.as_deref())
     }
 
     /// Replies to an action with a rendered response, in place of the value that the action returns.
@@ -117,7 +151,7 @@ impl<'a> Context<'a> {
 
     /// Returns whether the caller is the installation's operator, with a token that is not narrowed.
     pub fn is_operator(&self) -> bool {
-        self.grants.operator && self.caller.narrowing.is_none()
+        self.grants.operator && self.narrowing().is_none()
     }
 
     /// Returns the id of the person's registration that the caller acts as; `None` for an identity of a group and for a
@@ -139,7 +173,7 @@ impl<'a> Context<'a> {
 
     fn held(&self, uid: &str) -> CapabilitySet {
         let held = self.grants.at(uid);
-        match &self.caller.narrowing {
+        match self.narrowing() {
             None => held,
             Some(narrowing) => held.intersection(narrowing.at(uid)),
         }
@@ -150,20 +184,20 @@ impl<'a> Context<'a> {
         self.held_at(uid).contains_all(capabilities)
     }
 
-    /// Returns the topmost groups at which the caller holds all of these capabilities.
-    pub fn nodes(&self, capabilities: &[Capability]) -> Arc<[Uid]> {
+    /// Returns where the caller holds all of these capabilities.
+    pub fn nodes(&self, capabilities: &[Capability]) -> Nodes {
         self.depend_on_all();
         self.topmost(capabilities)
     }
 
-    fn topmost(&self, capabilities: &[Capability]) -> Arc<[Uid]> {
-        match &self.caller.narrowing {
+    fn topmost(&self, capabilities: &[Capability]) -> Nodes {
+        match self.narrowing() {
             None => self.grants.nodes(capabilities),
             Some(narrowing) => {
                 // The intersection of grants and narrowing changes only at groups that one of them names, so that the
                 // topmost groups are among these.
                 let groups = self.grants.groups().chain(narrowing.groups());
-                topmost(groups, |group| self.held(group).contains_all(capabilities))
+                Nodes::Below(topmost(groups, |group| self.held(group).contains_all(capabilities)))
             }
         }
     }
@@ -209,7 +243,10 @@ impl<'a> Context<'a> {
             && match kind.roots {
                 Roots::Granted => false,
                 Roots::Shared => verb == Verb::Get && !self.nodes(method.capabilities).is_empty(),
-                Roots::Personal => self.is_operator() || (verb == Verb::Get && *uid == self.caller.identity),
+                Roots::Personal => {
+                    self.is_operator()
+                        || (verb == Verb::Get && self.caller.is_some_and(|caller| *uid == caller.identity))
+                }
             };
         if by_root { Ok(()) } else { self.demand(uid, method.capabilities) }
     }
@@ -228,16 +265,15 @@ impl<'a> Context<'a> {
                 self.depend_on(uid);
             }
         }
-        let nodes = self.topmost(capabilities);
-        if nodes.first().is_some_and(|node| node.is_empty()) {
-            return Scopes::all();
-        }
+        let Nodes::Below(nodes) = self.topmost(capabilities) else { return Scopes::all() };
         let roots = match kind.roots {
             Roots::Granted => None,
             Roots::Shared => (!nodes.is_empty()).then_some(Scope::Roots),
             Roots::Personal if self.is_operator() => Some(Scope::Roots),
             // A person sees their own identity. An identity in a group is listed like the group's other resources.
-            Roots::Personal => self.caller.identity.is_root().then(|| Scope::Exact(self.caller.identity.clone())),
+            Roots::Personal => {
+                self.caller.filter(|caller| caller.identity.is_root()).map(|own| Scope::Exact(own.identity.clone()))
+            }
         };
         Scopes::disjoint(nodes.iter().cloned().map(Scope::Subtree).chain(roots))
     }
@@ -451,7 +487,7 @@ impl<'a> Context<'a> {
         }
         let (settings, entropy, now) = (platform.settings(), platform.entropy(), self.now());
         let (prefix, url) = (settings.event_type_prefix.as_str(), settings.public_url.as_str());
-        let event = draft.finish(entropy, now, prefix, url, &self.caller.identity)?;
+        let event = draft.finish(entropy, now, prefix, url, self.caller.map(|caller| &caller.identity))?;
         if let Some(log) = platform.event_log().filter(|_| !subscriptions.is_empty()) {
             log.record(entropy, now, write, &event, &subscriptions)?;
         }

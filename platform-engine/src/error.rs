@@ -40,7 +40,7 @@ struct Inner {
 #[error("data that the operation depends on has changed")]
 struct Stale;
 
-/// The canonical codes, with the numbers of `google.rpc.Code`.
+/// The canonical codes, with the numbers of `google.rpc.Code`, of which there are no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "their meaning is google.rpc.Code's, documented there and in docs/api.md, Errors")]
 pub enum Code {
@@ -87,6 +87,8 @@ impl Code {
 }
 
 /// A typed detail, in addition to the ErrorInfo that every error has.
+///
+/// Exhaustive, because each transport must encode every case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Detail {
     /// `google.rpc.BadRequest`: every rule that a request breaks.
@@ -191,6 +193,11 @@ impl Error {
         let text = thrown.downcast_ref::<&str>().copied();
         let text = text.or_else(|| thrown.downcast_ref::<String>().map(String::as_str));
         Self::internal(format!("panicked: {}", text.unwrap_or("with no message")))
+    }
+
+    /// Returns UNAUTHENTICATED, for a request without a bearer token.
+    pub fn missing_token() -> Self {
+        Self::unauthenticated("A bearer token is required")
     }
 
     /// Returns ABORTED, for an operation that kept conflicting with other changes. The client may retry after 100 ms.

@@ -25,7 +25,7 @@ mod subscribers;
 
 pub(crate) use publisher::Publisher;
 pub(crate) use stream::Streams;
-pub use stream::{EventStream, Heard, Watch};
+pub use stream::{EventStream, StreamItem, Watch};
 pub use subscribers::{EventLog, Subscribers};
 
 /// An event in its delivered form: the attributes of CloudEvents 1.0, and the data.
@@ -70,6 +70,7 @@ pub struct BodyRef {
 /// The audience of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[non_exhaustive]
 pub enum Audience {
     /// All matching subscriptions.
     #[default]
@@ -243,11 +244,10 @@ impl Draft {
         now: Timestamp,
         prefix: &str,
         url: &str,
-        caller: &Uid,
+        caller: Option<&Uid>,
     ) -> Result<Event> {
         let mut data = Map::new();
-        let actor = self.actor.as_ref().unwrap_or(caller);
-        if !actor.is_empty() {
+        if let Some(actor) = self.actor.as_ref().or(caller) {
             data.insert("actor".to_owned(), serde_json::json!({ "subject": actor }));
         }
         if !self.body.is_empty() {

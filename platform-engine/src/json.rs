@@ -139,7 +139,7 @@ impl<'de> Visitor<'de> for Skim<'_> {
                 return Err(A::Error::custom("unknown key"));
             }
             if let Some(twice) = keys.replace(key) {
-                return Err(A::Error::custom(format!("`{twice}` is given twice")));
+                return Err(A::Error::custom(format!("`{twice}` is specified more than once")));
             }
             entries.next_value_seed(inner)?;
         }
@@ -209,23 +209,12 @@ impl<'de> Visitor<'de> for Strict {
         let mut object = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
             if object.contains_key(&key) {
-                return Err(A::Error::custom(format!("`{key}` is given twice")));
+                return Err(A::Error::custom(format!("`{key}` is specified more than once")));
             }
             object.insert(key, entries.next_value_seed(inner)?);
         }
         Ok(object.into())
     }
-}
-
-/// Returns a camelCase name in snake_case.
-pub fn snake_case(camel: &str) -> String {
-    camel.chars().fold(String::new(), |mut snake, c| {
-        if c.is_ascii_uppercase() {
-            snake.push('_');
-        }
-        snake.push(c.to_ascii_lowercase());
-        snake
-    })
 }
 
 #[cfg(test)]
@@ -273,8 +262,8 @@ mod tests {
     #[test]
     fn texts_that_are_not_one_object_without_duplicate_keys_are_rejected_with_the_position() {
         for (text, says) in [
-            (&br#"{"a":1,"a":2}"#[..], "`a` is given twice at line 1"),
-            (br#"{"x":{"a":1,"b":2,"a":2}}"#, "`a` is given twice"),
+            (&br#"{"a":1,"a":2}"#[..], "`a` is specified more than once at line 1"),
+            (br#"{"x":{"a":1,"b":2,"a":2}}"#, "`a` is specified more than once"),
             (br#"[1]"#, "must be a JSON object"),
             (br#"{"a":1} x"#, "trailing characters at line 1 column 9"),
             (br#"{"a":"#, "EOF"),

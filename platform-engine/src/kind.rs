@@ -6,22 +6,23 @@
 //! kinds that its [`Builder`](crate::platform::Builder) was given.
 
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
 use crate::{
     access::Capability,
-    store::{self, KeyName, KeyValue, KindName},
-    uid,
+    store::{self, KeyName, KindName},
 };
 
 mod field;
 mod imported;
+mod keys;
 mod resource;
 
-pub use field::{Access, Check, Field, InQuery, OnDelete, Place, Reference, Type};
+pub use field::{Access, Check, Field, InQuery, OnDelete, Reference, SortKey, Type};
 pub use imported::{Imported, derived_uid, epoch_of, escaped, opaque_uid};
+pub use keys::{DerivedKey, Unique};
 pub use resource::{
     Action, Change, Handler, ListPage, Part, Registered, Resource, Run, RunOnce, RunPages, action_event, canonical,
+    parent_uid,
 };
 pub(crate) use resource::{sent, typed};
 
@@ -257,7 +258,9 @@ impl Domain {
     }
 }
 
-/// Where a kind's resources hang in the hierarchy, and with that the shape of their uids.
+/// The parents of a kind's resources, and with that the shape of their uids.
+///
+/// Exhaustive, because transports derive paths and messages from it and must handle every case.
 #[derive(Debug, Clone, Copy)]
 pub enum Parent {
     /// No parent: uids have one segment, which may be opaque. Also for kinds without resources.
@@ -293,6 +296,7 @@ impl Parent {
 
 /// The visibility of a kind's resources without a parent group (`docs/api.md`, Access).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Roots {
     /// As for all resources: a method needs a grant at the uid itself.
     Granted,
@@ -304,6 +308,7 @@ pub enum Roots {
 
 /// The effect on a resource of deleting its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnParentDelete {
     /// The delete is rejected: FAILED_PRECONDITION, RESOURCE_NOT_EMPTY.
     Restrict,
@@ -311,7 +316,7 @@ pub enum OnParentDelete {
     Cascade,
 }
 
-/// The five standard methods (AIP-131 to AIP-135).
+/// The five standard methods (AIP-131 to AIP-135), of which there are no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "they are the methods' names")]
 pub enum Verb {
@@ -337,6 +342,7 @@ impl Verb {
 
 /// A standard method of a kind.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Method {
     /// The verb.
     pub verb: Verb,
@@ -455,6 +461,7 @@ impl Method {
 
 /// A query parameter of a list. A resource must match all parameters that are sent.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Param {
     /// The name and type; a list type if the parameter can be repeated.
     pub field: Field,
@@ -464,6 +471,7 @@ pub struct Param {
 
 /// The filter of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum By {
     /// A value under this key equals the parameter, or one of its values.
     Value(KeyName),
@@ -474,6 +482,11 @@ pub enum By {
 }
 
 impl Param {
+    /// Returns a parameter with the name and type of this field, and a filter.
+    pub const fn new(field: Field, by: By) -> Self {
+        Self { field, by }
+    }
+
     /// Returns a parameter that filters by the exact value of the field of the same name.
     pub const fn exact(name: &'static str) -> Self {
         Self { field: Field::string(name), by: By::Value(name) }
@@ -497,9 +510,10 @@ impl Param {
 }
 
 /// The HTTP methods that actions use.
+///
+/// Exhaustive, because transports must route every case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "they are the methods' names")]
-#[non_exhaustive]
 pub enum Http {
     Get,
     Post,
@@ -527,6 +541,8 @@ impl Http {
 }
 
 /// The callers that may run an action.
+///
+/// Exhaustive, so that a transport that does not handle a new case does not compile.
 #[derive(Debug, Clone, Copy)]
 pub enum Authorization {
     /// Everyone, without a token.
@@ -541,37 +557,4 @@ pub enum Authorization {
     FiltersResult(&'static [Capability]),
     /// Callers of this method of a kind, at the uid in this field of the request: the parent for a create.
     As(&'static Kind, Verb, &'static str),
-}
-
-/// An index key that is computed from the body and is not the value of one field.
-#[derive(Debug)]
-pub struct DerivedKey {
-    /// The name, for filters.
-    pub name: KeyName,
-    /// Returns the values for a canonical body.
-    pub values: fn(&Value) -> Vec<KeyValue>,
-}
-
-/// A uniqueness rule: no two resources may have the same value.
-#[derive(Debug)]
-pub struct Unique {
-    /// The namespace of the values, such as `repo.name`.
-    pub space: &'static str,
-    /// The conflicting resource in error messages, such as `a repo of this name in the group`.
-    pub what: &'static str,
-    /// Returns the value for a canonical body; `None` if the rule does not apply to the resource.
-    pub value: fn(&Value) -> Option<KeyValue>,
-    /// The filter keys that find the resource with the value among those of the same parent, so that the error can name
-    /// it. Empty if it may have another parent or must not be named.
-    pub by: &'static [KeyName],
-}
-
-/// Returns the unique key of a resource for a text field whose value is unique among the children of its parent, such as
-/// `Unique { value: |ticket| unique_in_parent(ticket, "title"), … }`; `None` for a resource without a parent.
-pub fn unique_in_parent(body: &Value, field: &str) -> Option<KeyValue> {
-    let parent = uid::parent(body.get("uid")?.as_str()?)?;
-    let text = body.get(field).and_then(Value::as_str).unwrap_or_default();
-    // Uids contain no NUL, so different pairs never give the same text. Hashing keeps the key short for any text.
-    let hash = Sha256::digest(format!("{parent}\0{text}"));
-    Some(KeyValue::from_bytes(hash.to_vec()))
 }

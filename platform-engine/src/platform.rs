@@ -13,7 +13,7 @@ use crate::{
     access::{Authority, Caller, Capabilities, Grants},
     aip::page_token::PageKeys,
     clock::Clock,
-    context::{Context, MAX_ATTEMPTS},
+    context::{Context, retry},
     entropy::Entropy,
     error::{Error, Result},
     event::{EventLog, Publisher},
@@ -40,8 +40,8 @@ mod settings;
 pub use builder::{BuildError, Builder};
 pub use check::Invalid;
 use grants_cache::{GrantsCache, Holder};
-pub use methods::{Answer, List};
-pub use put::{PutReply, Refused};
+pub use methods::{ActionReply, List};
+pub use put::{InvalidResource, PutReply};
 pub use response_cache::{Rendered, ResponseCache};
 use settings::Data;
 pub use settings::Settings;
@@ -169,34 +169,36 @@ impl Platform {
     /// # Errors
     /// Those of the operation. One that [is stale](Error::is_stale) may be retried.
     pub async fn without_caller<T>(&self, operation: impl AsyncFnOnce(&Context<'_>) -> Result<T>) -> Result<T> {
-        operation(&Context::new(self, &nobody(), Arc::new(Grants::none()))).await
+        operation(&Context::without_caller(self)).await
     }
 
     /// Runs an operation with the caller's grants, and retries it when the grants or the data that it has read change
     /// before it ends.
     ///
     /// # Errors
-    /// Those of the operation, UNAUTHENTICATED when the identity does not exist, and ABORTED after [`MAX_ATTEMPTS`].
+    /// Those of the operation, UNAUTHENTICATED when the identity does not exist, and ABORTED after
+    /// [`MAX_ATTEMPTS`](crate::context::MAX_ATTEMPTS).
     pub async fn with_caller<'a, T>(
         &'a self,
         caller: &'a Caller,
         operation: impl for<'c> Fn(&'c Context<'a>) -> BoxFuture<'c, Result<T>>,
     ) -> Result<T> {
-        for _ in 0..MAX_ATTEMPTS {
-            let cx = Context::new(self, caller, self.grants_of(caller).await?);
+        retry(|| async {
+            let cx = Context::new(self, Some(caller), self.grants_of(caller).await?);
             let done = operation(&cx).await;
             // A result that was not read from the store may depend on cached grants that are stale.
             let current = if cx.is_confirmed() { Ok(()) } else { cx.confirm().await };
-            match (done, current) {
+            let result = match (done, current) {
+                (Err(error), _) if error.is_stale() => Err(error),
+                (done, current) => current.and(done),
+            };
+            if result.as_ref().is_err_and(Error::is_stale) {
                 // The grants may be the data that has changed: resolve them again.
-                (Err(error), _) | (_, Err(error)) if error.is_stale() => {
-                    self.forget(caller);
-                }
-                (_, Err(error)) => return Err(error),
-                (done, Ok(())) => return done,
+                self.forget(caller);
             }
-        }
-        Err(Error::busy())
+            result
+        })
+        .await
     }
 
     /// Returns the grants of an identity without a sign-in, as [`Platform::grants_of`] does.
@@ -266,9 +268,4 @@ impl Platform {
     pub(crate) fn forget(&self, caller: &Caller) {
         self.grants.remove(&Holder::of(caller));
     }
-}
-
-/// Returns the caller of operations that need no token.
-pub(super) fn nobody() -> Caller {
-    Caller::new(Uid::default())
 }

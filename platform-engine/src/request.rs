@@ -13,7 +13,6 @@ use crate::{
     aip::order_by,
     error::{Result, Violations},
     fields::{self, is_named},
-    json::snake_case,
     kind::{self, By, Field, Kind, Method, Param, Resource, Type, Verb},
     scope::{Parent, UidpFilter},
     store::{Filter, KeyName, KeyValue, Order, OrderBy},
@@ -247,7 +246,14 @@ fn as_documented(field: &str) -> String {
     if !LIST_FIELDS.iter().any(|known| common(known.name)) {
         return field.to_owned();
     }
-    snake_case(field)
+    // The path can have indexes and unknown names, which a conversion of names would change.
+    field.chars().fold(String::new(), |mut snake, c| {
+        if c.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(c.to_ascii_lowercase());
+        snake
+    })
 }
 
 fn uidp_filter(value: Option<&Value>, violations: &mut Violations) -> UidpFilter {
@@ -321,7 +327,7 @@ fn read_pairs(
         match field {
             Some(field) if !matches!(field.ty, Type::Message(_) | Type::Map(_)) => {
                 if !insert(&mut object, &path, field, value) {
-                    violations.add(as_documented(&path.join(".")), "is given twice");
+                    violations.add(as_documented(&path.join(".")), "is specified more than once");
                 }
             }
             _ => violations.add(key, "unknown parameter"),

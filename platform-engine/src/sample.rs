@@ -29,7 +29,7 @@ impl Resource for Note {
         .parent(Parent::Group)
         .methods(&[Method::list(&[LIST]).params(&[
             Param::exact("name").about("Only notes with exactly this name."),
-            Param { field: Field::timestamp("updatedSince"), by: By::Above("updateTime") },
+            Param::new(Field::timestamp("updatedSince"), By::Above("updateTime")),
             Param::narrow(Field::bool("includeDates")),
         ])])
         .fields(&[

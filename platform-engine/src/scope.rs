@@ -158,6 +158,7 @@ pub struct UidpFilter {
 
 /// The parent in [`UidpFilter::children_of`].
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Parent {
     /// `/`: the resource has no parent.
     Root,

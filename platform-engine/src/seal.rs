@@ -9,19 +9,21 @@ use chacha20poly1305::{
     aead::{Aead, Payload},
 };
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::entropy::Entropy;
 
 /// The keys that encrypt secrets in the store: the first key seals, all keys open.
 ///
-/// A key must be kept as long as the store has a secret that was sealed with it.
+/// A key must be kept as long as the store has a secret that was sealed with it. The memory of the keys is overwritten
+/// when they are dropped.
 #[derive(Clone)]
 pub struct SealKeys(Vec<(u64, XChaCha20Poly1305)>);
 
 /// The error for a sealed secret that does not open: its key is missing, or it was changed or sealed for another place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a sealed secret does not open; the key that sealed it may be missing")]
-pub struct DoesNotOpen;
+pub struct SealError;
 
 const VERSION: u8 = 1;
 const NONCE_LEN: usize = 24;
@@ -39,13 +41,13 @@ impl SealKeys {
     /// ciphertext.
     ///
     /// # Errors
-    /// [`DoesNotOpen`] when there is no key.
-    pub fn seal(&self, entropy: &dyn Entropy, place: &str, secret: &[u8]) -> Result<Vec<u8>, DoesNotOpen> {
-        let (id, cipher) = self.0.first().ok_or(DoesNotOpen)?;
+    /// [`SealError`] when there is no key.
+    pub fn seal(&self, entropy: &dyn Entropy, place: &str, secret: &[u8]) -> Result<Vec<u8>, SealError> {
+        let (id, cipher) = self.0.first().ok_or(SealError)?;
         let mut nonce = [0; NONCE_LEN];
         entropy.fill(&mut nonce);
         let payload = Payload { msg: secret, aad: place.as_bytes() };
-        let text = cipher.encrypt(&XNonce::from(nonce), payload).map_err(|_| DoesNotOpen)?;
+        let text = cipher.encrypt(&XNonce::from(nonce), payload).map_err(|_| SealError)?;
         Ok([&[VERSION][..], &id.to_be_bytes(), &nonce, &text].concat())
     }
 
@@ -54,21 +56,21 @@ impl SealKeys {
         let newest = self.0.first().map(|(id, _)| id.to_be_bytes());
         // The number of the key follows the version.
         let id = sealed.split_first().and_then(|(_, rest)| rest.first_chunk());
-        newest.as_ref() == id && self.open(place, sealed).is_ok_and(|opened| opened == secret)
+        newest.as_ref() == id && self.open(place, sealed).is_ok_and(|opened| *Zeroizing::new(opened) == secret)
     }
 
     /// Opens a secret that was sealed for this place.
     ///
     /// # Errors
-    /// [`DoesNotOpen`] when its key is missing, or it was changed or sealed for another place.
-    pub fn open(&self, place: &str, sealed: &[u8]) -> Result<Vec<u8>, DoesNotOpen> {
-        let (version, rest) = sealed.split_first().ok_or(DoesNotOpen)?;
-        let (id, rest) = rest.split_first_chunk().ok_or(DoesNotOpen)?;
-        let (nonce, text) = rest.split_first_chunk::<NONCE_LEN>().ok_or(DoesNotOpen)?;
+    /// [`SealError`] when its key is missing, or it was changed or sealed for another place.
+    pub fn open(&self, place: &str, sealed: &[u8]) -> Result<Vec<u8>, SealError> {
+        let (version, rest) = sealed.split_first().ok_or(SealError)?;
+        let (id, rest) = rest.split_first_chunk().ok_or(SealError)?;
+        let (nonce, text) = rest.split_first_chunk::<NONCE_LEN>().ok_or(SealError)?;
         let id = u64::from_be_bytes(*id);
-        let (_, cipher) = self.0.iter().find(|(known, _)| *known == id && *version == VERSION).ok_or(DoesNotOpen)?;
+        let (_, cipher) = self.0.iter().find(|(known, _)| *known == id && *version == VERSION).ok_or(SealError)?;
         let payload = Payload { msg: text, aad: place.as_bytes() };
-        cipher.decrypt(&XNonce::from(*nonce), payload).map_err(|_| DoesNotOpen)
+        cipher.decrypt(&XNonce::from(*nonce), payload).map_err(|_| SealError)
     }
 }
 
@@ -79,15 +81,15 @@ impl fmt::Debug for SealKeys {
     }
 }
 
-/// A text that must not appear in logs: `Debug` does not show it.
+/// A text that must not appear in logs: `Debug` does not show it. Its memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Secret(String);
+pub struct Secret(Zeroizing<String>);
 
 impl Secret {
     /// Returns the text as a secret.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self(Zeroizing::new(text.into()))
     }
 
     /// Returns the text.
@@ -117,7 +119,7 @@ mod tests {
         let keys = SealKeys::new([(7, [1; 32])]);
         let sealed = keys.seal(&SeededEntropy::new(7), "a", b"hush").unwrap();
         assert_eq!(keys.open("a", &sealed).as_deref(), Ok(&b"hush"[..]));
-        assert_eq!(keys.open("b", &sealed), Err(DoesNotOpen));
+        assert_eq!(keys.open("b", &sealed), Err(SealError));
         assert!(!sealed.windows(4).any(|part| part == b"hush"));
     }
 
@@ -128,10 +130,10 @@ mod tests {
         for bit in 0..sealed.len() * 8 {
             let mut changed = sealed.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(keys.open("a", &changed), Err(DoesNotOpen), "bit {bit}");
+            assert_eq!(keys.open("a", &changed), Err(SealError), "bit {bit}");
         }
         for len in 0..sealed.len() {
-            assert_eq!(keys.open("a", &sealed[..len]), Err(DoesNotOpen));
+            assert_eq!(keys.open("a", &sealed[..len]), Err(SealError));
         }
     }
 
@@ -141,10 +143,10 @@ mod tests {
         let both = SealKeys::new([(2, [2; 32]), (1, [1; 32])]);
         let sealed = old.seal(&SeededEntropy::new(7), "a", b"hush").unwrap();
         assert_eq!(both.open("a", &sealed).as_deref(), Ok(&b"hush"[..]));
-        assert_eq!(old.open("a", &both.seal(&SeededEntropy::new(7), "a", b"hush").unwrap()), Err(DoesNotOpen));
+        assert_eq!(old.open("a", &both.seal(&SeededEntropy::new(7), "a", b"hush").unwrap()), Err(SealError));
         assert!(old.is_sealed("a", &sealed, b"hush") && !old.is_sealed("a", &sealed, b"other"));
         assert!(!both.is_sealed("a", &sealed, b"hush"), "an older key sealed it");
-        assert_eq!(SealKeys::new([]).seal(&SeededEntropy::new(7), "a", b"hush"), Err(DoesNotOpen));
+        assert_eq!(SealKeys::new([]).seal(&SeededEntropy::new(7), "a", b"hush"), Err(SealError));
     }
 
     #[test]

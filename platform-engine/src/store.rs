@@ -269,6 +269,8 @@ impl Query {
 }
 
 /// A part of the hierarchy.
+///
+/// Exhaustive, because each store must implement every case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// The uid itself and everything below it.
@@ -298,6 +300,8 @@ impl Scope {
 }
 
 /// A condition on a record's filter keys.
+///
+/// Exhaustive, because each store must implement every case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Filter {
     /// One of the record's values under the key is one of these.
@@ -370,6 +374,8 @@ pub struct Order {
 }
 
 /// The value that a list is ordered by; ties are broken by uid.
+///
+/// Exhaustive, because each store must implement every case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OrderBy {
     /// The uid, bytewise.
@@ -453,6 +459,8 @@ impl Commit {
 }
 
 /// What must hold for a commit to happen.
+///
+/// Exhaustive, because each store must implement every case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Require {
     /// The record does not exist.
@@ -470,6 +478,8 @@ pub enum Require {
 }
 
 /// The records to delete. Records that do not exist are ignored.
+///
+/// Exhaustive, because each store must implement every case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delete {
     /// One record.
@@ -490,6 +500,7 @@ pub struct Committed {
 
 /// The error of a store operation.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// The commit was not applied, because of this conflict.
     #[error("conflict: {0:?}")]
@@ -510,6 +521,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The conflict that prevented a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Conflict {
     /// The requirement at this index of [`Commit::require`] is the first that did not hold.
     Require(usize),

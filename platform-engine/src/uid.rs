@@ -153,7 +153,8 @@ pub fn parent(uid: &str) -> Option<&str> {
     uid.rsplit_once('/').map(|(parent, _)| parent)
 }
 
-/// The empty text, which stands in for a uid in a resource that is not created yet.
+/// The empty text, which stands in for a uid in the struct of a resource: for its own uid before it is created, and for
+/// an optional reference that is not set. Code that decides access uses `Option<Uid>` instead.
 impl Default for Uid {
     fn default() -> Self {
         Self("".into())

@@ -31,7 +31,7 @@ use crate::{
     request::ListRequest,
     scope::Scopes,
     uid::Uid,
-    write::RENDERING,
+    write::CURRENT_RENDERING,
 };
 
 /// The parsed body of a request, so that it is parsed only once even if the operation is retried.
@@ -88,17 +88,17 @@ pub(crate) async fn demand(cx: &Context<'_>, registered: &Registered, verb: Verb
 
 /// Renders the bodies that are not stored in the current rendering, and returns all in their order.
 async fn rendered(cx: &Context<'_>, registered: &Registered, stored: Vec<(u16, Bytes)>) -> Result<Vec<Bytes>> {
-    if stored.iter().all(|(rendering, _)| *rendering == RENDERING) {
+    if stored.iter().all(|(rendering, _)| *rendering == CURRENT_RENDERING) {
         return Ok(stored.into_iter().map(|(_, body)| body).collect());
     }
     // Rendered together, so that a page needs each lookup only once.
-    let computed = stored.iter().filter(|(rendering, _)| *rendering != RENDERING);
+    let computed = stored.iter().filter(|(rendering, _)| *rendering != CURRENT_RENDERING);
     let bodies = computed.map(|(_, body)| body.clone()).collect();
     let mut bodies = (registered.render)(cx, bodies).await?.into_iter();
     stored
         .into_iter()
         .map(|(rendering, body)| match rendering {
-            RENDERING => Ok(body),
+            CURRENT_RENDERING => Ok(body),
             _ => bodies.next().ok_or_else(|| Error::internal("rendering returned too few resources")),
         })
         .collect()

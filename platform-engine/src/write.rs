@@ -1,6 +1,7 @@
 //! A commit under construction: its requirements and changes, and how each conflict is handled.
 
 use bytes::Bytes;
+use heck::ToLowerCamelCase;
 use sha2::{Digest, Sha256};
 
 use crate::{
@@ -21,10 +22,10 @@ pub(crate) use dependents::Dependents;
 
 /// The rendering of bodies that are stored as replies return them. Raised when a release renders differently, so that
 /// bodies of earlier releases are rendered when they are read.
-pub const RENDERING: u16 = 1;
+pub const CURRENT_RENDERING: u16 = 1;
 
 /// The rendering of bodies that [`Resource::render`](crate::kind::Resource::render) completes at each read.
-pub const COMPUTED: u16 = 0;
+pub const RENDER_ON_READ: u16 = 0;
 
 /// The maximum length of a resource that a caller sends, in bytes of JSON. Our choice, which keeps pages short.
 pub const MAX_RESOURCE: usize = 256 << 10;
@@ -90,7 +91,7 @@ impl Rival {
 
     /// Returns the error of the conflict. `other` is the uid of the resource that has the key, if it may be named.
     pub(crate) fn error(&self, other: Option<&Uid>) -> Error {
-        let error = Error::already_exists(format!("There is already {}", self.unique.what));
+        let error = Error::already_exists(format!("{} already exists", self.unique.description));
         error.of_resource(self.kind, other.map_or("", Uid::as_str))
     }
 
@@ -107,7 +108,7 @@ impl Rival {
     pub(crate) fn find(&self, items: Vec<Item>) -> Option<Uid> {
         let has_key = |item: &Item| {
             let body = serde_json::from_slice(&item.body).ok();
-            body.and_then(|body: serde_json::Value| (self.unique.value)(&body)).is_some_and(|value| value == self.value)
+            body.and_then(|body: serde_json::Value| self.unique.value(&body)).is_some_and(|value| value == self.value)
         };
         items.into_iter().find(has_key).map(|item| item.uid)
     }
@@ -176,7 +177,7 @@ impl Write {
         match self.commit.put.last() {
             Some(put) if put.body.len() > MAX_RESOURCE => {
                 let rule = format!("must be at most {MAX_RESOURCE} bytes of JSON");
-                Err(Error::invalid_field(lower_camel(kind.name), rule))
+                Err(Error::invalid_field(kind.name.to_lower_camel_case(), rule))
             }
             _ => Ok(()),
         }
@@ -205,7 +206,7 @@ impl Write {
         let replaces = kind.method(Verb::Create).is_some_and(|create| create.upsert.is_some());
         let (mut unique, mut rivals) = (Vec::new(), Vec::new());
         for rule in kind.unique {
-            let Some(value) = (rule.value)(body) else { continue };
+            let Some(value) = rule.value(body) else { continue };
             if !replaces {
                 rivals.push(Rival::new(kind, rule, value.clone(), uid, &filter));
             }
@@ -217,7 +218,7 @@ impl Write {
             sort,
             filter,
             unique,
-            rendering: if computed { COMPUTED } else { RENDERING },
+            rendering: if computed { RENDER_ON_READ } else { CURRENT_RENDERING },
             body: serde_json::to_vec(&**body).map_err(Error::internal)?.into(),
             private,
             queue: false,
@@ -273,12 +274,6 @@ impl Write {
 /// Returns the epoch that writes raise which set references to resources of an organization, or to one of none.
 fn references_epoch(root: &str) -> Epoch {
     format!("references/{root}").into()
-}
-
-/// Returns a kind's name as the name of a request field: `roleBinding` for `RoleBinding`.
-fn lower_camel(name: &str) -> String {
-    let (first, rest) = name.split_at_checked(1).unwrap_or_default();
-    format!("{}{rest}", first.to_ascii_lowercase())
 }
 
 /// Returns a unique value that every store accepts: its SHA-256 when it is too long. A hash suffices, because unique

@@ -86,12 +86,9 @@ impl Resource for Book {
         .parent(Parent::Of(Shelf::KIND))
         .methods(METHODS)
         .fields(FIELDS)
-        .unique(&[Unique {
-            space: "book.name",
-            what: "a book of this name",
-            value: |body| body.get("name")?.as_str().map(KeyValue::text),
-            by: &[],
-        }]);
+        .unique(&[Unique::new("book.name", "A book of this name", |body| {
+            body.get("name")?.as_str().map(KeyValue::text)
+        })]);
 
     fn example() -> Self {
         Self(Item::example())

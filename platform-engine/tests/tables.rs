@@ -8,7 +8,7 @@ use platform_engine::{
     access::Capability,
     kind::{
         Action, Authorization, By, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Registered, Resource, Type,
-        Unique, unique_in_parent,
+        Unique,
     },
     platform::{BuildError, Builder, Platform},
     store::memory::MemoryStore,
@@ -36,9 +36,10 @@ const MACHINE: &Kind = &Kind::new("Machine", "machines", "MachinesService", DOMA
 /// A table with a mistake, the actions of its kind, and the item and rule that the error names.
 type Mistake = (Kind, &'static [Action], &'static str);
 
-const MISTAKES: [Mistake; 16] = [
+const MISTAKES: [Mistake; 17] = [
     (part(&[Field::UID, Field::string("name"), Field::string("name")]), &[], "fields.name: must be listed once"),
     (part(&[Field::UID, Field::string("Name")]), &[], "fields.Name: must be named in camelCase"),
+    (part(&[Field::UID, Field::string("homeURL")]), &[], "fields.homeURL: must be named in camelCase"),
     (part(&[Field::UID, Field::string("color")]), &[], "fields.color: must be a field of the struct"),
     (
         part(&[Field::UID, Field::new("size", Type::Int64)]),
@@ -57,7 +58,7 @@ const MISTAKES: [Mistake; 16] = [
         "methods.List.params.color: filters by color, which must be a field or a derived key",
     ),
     (
-        listed(&[Method::list(&[LIST]).params(&[Param { field: Field::bool("new"), by: By::Narrow }])]),
+        listed(&[Method::list(&[LIST]).params(&[Param::new(Field::bool("new"), By::Narrow)])]),
         &[],
         "methods.List.params.new: requires that the method has a `narrow`",
     ),
@@ -67,12 +68,7 @@ const MISTAKES: [Mistake; 16] = [
         "methods.List.params.pageSize: must be listed once",
     ),
     (
-        part(FIELDS).unique(&[Unique {
-            space: "part.name",
-            what: "a part",
-            value: |part| unique_in_parent(part, "name"),
-            by: &["name"],
-        }]),
+        part(FIELDS).unique(&[Unique::in_parent("part.name", "A part", "name").by(&["name"])]),
         &[],
         "unique.part.name: names the key name",
     ),
@@ -82,7 +78,7 @@ const MISTAKES: [Mistake; 16] = [
         "ACTIONS.Paint: has uid in its path, which must be a field of its request",
     ),
     (
-        part(FIELDS).keys(&[DerivedKey { name: "first", values: |_| Vec::new() }]),
+        part(FIELDS).keys(&[DerivedKey::new("first", |_| Vec::new())]),
         &[Action::post("Sell", "parts:sell", |_, request| Box::pin(async { Ok(request.into()) }))
             .authorization(Authorization::At("uid", &[LIST]))],
         "ACTIONS.Sell: is authorized at uid, which must be a field of its request",

@@ -30,6 +30,8 @@ use crate::{
 };
 
 /// Options of a dispatcher.
+///
+/// Fields will be added: write a value as `Options { …, ..Options::default() }`.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Its name in leases. Dispatchers over one store need distinct names. A dispatcher that restarts after a crash

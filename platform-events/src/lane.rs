@@ -33,7 +33,7 @@ use crate::{
     metrics,
     permits::{Permit, Permits, Target},
     policy::millis,
-    sink::{Answer, Sink},
+    sink::{DeliveryResult, Sink},
 };
 
 /// The maximum number of events that are read at once and settled in one commit.
@@ -339,7 +339,7 @@ impl Lane<'_> {
                 return Ok(Batch::LeaseLost);
             }
             let answer = self.attempt(&pending.event).await;
-            if !matches!(answer, Answer::Status(200..=299)) {
+            if !matches!(answer, DeliveryResult::Status(200..=299)) {
                 // Settle first: the acknowledgements change the delivery status by which this failure is judged.
                 if !self.acknowledged.outcomes.is_empty()
                     && let Batch::LeaseLost = self.settle_acknowledged().await?
@@ -362,7 +362,7 @@ impl Lane<'_> {
         Ok(Batch::More)
     }
 
-    async fn handle_failure(&mut self, pending: PendingEvent, answer: Answer) -> Result<Batch> {
+    async fn handle_failure(&mut self, pending: PendingEvent, answer: DeliveryResult) -> Result<Batch> {
         let outcome = self.outcome(&pending.event, answer);
         let (subscription, event) = (&self.lease.subscription.uid, &pending.event.id);
         match &outcome {
@@ -382,25 +382,25 @@ impl Lane<'_> {
         self.settle(vec![(pending, outcome)]).await
     }
 
-    fn outcome(&self, event: &Event, answer: Answer) -> Outcome {
+    fn outcome(&self, event: &Event, answer: DeliveryResult) -> Outcome {
         self.shared.options.policy.outcome(&self.lease, event, answer, self.shared.now())
     }
 
-    async fn attempt(&mut self, event: &Event) -> Answer {
+    async fn attempt(&mut self, event: &Event) -> DeliveryResult {
         let start = Instant::now();
         let delivery = AssertUnwindSafe(self.shared.sink.deliver(&self.lease.subscription, event)).catch_unwind();
         let answer = match tokio::time::timeout(self.shared.options.timeout, delivery).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Answer::Failed("the sink panicked".to_owned()),
-            Err(_) => Answer::Failed("the sink did not respond in time".to_owned()),
+            Ok(Err(_)) => DeliveryResult::Failed("the sink panicked".to_owned()),
+            Err(_) => DeliveryResult::Failed("the sink did not respond in time".to_owned()),
         };
         self.slow = start.elapsed() > SLOW_THRESHOLD;
         let class = match answer {
-            Answer::Status(200..=299) => "2xx",
-            Answer::Status(300..=399) => "3xx",
-            Answer::Status(400..=499) => "4xx",
-            Answer::Status(500..) => "5xx",
-            Answer::Status(_) | Answer::Failed(_) => "none",
+            DeliveryResult::Status(200..=299) => "2xx",
+            DeliveryResult::Status(300..=399) => "3xx",
+            DeliveryResult::Status(400..=499) => "4xx",
+            DeliveryResult::Status(500..) => "5xx",
+            DeliveryResult::Status(_) | DeliveryResult::Failed(_) => "none",
         };
         metrics::attempted(class, start.elapsed());
         answer

@@ -49,7 +49,7 @@ pub mod overview;
 
 pub use dispatcher::{Dispatcher, Options};
 pub use policy::Policy;
-pub use sink::{Answer, Sink};
+pub use sink::{DeliveryResult, Sink};
 pub use webhook::{Webhook, WebhookOptions, check_public_sink};
 
 /// Compiles the examples of the README.

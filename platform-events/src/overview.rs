@@ -15,6 +15,7 @@ use serde::Serialize;
 /// The pending events of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct Backlog {
     /// The subscription's uid.
     pub subscription: Uid,

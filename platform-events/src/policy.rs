@@ -11,9 +11,11 @@ use platform_core::{
     timestamp::Timestamp,
 };
 
-use crate::sink::Answer;
+use crate::sink::DeliveryResult;
 
 /// The retry policy (`docs/api.md`, Events).
+///
+/// Fields will be added: write a value as `Policy { …, ..Policy::default() }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// The first delay is between this and twice this. Each further delay is twice as long.
@@ -52,11 +54,13 @@ impl Default for Policy {
 
 impl Policy {
     /// Returns the outcome for an event of this lease, given the result of the attempt.
-    pub(crate) fn outcome(&self, lease: &Lease, event: &Event, answer: Answer, now: Timestamp) -> Outcome {
+    pub(crate) fn outcome(&self, lease: &Lease, event: &Event, answer: DeliveryResult, now: Timestamp) -> Outcome {
         let failure = match answer {
-            Answer::Status(status @ 200..=299) => return Outcome::Delivered(status),
-            Answer::Status(status) => Failure { status, error: format!("the sink responded with status {status}") },
-            Answer::Failed(error) => Failure { status: 0, error },
+            DeliveryResult::Status(status @ 200..=299) => return Outcome::Delivered(status),
+            DeliveryResult::Status(status) => {
+                Failure { status, error: format!("the sink responded with status {status}") }
+            }
+            DeliveryResult::Failed(error) => Failure { status: 0, error },
         };
         let refused = matches!(failure.status, 400..=499) && !matches!(failure.status, 408 | 425 | 429);
         if failure.status == 410 {

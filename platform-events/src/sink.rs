@@ -13,12 +13,13 @@ pub trait Sink: Debug + Send + Sync + 'static {
     ///
     /// May be called again with the same event, even after a crash: [`Event::id`] identifies duplicates. The future is
     /// dropped when it takes longer than [`Options::timeout`](crate::Options::timeout).
-    async fn deliver(&self, subscription: &Subscription, event: &Event) -> Answer;
+    async fn deliver(&self, subscription: &Subscription, event: &Event) -> DeliveryResult;
 }
 
 /// The result of delivering an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+#[non_exhaustive]
+pub enum DeliveryResult {
     /// An HTTP status; 2xx acknowledges the event. A sink that does not use HTTP returns 200 to acknowledge, 400 for an
     /// event that it will never accept, 410 to receive no more events, and 503 to be called again later.
     Status(u16),

@@ -1,6 +1,6 @@
 //! Webhooks: CloudEvents 1.0 in HTTP binary mode, each with a token that vouches for the event.
 
-use std::{fmt, fmt::Write, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use http::{
     header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT},
 };
 use http_body_util::{BodyExt, Full, Limited};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use platform_core::{event::Event, resources::events::Subscription, timestamp::Timestamp};
 use platform_oidc::{
     Issuer,
@@ -18,7 +19,7 @@ use platform_oidc::{
 use rustls::RootCertStore;
 use sha2::{Digest, Sha256};
 
-use crate::sink::{Answer, Sink};
+use crate::sink::{DeliveryResult, Sink};
 
 /// The maximum size of a response body that is read so that its connection can be reused, in bytes. A longer body is
 /// cut off. Our choice.
@@ -27,10 +28,16 @@ const MAX_RESPONSE_BODY: usize = 64 * 1024;
 /// How long to wait for the end of a response body. Our choice.
 const RESPONSE_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The ASCII characters that are percent-encoded in the header of an attribute; other characters always are (CloudEvents
+/// HTTP binding, section 3.1.3.2).
+const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
+
 /// The maximum length of the stored reason of a failure, in characters.
 const MAX_REASON: usize = 200;
 
 /// Options of webhooks.
+///
+/// Fields will be added: write a value as `WebhookOptions { …, ..WebhookOptions::default() }`.
 #[derive(Debug, Clone)]
 pub struct WebhookOptions {
     /// Whether to post to `http` sinks.
@@ -107,7 +114,7 @@ impl Webhook {
         }
         let body = Bytes::copy_from_slice(event.data.as_bytes());
         let digest = format!("sha256:{}", hex::encode(Sha256::digest(&body)));
-        let group = subscription.uid.parent().unwrap_or_default();
+        let group = subscription.uid.parent().ok_or("the subscription has no group")?;
         let token = self.issuer.webhook_token(&group, &digest).map_err(|error| error.to_string())?;
         let mut request = Request::post(url);
         let mut add = |name: &str, value: &str| {
@@ -132,7 +139,7 @@ impl Webhook {
         ];
         let extensions = event.extensions.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         for (name, value) in context.into_iter().chain(extensions) {
-            add(&format!("ce-{name}"), &percent_encoded(value));
+            add(&format!("ce-{name}"), &utf8_percent_encode(value, ENCODED).to_string());
         }
         request.body(Full::new(body)).map_err(|error| error.to_string())
     }
@@ -140,10 +147,12 @@ impl Webhook {
 
 #[async_trait]
 impl Sink for Webhook {
-    async fn deliver(&self, subscription: &Subscription, event: &Event) -> Answer {
+    async fn deliver(&self, subscription: &Subscription, event: &Event) -> DeliveryResult {
         match self.post(subscription, event).await {
-            Ok(status) => Answer::Status(status),
-            Err(reason) => Answer::Failed(reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect()),
+            Ok(status) => DeliveryResult::Status(status),
+            Err(reason) => {
+                DeliveryResult::Failed(reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect())
+            }
         }
     }
 }
@@ -152,17 +161,4 @@ impl fmt::Debug for Webhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Webhook").field("issuer", &self.issuer).field("options", &self.options).finish_non_exhaustive()
     }
-}
-
-/// Percent-encodes an attribute for use in a header: all bytes except printable ASCII, and space, double quote and
-/// percent (CloudEvents HTTP binding, section 3.1.3.2).
-fn percent_encoded(text: &str) -> String {
-    let mut percent_encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'!'..=b'~' if !matches!(byte, b'"' | b'%') => percent_encoded.push(char::from(byte)),
-            _ => drop(write!(percent_encoded, "%{byte:02X}")),
-        }
-    }
-    percent_encoded
 }

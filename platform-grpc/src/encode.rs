@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use heck::ToLowerCamelCase;
 use platform_engine::access::Capability;
 use prost_reflect::{Cardinality, FieldDescriptor, Kind, MessageDescriptor};
 use serde::de::DeserializeSeed;
@@ -13,7 +14,7 @@ use serde::de::DeserializeSeed;
 mod read;
 mod write;
 
-pub(crate) use write::Writer;
+pub(crate) use write::{WireType, Writer};
 
 /// The maximum nesting depth of messages. The contract uses five levels.
 const MAX_DEPTH: usize = 16;
@@ -123,7 +124,7 @@ impl FieldPlan {
             }
         };
         let presence = field.supports_presence();
-        Ok(Self { name: camel(field.name()).into(), number: field.number(), presence, shape })
+        Ok(Self { name: field.name().to_lower_camel_case().into(), number: field.number(), presence, shape })
     }
 }
 
@@ -154,21 +155,6 @@ impl Scalar {
             _ => return Err(bad("has an unsupported type")),
         })
     }
-}
-
-/// Converts a `.proto` field name to camelCase, as REST writes it. Uses the name alone and ignores the file's
-/// `json_name` (`docs/api.md`, gRPC).
-pub(crate) fn camel(snake: &str) -> String {
-    let mut camel = String::with_capacity(snake.len());
-    let mut upper = false;
-    for c in snake.chars() {
-        match c {
-            '_' => upper = true,
-            c if std::mem::take(&mut upper) => camel.push(c.to_ascii_uppercase()),
-            c => camel.push(c),
-        }
-    }
-    camel
 }
 
 #[cfg(test)]

@@ -7,13 +7,12 @@ use platform_engine::{
     kind::{self, Action, Http, Registered, Verb},
     platform::{ListReply, Platform},
 };
-use prost::encoding::WireType;
 use prost_reflect::{
     DescriptorError, DescriptorPool, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor, ServiceDescriptor,
 };
 
 use crate::{
-    encode::{BadField, Plan, Writer},
+    encode::{BadField, Plan, WireType, Writer},
     mount::Mount,
 };
 

@@ -13,8 +13,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use heck::{ToSnakeCase, ToUpperCamelCase};
 use platform_engine::{
-    json::snake_case,
     kind::{Action, Field, Kind, Registered, Type, Verb},
     request::list_fields,
 };
@@ -26,8 +26,6 @@ use protox::{
     Compiler,
     file::{ChainFileResolver, File, FileResolver, GoogleFileResolver},
 };
-
-use crate::encode::camel;
 
 /// The name of the file with the descriptors in the folder of [`update`].
 pub const DESCRIPTORS: &str = "descriptors.binpb";
@@ -313,7 +311,7 @@ impl ProtoFile {
 
     fn messages(&mut self, registered: &Registered) -> Result<(), ProtoError> {
         let kind = registered.kind;
-        let resource = snake_case(kind.name).trim_start_matches('_').to_owned();
+        let resource = kind.name.to_snake_case();
         self.fields(0, "", kind.name, &fields_of(kind))?;
         for method in kind.methods {
             let request = format!("{}Request", kind.rpc(method.verb));
@@ -333,7 +331,7 @@ impl ProtoFile {
                     self.fields(0, "", &request, &list_fields(kind).collect::<Vec<_>>())?;
                     let page = vec![
                         Line::new(
-                            snake_case(kind.plural),
+                            kind.plural.to_snake_case(),
                             format!("repeated {}", kind.name),
                             "The resources, in order.",
                         ),
@@ -373,11 +371,7 @@ impl ProtoFile {
         let mut lines = Vec::new();
         for field in fields {
             let bad = |rule| ProtoError::Field { message: name.to_owned(), field: field.name, rule };
-            let snake = snake_case(field.name);
-            if camel(&snake) != field.name {
-                return Err(bad("must have a name that snake_case can express, such as `sha256`"));
-            }
-            let nested = pascal(field.name);
+            let nested = field.name.to_upper_camel_case();
             let mut element = &field.ty;
             let ty = match field.ty {
                 Type::List(inner) => {
@@ -396,7 +390,7 @@ impl ProtoFile {
                 Type::Enum(names) => self.names(depth + 1, &path, &nested, names),
                 _ => {}
             }
-            lines.push(Line::new(snake, ty, field.about));
+            lines.push(Line::new(field.name.to_snake_case(), ty, field.about));
         }
         self.lines(depth + 1, &path, &lines);
         self.line(depth, "}");
@@ -451,12 +445,6 @@ fn scalar(ty: &Type, nested: &str) -> Option<String> {
         Type::List(_) | Type::Map(_) => return None,
     };
     Some(name.to_owned())
-}
-
-/// Returns a camelCase name in PascalCase.
-fn pascal(name: &str) -> String {
-    let (first, rest) = name.split_at_checked(1).unwrap_or_default();
-    format!("{}{rest}", first.to_ascii_uppercase())
 }
 
 #[cfg(test)]

@@ -22,9 +22,8 @@ use platform_engine::{
     access::{Authenticator, Caller},
     error::{Code, Error, Result},
     kind::{self, Authorization, Run},
-    platform::{Answer, Platform},
+    platform::{ActionReply, Platform},
     request::ListRequest,
-    uid::Uid,
 };
 use platform_http::{BoxError, Limits, Origin, Shares, bearer};
 use prost_reflect::DescriptorPool;
@@ -276,33 +275,32 @@ impl Inner {
             Principal::Caller(caller) => (Some(caller), None),
             Principal::Credential(credential) => (None, credential),
         };
-        // Methods open to anonymous callers do not check the caller's grants.
-        let caller_or_anonymous = || caller.clone().unwrap_or_else(|| Caller::new(Uid::default()));
+        let demand_caller = || caller.as_ref().ok_or_else(Error::missing_token);
         let resource = match &method.operation {
             Operation::List(registered, page) => {
                 let request = ListRequest::from_json(registered.kind, decode::object(message)?)?;
-                let reply = platform.list_erased(&caller_or_anonymous(), registered, &request).await?;
+                let reply = platform.list_erased(caller.as_ref(), registered, &request).await?;
                 return into_bytes(page.encode(&reply));
             }
             Operation::Get(registered) => {
                 let uid = decode::text(&message, "uid");
-                platform.get_erased(&caller_or_anonymous(), registered, &uid).await?
+                platform.get_erased(demand_caller()?, registered, &uid).await?
             }
             Operation::Create(registered, field) => {
                 let parent = decode::text(&message, "parent");
                 let body = decode::object(decode::take(&mut message, field)?)?;
-                platform.create_erased(&caller_or_anonymous(), registered, &parent, &body).await?
+                platform.create_erased(demand_caller()?, registered, &parent, &body).await?
             }
             Operation::Update(registered, field) => {
                 let mask = decode::take_mask(&mut message)?.map(|(_, mask)| mask);
                 let resource = decode::take(&mut message, field)?;
                 let uid = decode::text(&resource, "uid");
                 let body = decode::object(resource)?;
-                platform.update_erased(&caller_or_anonymous(), registered, &uid, &body, mask.as_deref()).await?
+                platform.update_erased(demand_caller()?, registered, &uid, &body, mask.as_deref()).await?
             }
             Operation::Delete(registered) => {
                 let uid = decode::text(&message, "uid");
-                platform.delete_erased(&caller_or_anonymous(), registered, &uid).await?;
+                platform.delete_erased(demand_caller()?, registered, &uid).await?;
                 return Ok(Bytes::new());
             }
             Operation::Action(kind, action) => {
@@ -312,8 +310,10 @@ impl Inner {
                     return self.long_list(caller.as_ref(), kind, action, &request, &method.output).await;
                 }
                 match platform.run_rendered(caller.as_ref(), kind, action, &request).await? {
-                    Answer::Rendered(rendered) => return self.responses.get(action.name, &rendered, &method.output),
-                    Answer::Value(value) => return into_bytes(method.output.encode_value(&value)),
+                    ActionReply::Rendered(rendered) => {
+                        return self.responses.get(action.name, &rendered, &method.output);
+                    }
+                    ActionReply::Value(value) => return into_bytes(method.output.encode_value(&value)),
                 }
             }
             Operation::Mounted(mount, number) => {

@@ -13,7 +13,6 @@ use http::{
     HeaderName, HeaderValue, Method, Request, StatusCode,
     header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS},
 };
-use http_body_util::Full;
 use tower::Service;
 
 use crate::reply::{self, Reply};
@@ -46,10 +45,11 @@ pub struct Docs {
 }
 
 impl Docs {
-    /// Returns the page for the path `at`, such as `/docs`. It shows the document at the path `document`, such as
-    /// `/openapi.json`, of the same server.
-    pub fn new(at: &str, document: &str) -> Self {
-        let page = include_str!("docs/index.html").replace("{at}", at);
+    /// Returns the page for the path `at`, such as `/docs`, with a title. It shows the document at the path `document`,
+    /// such as `/openapi.json`, of the same server.
+    pub fn new(title: &str, at: &str, document: &str) -> Self {
+        let title = title.replace('&', "&amp;").replace('<', "&lt;");
+        let page = include_str!("docs/index.html").replace("{at}", at).replace("{title}", &title);
         let start = include_str!("docs/start.js").replace("{document}", document);
         Self { page: page.into(), start: start.into() }
     }
@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn only_the_page_and_its_files_are_served() {
-        let docs = Docs::new("/docs", "/openapi.json");
+        let docs = Docs::new("Tickets & <more>", "/docs", "/openapi.json");
+        assert!(String::from_utf8_lossy(&docs.page).contains("<title>Tickets &amp; &lt;more></title>"));
         for (path, kind) in [
             ("/", "text/html; charset=utf-8"),
             ("/start.js", "text/javascript; charset=utf-8"),

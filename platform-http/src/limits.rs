@@ -14,6 +14,8 @@ use platform_engine::uid::Uid;
 use self::rate::Rate;
 
 /// Limits on requests and connections. The defaults are our choice; each can be changed.
+///
+/// Fields will be added: write a value as `Limits { …, ..Limits::default() }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum size of a request body in bytes. Default 1 MiB. Larger bodies get status 413.

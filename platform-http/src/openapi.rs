@@ -2,8 +2,8 @@
 //! automatically.
 //!
 //! The document of [`Rest::openapi`](crate::Rest::openapi) includes the mounts. Parts for other paths of a server can
-//! be [added](OpenApi::with): [`well_known`], [`health`], and an embedder's own, for which [`request_schema`],
-//! [`reply_schema`], [`parameters()`] and [`errors`] make the JSON of field tables.
+//! be [added](OpenApi::with); [`request_schema`], [`reply_schema`], [`parameters()`] and [`errors`] make their JSON
+//! from field tables.
 
 mod operations;
 mod parameters;
@@ -25,24 +25,71 @@ pub use served::ServedDocument;
 use self::schema::{For, Schemas, reference};
 use crate::routes::{BadRoute, Endpoint, Routes};
 
-/// Description of the API: conventions that paths and schemas do not show.
-const DESCRIPTION: &str = include_str!("openapi/description.md");
+/// Conventions of all kinds that paths and schemas do not show. They follow the description of [`Info`].
+const CONVENTIONS: &str = include_str!("openapi/conventions.md");
+
+/// Title and description of a service, for its OpenAPI document.
+///
+/// ```
+/// # use platform_http::openapi::Info;
+/// const INFO: Info<'_> = Info::new("Ticket API", env!("CARGO_PKG_VERSION")).description("Tickets of all teams.");
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Info<'a> {
+    title: &'a str,
+    version: &'a str,
+    description: &'a str,
+    license: Option<&'a str>,
+}
+
+impl<'a> Info<'a> {
+    /// Takes the title of the service, and the version of its API or of its program.
+    pub const fn new(title: &'a str, version: &'a str) -> Self {
+        Self { title, version, description: "", license: None }
+    }
+
+    /// Sets the description, in Markdown. The document appends the conventions of all kinds.
+    #[must_use]
+    pub const fn description(mut self, description: &'a str) -> Self {
+        self.description = description;
+        self
+    }
+
+    /// Sets the license of the API, by its SPDX identifier.
+    #[must_use]
+    pub const fn license(mut self, identifier: &'a str) -> Self {
+        self.license = Some(identifier);
+        self
+    }
+
+    fn to_json(self) -> Value {
+        let description = match self.description.trim_end() {
+            "" => CONVENTIONS.to_owned(),
+            about => format!("{about}\n\n{CONVENTIONS}"),
+        };
+        let mut info = json!({ "title": self.title, "version": self.version, "description": description });
+        if let Some(license) = self.license {
+            schema::set(&mut info, "license", json!({ "name": license, "identifier": license }));
+        }
+        info
+    }
+}
 
 /// Builder of an OpenAPI document.
 #[derive(Debug, Clone)]
 pub struct OpenApi(Value);
 
 impl OpenApi {
-    /// Returns the document of all kinds of a platform.
+    /// Returns the document of all kinds of a platform, for a service with this title and description.
     ///
     /// # Errors
     /// As [`Rest::new`](crate::Rest::new).
-    pub fn of(platform: &Platform) -> Result<Self, BadRoute> {
-        Ok(Self::new(platform, &Routes::of(platform.registered())?))
+    pub fn of(platform: &Platform, info: Info<'_>) -> Result<Self, BadRoute> {
+        Ok(Self::new(platform, &Routes::of(platform.registered())?, info))
     }
 
     /// Returns the document of a platform whose routes are known.
-    pub(crate) fn new(platform: &Platform, routes: &Routes) -> Self {
+    pub(crate) fn new(platform: &Platform, routes: &Routes, info: Info<'_>) -> Self {
         let schemas = Schemas::of(platform.kinds());
         let mut paths = Map::new();
         for path in routes.paths() {
@@ -56,28 +103,18 @@ impl OpenApi {
                 paths.insert(path.text.clone(), methods.into());
             }
         }
-        let service_domain = &platform.settings().service_domain;
         Self(json!({
             "openapi": "3.1.0",
-            "info": {
-                "title": "Platform API v2",
-                "version": env!("CARGO_PKG_VERSION"),
-                "description": DESCRIPTION,
-                "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
-            },
+            "info": info.to_json(),
             "servers": [{ "url": "/" }],
             "security": [{ "bearer": [] }],
             "tags": tags(platform),
             "paths": paths,
             "components": {
                 "schemas": component_schemas(platform, &schemas),
-                "responses": responses::components(service_domain),
-                "securitySchemes": {
-                    "bearer": {
-                        "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
-                        "description": "A token of this server's issuer, or of a trusted issuer.",
-                    },
-                },
+                "responses": responses::components(platform),
+                // A mount that issues or accepts tokens describes them.
+                "securitySchemes": { "bearer": { "type": "http", "scheme": "bearer" } },
             },
         }))
     }
@@ -121,80 +158,6 @@ pub fn errors(statuses: &[u16]) -> Map<String, Value> {
         .filter_map(known)
         .map(|response| (response.status.as_str().to_owned(), response.reference()))
         .collect()
-}
-
-/// Returns the part for servers that publish their issuer, at `/.well-known/openid-configuration` and
-/// `/.well-known/jwks.json`.
-pub fn well_known() -> Value {
-    let get = |id: &str, summary: &str, about: &str, properties: Value| {
-        let required: Vec<_> = properties.as_object().into_iter().flat_map(Map::keys).collect();
-        let schema = json!({ "type": "object", "properties": properties, "required": required });
-        let reply = json!({ "description": about, "content": { "application/json": { "schema": schema } } });
-        json!({ "get": {
-            "tags": ["Issuer"], "operationId": id, "summary": summary, "security": [], "responses": { "200": reply },
-        } })
-    };
-    json!({
-        "tags": [{ "name": "Issuer", "description": "Discovery of this server as a token issuer." }],
-        "paths": {
-            "/.well-known/openid-configuration": get(
-                "GetOpenidConfiguration",
-                "Gets the configuration of this server's issuer (OpenID Connect Discovery 1.0)",
-                "The discovery document.",
-                json!({
-                    "issuer": { "type": "string", "description": "The issuer's URL." },
-                    "jwks_uri": { "type": "string", "description": "The URL of the public keys." },
-                }),
-            ),
-            "/.well-known/jwks.json": get(
-                "GetJwks",
-                "Gets the public keys that verify this server's tokens (RFC 7517)",
-                "The public keys.",
-                json!({ "keys": {
-                    "type": "array", "items": { "type": "object" }, "description": "The public keys (RFC 7517).",
-                } }),
-            ),
-        },
-    })
-}
-
-/// Returns the part for servers with health checks at `/livez` and `/readyz`.
-pub fn health() -> Value {
-    let get = |id: &str, summary: &str, unavailable: &str| {
-        json!({ "get": {
-            "tags": ["Health"], "operationId": id, "summary": summary, "security": [],
-            "responses": {
-                "200": { "$ref": "#/components/responses/Healthy" },
-                "503": {
-                    "description": unavailable,
-                    "content": { "application/json": { "schema": reference("Status") } },
-                },
-            },
-        } })
-    };
-    let status = json!({ "type": "string", "const": "SERVING", "description": "Always `SERVING`." });
-    let schema = json!({ "type": "object", "properties": { "status": status }, "required": ["status"] });
-    json!({
-        "tags": [{
-            "name": "Health",
-            "description": "Health checks for load balancers and supervisors. They need no token.",
-        }],
-        "paths": {
-            "/livez": get(
-                "GetLiveness",
-                "Reports whether the server is alive, or must be restarted",
-                "The store cannot write until the server is restarted.",
-            ),
-            "/readyz": get(
-                "GetReadiness",
-                "Reports whether the server is ready to serve all requests",
-                "The store is full or cannot write, or the server is stopping.",
-            ),
-        },
-        "components": { "responses": { "Healthy": {
-            "description": "The check passed.", "content": { "application/json": { "schema": schema } },
-        } } },
-    })
 }
 
 /// Merges a part into the document: objects by key, arrays by appending. Other existing values are not replaced.
@@ -255,7 +218,7 @@ fn component_schemas(platform: &Platform, schemas: &Schemas<'_>) -> Map<String, 
         }
     }
     all.insert("Capability".to_owned(), schema::capability(platform));
-    all.extend(responses::schemas());
+    all.extend(responses::schemas(platform));
     all
 }
 
@@ -282,7 +245,12 @@ mod tests {
     use std::sync::Arc;
 
     use platform_core::resources::KINDS;
-    use platform_engine::{kind::Registered, store::memory::MemoryStore};
+    use platform_engine::{
+        kind::{self, Domain, Registered, Resource},
+        platform::Settings,
+        store::memory::MemoryStore,
+        uid::Uid,
+    };
 
     use super::*;
     use crate::{SystemClock, SystemEntropy, routes::Found};
@@ -290,7 +258,7 @@ mod tests {
     fn document() -> Value {
         let store = Arc::new(MemoryStore::new());
         let platform = platform_core::builder(store, SystemClock, SystemEntropy).ephemeral_keys().build().unwrap();
-        OpenApi::of(&platform).unwrap().into_value()
+        OpenApi::of(&platform, Info::new("Test", "1")).unwrap().into_value()
     }
 
     #[test]
@@ -332,6 +300,45 @@ mod tests {
         for reference in find(&document, "$ref") {
             let pointer = reference.strip_prefix('#').unwrap();
             assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+    }
+
+    /// A kind of an embedder that does not use the kinds of Platform API v2.
+    #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
+    #[serde(default)]
+    struct Note {
+        uid: Uid,
+        text: String,
+    }
+
+    impl Resource for Note {
+        const KIND: &'static kind::Kind =
+            &kind::Kind::new("Note", "notes", "NotesService", Domain::new("notes", "test.notes"))
+                .methods(&[kind::Method::get(&[]), kind::Method::create(&[])])
+                .fields(&[Field::UID, Field::string("text")]);
+
+        fn example() -> Self {
+            Self { uid: Uid::from_digest([7; 20]), text: "Buy milk".to_owned() }
+        }
+    }
+
+    #[test]
+    fn a_document_describes_only_the_kinds_and_the_service_of_the_embedder() {
+        let builder = Platform::builder(Arc::new(MemoryStore::new()), SystemClock, SystemEntropy).kind::<Note>();
+        let settings = Settings { service_domain: "example.com".to_owned(), ..Settings::default() };
+        let platform = builder.settings(settings).ephemeral_keys().build().unwrap();
+        let info = Info::new("Note API", "7.1.0").description("Short notes.\n");
+        let document = OpenApi::of(&platform, info).unwrap().into_value();
+        assert_eq!((&document["info"]["title"], &document["info"]["version"]), (&"Note API".into(), &"7.1.0".into()));
+        assert!(document["info"]["description"].as_str().unwrap().starts_with("Short notes.\n\n**Identifiers.**"));
+        assert_eq!(document["info"].get("license"), None);
+        let not_found = &document["components"]["responses"]["NotFound"]["content"]["application/json"]["examples"];
+        let not_found = &not_found["NOT_FOUND"]["value"];
+        assert!(not_found["message"].as_str().unwrap().starts_with("Note not found: "), "{not_found}");
+        assert_eq!(not_found["details"][0]["domain"], "notes.example.com");
+        let text = document.to_string().to_lowercase();
+        for foreign in ["platform", "repo", "groupsservice", "scim", "registry", "advisor", "jwt", "issuer"] {
+            assert!(!text.contains(foreign), "{foreign}: {text}");
         }
     }
 

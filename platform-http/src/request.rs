@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
+use heck::ToSnakeCase;
 use http::{
     HeaderMap, Method,
     header::{AUTHORIZATION, EXPECT, HOST, HeaderName, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE},
@@ -14,6 +15,7 @@ use http::{
 };
 use http_body::Body;
 use http_body_util::BodyExt;
+use percent_encoding::percent_decode_str;
 use platform_engine::{
     access::{Authenticator, Caller},
     error::{Error, Result, Violations},
@@ -45,7 +47,7 @@ pub fn target<'h>(head: &'h Parts, limits: &Limits) -> Result<(&'h str, &'h str)
         return Err(Refusal::too_long("query", limits.query));
     }
     if head.headers.get_all(HOST).iter().nth(1).is_some() {
-        return Err(Error::invalid_field("host", "is given twice").into());
+        return Err(Error::invalid_field("host", "is specified more than once").into());
     }
     Ok((path, query))
 }
@@ -126,7 +128,7 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
     if let Some(origin) = &origin {
         origin.admit()?;
     }
-    let needed = || Error::unauthenticated("A bearer token is needed");
+    let needed = Error::missing_token;
     let authenticated = match bearer(&head.headers).and_then(|token| token.ok_or_else(needed)) {
         Ok(token) => authenticator.authenticate(token).await,
         Err(error) => Err(error),
@@ -228,7 +230,7 @@ pub(crate) fn update_mask(query: &str) -> Result<Option<String>> {
     for (key, value) in pairs(query)? {
         match (key.as_str(), &mask) {
             ("updateMask" | "update_mask", None) => mask = Some(value),
-            ("updateMask" | "update_mask", Some(_)) => violations.add("update_mask", "is given twice"),
+            ("updateMask" | "update_mask", Some(_)) => violations.add("update_mask", "is specified more than once"),
             _ => violations.add(key, "unknown parameter"),
         }
     }
@@ -240,7 +242,7 @@ pub(crate) fn update_mask(query: &str) -> Result<Option<String>> {
 /// # Errors
 /// INVALID_ARGUMENT when the message has another value for it, in either spelling.
 pub(crate) fn bind(request: &mut Map<String, Value>, name: &str, value: String) -> Result<()> {
-    match request.get(name).or_else(|| request.get(&json::snake_case(name))) {
+    match request.get(name).or_else(|| request.get(&name.to_snake_case())) {
         None => {
             request.insert(name.to_owned(), value.into());
             Ok(())
@@ -307,6 +309,8 @@ where
 }
 
 /// Error of reading a body.
+///
+/// Exhaustive, because each transport must report every case.
 #[derive(Debug)]
 pub enum ReadError {
     /// The body is too large.
@@ -374,25 +378,17 @@ where
     }
 }
 
-/// Percent-decodes a text once and strictly. Returns the violated rule for invalid input.
+/// Percent-decodes a text once. Returns the violated rule for invalid input, which the library would accept.
 fn decode(raw: &str, plus_is_space: bool) -> Result<Cow<'_, str>, &'static str> {
-    if !raw.contains(['%', '+']) {
-        return Ok(raw.into());
+    let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    if !raw.split('%').skip(1).all(is_escape) {
+        return Err("has a percent sign that is not followed by two hexadecimal digits");
     }
-    let mut decoded = Vec::with_capacity(raw.len());
-    let mut bytes = raw.bytes();
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => {
-                let mut digit = || bytes.next().and_then(|digit| char::from(digit).to_digit(16));
-                let value = digit().zip(digit()).and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
-                value.ok_or("has a percent sign that is not followed by two hexadecimal digits")?
-            }
-            b'+' if plus_is_space => b' ',
-            byte => byte,
-        });
-    }
-    String::from_utf8(decoded).map(Cow::from).map_err(|_| "is not valid UTF-8")
+    let decoded = match plus_is_space && raw.contains('+') {
+        true => percent_decode_str(&raw.replace('+', " ")).decode_utf8().map(|text| text.into_owned().into()),
+        false => percent_decode_str(raw).decode_utf8(),
+    };
+    decoded.map_err(|_| "is not valid UTF-8")
 }
 
 #[cfg(test)]

@@ -13,12 +13,11 @@ use http::{Method, Request, request::Parts};
 use http_body::Body;
 use platform_engine::{
     BoxFuture,
-    access::{Authenticator, Caller},
+    access::Authenticator,
     error::{Error, Result},
     kind::{Action, Authorization, Kind, Part, Registered, Run, Verb},
-    platform::{Answer, Platform},
+    platform::{ActionReply, Platform},
     request::{ListRequest, from_query},
-    uid::Uid,
 };
 use serde_json::{Map, Value};
 use tower::Service;
@@ -31,7 +30,7 @@ use crate::{
     },
     long_list,
     mount::{self, Call, Mount},
-    openapi::{OpenApi, ServedDocument},
+    openapi::{Info, OpenApi, ServedDocument},
     reply::{self, Refusal, Reply},
     request,
     routes::{BadRoute, Endpoint, Found, Routes},
@@ -77,10 +76,10 @@ impl Rest {
         self
     }
 
-    /// Returns the OpenAPI document of all kinds and mounts.
-    pub fn openapi(&self) -> OpenApi {
+    /// Returns the OpenAPI document of all kinds and mounts, for a service with this title and description.
+    pub fn openapi(&self, info: Info<'_>) -> OpenApi {
         let Inner { platform, routes, mounts, .. } = &*self.0;
-        mounts.iter().fold(OpenApi::new(platform, routes), |document, mount| document.with(mount.openapi()))
+        mounts.iter().fold(OpenApi::new(platform, routes, info), |document, mount| document.with(mount.openapi()))
     }
 
     /// Also serves an OpenAPI document, rendered once, at `/openapi.json`: that of [`Rest::openapi`], perhaps with
@@ -227,8 +226,8 @@ impl Inner {
         let kind = registered.kind;
         let open = kind.method(Verb::List).is_some_and(|list| list.open);
         let caller = match open {
-            true => origin.open().map(|()| Caller::new(Uid::default()))?,
-            false => origin.authenticate(&*self.authenticator, token).await?,
+            true => origin.open().map(|()| None)?,
+            false => Some(origin.authenticate(&*self.authenticator, token).await?),
         };
         let mut pairs = Vec::new();
         for (name, raw) in variables {
@@ -236,7 +235,7 @@ impl Inner {
         }
         pairs.extend(request::pairs(query)?);
         let list = ListRequest::from_query(kind, &pairs)?;
-        Ok(reply::list(kind.plural, &self.platform.list_erased(&caller, registered, &list).await?))
+        Ok(reply::list(kind.plural, &self.platform.list_erased(caller.as_ref(), registered, &list).await?))
     }
 
     /// Handles a standard method except list. `uid` is still percent-encoded; for a create it is the parent's uid and
@@ -358,8 +357,8 @@ impl Inner {
             return Ok(long_list::reply(&self.platform, caller.as_ref(), kind, action, request_message, from).await?);
         }
         match self.platform.run_rendered(caller.as_ref(), kind, action, &request_message).await? {
-            Answer::Value(value) => Ok(reply::value(&value)?),
-            Answer::Rendered(rendered) => Ok(reply::rendered(rendered, &head.headers)),
+            ActionReply::Value(value) => Ok(reply::value(&value)?),
+            ActionReply::Rendered(rendered) => Ok(reply::rendered(rendered, &head.headers)),
         }
     }
 

@@ -64,27 +64,8 @@ async fn access_is_checked_before_the_rest_of_a_request_is_read() {
 async fn bodies_are_charged_as_they_arrive_and_rejected_when_over_budget() {
     // The share of a holder is 10,000 bytes.
     let server = Server::new(Limits { bodies: 80_000, ..Limits::default() }).await;
-    let begin = |announced: usize| {
-        let mut stream = server.connect();
-        let head = format!("Authorization: Bearer {OPERATOR}\r\nContent-Length: {announced}\r\n\r\n");
-        stream
-            .write_all(
-                format!("POST /registry/v2/repos/{ORG} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{head}").as_bytes(),
-            )
-            .unwrap();
-        stream.write_all(&vec![b' '; 4_000]).unwrap();
-        stream
-    };
-    // Only received bytes are charged, not the announced length.
-    let held = [begin(15_000), begin(15_000)];
-    server.until("two bodies are held", |shares| shares.held_bodies() == (0, 8_000)).await;
-    let refused = read_to_end(&mut begin(15_000));
-    assert_eq!(status(&refused), "429", "{refused}");
-    assert!(refused.contains("\r\nretry-after: 1\r\n") && refused.contains("google.rpc.RetryInfo"), "{refused}");
-    assert_eq!(server.ping(), "200");
-    assert_eq!(server.shares.held_bodies(), (0, 8_000));
-    drop(held);
-    server.until("nothing is held", |shares| shares.held_bodies() == (0, 0)).await;
+    let (line, token) = (format!("POST /registry/v2/repos/{ORG}"), format!("Bearer {OPERATOR}"));
+    server.assert_bodies_are_charged(&line, &token, 4_000, (0, 8_000)).await;
 }
 
 /// Returns an HTTP/2 frame.

@@ -401,7 +401,7 @@ async fn bodies_are_strict_json_and_limits_are_exact_to_the_byte() {
         ("[]", "must be a JSON object"),
         ("null", "must be a JSON object"),
         ("name=nginx", "line 1 column"),
-        ("{\"name\":\"a\",\"name\":\"b\"}", "given twice"),
+        ("{\"name\":\"a\",\"name\":\"b\"}", "specified more than once"),
         ("{\"name\":[[[[[]]]]]}", "nested too deep"),
     ] {
         let refused = send(body.to_owned()).await;

@@ -4,13 +4,21 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use http::{Method, StatusCode};
+use platform_core::{store::memory::MemoryStore, v1::SERVICES};
 use platform_http::{Limits, Rest};
 use serde_json::{Value, json};
-use support::{OPERATOR, ORG, call_as, get, post};
+use support::{OPERATOR, ORG, UidIsToken, call_as, get, post, setting::platform_of};
 
 async fn api() -> Rest {
-    support::rest(Limits::default()).await
+    api_with(Limits::default()).await
+}
+
+async fn api_with(limits: Limits) -> Rest {
+    let platform = platform_of(Arc::new(MemoryStore::new()), SERVICES).await;
+    Rest::new(Arc::new(platform), Arc::new(UidIsToken), limits).unwrap()
 }
 
 async fn call(api: &Rest, method: Method, path: &str, body: Value) -> support::Answer {
@@ -79,7 +87,7 @@ async fn a_list_has_everything_that_matches() {
 
 #[tokio::test]
 async fn a_long_list_is_sent_page_by_page_and_needs_a_permit() {
-    let api = support::rest(Limits { long_lists: 0, ..Limits::default() }).await;
+    let api = api_with(Limits { long_lists: 0, ..Limits::default() }).await;
     for number in 0..201 {
         post(&api, &format!("/iam/v1/groups/{ORG}"), json!({ "name": format!("g{number}") })).await.ok();
     }

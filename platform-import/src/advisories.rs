@@ -49,7 +49,7 @@ pub fn document(bytes: &[u8], namespace: &str) -> Parsed<Advisory> {
         let id = entry.id.clone();
         let advisory = entry.advisory(&document.package.name, namespace, &place, &mut rules);
         if !id.is_empty() && !ids.insert(id) {
-            rules.add(&place, "id", "is given twice");
+            rules.add(&place, "id", "is specified more than once");
         }
         match rules.0.is_empty() {
             true => parsed.resources.push(Placed { place, resource: advisory }),

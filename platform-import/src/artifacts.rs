@@ -53,7 +53,7 @@ pub fn line(bytes: &[u8]) -> Result<(Artifact, Vec<ArtifactVersion>), Vec<Refusa
             create_time: time(format!("versions[{index}].createTime"), version.create_time),
             update_time: time(format!("versions[{index}].updateTime"), version.update_time),
             size_bytes: version.size_bytes,
-            artifact: artifact_uid.to_string(),
+            artifact: artifact_uid.clone(),
             ..ArtifactVersion::default()
         });
     }
@@ -61,7 +61,7 @@ pub fn line(bytes: &[u8]) -> Result<(Artifact, Vec<ArtifactVersion>), Vec<Refusa
     for (index, version) in versions.iter().enumerate() {
         let rule = match version.version.as_str() {
             "" => "is required",
-            text if !seen.insert(text) => "is given twice",
+            text if !seen.insert(text) => "is specified more than once",
             _ => continue,
         };
         refused.push(Refusal::new(format!("versions[{index}].version"), rule));

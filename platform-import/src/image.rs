@@ -8,7 +8,10 @@
 use std::collections::{HashMap, HashSet};
 
 use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType, OciLayout};
-use platform_core::resources::registry::image::{Image, ImagePackage, ImagePlatform};
+use platform_core::resources::registry::{
+    Digest,
+    image::{Image, ImagePackage, ImagePlatform},
+};
 
 use crate::{Parsed, Placed, Refusal, osv::without_place};
 
@@ -193,7 +196,7 @@ impl Layout<'_> {
             size = size.saturating_add(layer.size());
         }
         let size = i64::try_from(size).map_err(|_| Refusal::whole("must be less than 2^63 bytes in total"))?;
-        let digest = descriptor.digest().to_string();
+        let digest = Digest::opaque(descriptor.digest().to_string());
         Ok(Node::Image { platform: ImagePlatform { architecture, digest, size, packages: Vec::new() }, layers })
     }
 
@@ -238,7 +241,8 @@ impl Layout<'_> {
             };
             // An index that contains only signatures or charts is not an image.
             if !platforms.is_empty() {
-                let image = Image { digest: digest.clone(), index: is_index, platforms, ..Image::default() };
+                let image =
+                    Image { digest: Digest::opaque(digest.as_str()), index: is_index, platforms, ..Image::default() };
                 self.parsed.resources.push(Placed { place: digest.clone(), resource: image });
             }
         }

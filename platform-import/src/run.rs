@@ -54,6 +54,7 @@ pub struct Options {
 
 /// The data that can be imported, with its destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Dataset {
     /// Advisory documents.
     Advisories {
@@ -109,6 +110,7 @@ pub trait Watcher {
 
 /// The result of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Summary {
     /// The number of documents, lines or layouts read.
     pub documents: u64,
@@ -287,7 +289,7 @@ impl Reader<'_> {
     }
 
     fn is_new<R: Imported>(&mut self, resource: &R) -> bool {
-        let uid = resource.uid_in(&platform_core::uid::Uid::default());
+        let uid = resource.uid_in("");
         let mut short = [0; 16];
         short.iter_mut().zip(Sha256::digest(uid.as_str())).for_each(|(to, from)| *to = from);
         self.seen.insert(short)

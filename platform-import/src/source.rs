@@ -27,6 +27,8 @@ const MAX_DEPTH: usize = 64;
 const ZSTD_WINDOW: u32 = 27;
 
 /// Limits on reading.
+///
+/// Fields will be added: write a value as `Limits { …, ..Limits::default() }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// The maximum size of a document, an archive entry or a line, in bytes. 16 MiB.

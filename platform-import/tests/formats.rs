@@ -123,7 +123,7 @@ fn an_advisory_has_a_component_only_when_all_scans_agree_on_it() {
 fn an_invalid_advisory_is_rejected_with_its_place_and_the_rest_is_read() {
     for (entry, refused) in [
         ("{id: ''}", "advisories[0].id: is required"),
-        ("{id: good}", "advisories[1].id: is given twice"),
+        ("{id: good}", "advisories[1].id: is specified more than once"),
         (
             "{id: a, events: [{type: fixed, data: {fixed-version: 1}}]}",
             "advisories[0].events[0].timestamp: is required",
@@ -269,7 +269,7 @@ fn invalid_lines_are_rejected_with_all_violated_rules() {
         (r#"{"ecosystem": "java", "name": "a", "versions": [{"version": ""}]}"#, "versions[0].version: is required"),
         (
             r#"{"ecosystem": "java", "name": "a", "versions": [{"version": "1"}, {"version": "1"}]}"#,
-            "versions[1].version: is given twice",
+            "versions[1].version: is specified more than once",
         ),
         (
             r#"{"ecosystem": "java", "name": "a", "versions": [{"version": "1", "sizeBytes": -1}]}"#,

@@ -10,7 +10,7 @@ pub(crate) const LEEWAY_MILLIS: i64 = 60_000;
 /// The maximum length of a subject, in bytes. OpenID Connect allows 255; some issuers put whole branch names in it. Our
 /// choice.
 const MAX_SUBJECT: usize = 1024;
-/// The maximum length of an e-mail address, in bytes (RFC 5321 section 4.5.3.1, with the `@`).
+/// The maximum length of an email address, in bytes (RFC 5321 section 4.5.3.1, with the `@`).
 const MAX_EMAIL: usize = 320;
 
 /// A token's claims, parsed and of the right types. [`Claims::check`] validates them.
@@ -30,7 +30,7 @@ impl Claims {
     /// Parses claims (RFC 7519 section 4.1). `iss`, `sub`, `aud` and `exp` are required.
     ///
     /// Times must be whole seconds from 1970 to 9999; a fraction, an exponent or a string is rejected (our choice,
-    /// since parsers differ about them). An e-mail address counts as verified only with `email_verified: true`, the
+    /// since parsers differ about them). An email address counts as verified only with `email_verified: true`, the
     /// boolean.
     ///
     /// # Errors
@@ -117,17 +117,13 @@ fn time(all: &Map<String, Value>, name: &'static str) -> Result<Option<Timestamp
 
 #[cfg(test)]
 mod tests {
+    use platform_core::testing::TestClock;
     use serde_json::json;
 
     use super::*;
 
-    #[derive(Debug)]
-    struct At(i64);
-
-    impl Clock for At {
-        fn now(&self) -> Timestamp {
-            Timestamp::from_millis(self.0)
-        }
+    fn at(millis: i64) -> TestClock {
+        TestClock::at(Timestamp::from_millis(millis))
     }
 
     fn claims(changes: Value) -> Value {
@@ -186,7 +182,7 @@ mod tests {
 
     #[test]
     fn times_have_exactly_one_minute_of_leeway() {
-        let check = |changes, millis| parse(changes).unwrap().check(&At(millis), &["api".to_owned()]);
+        let check = |changes, millis| parse(changes).unwrap().check(&at(millis), &["api".to_owned()]);
         let expiring = || json!({"exp": 2000});
         assert_eq!(check(expiring(), 2_059_999), Ok(()));
         assert_eq!(check(expiring(), 2_060_000), Err(TokenError::Expired));
@@ -203,7 +199,7 @@ mod tests {
     fn one_common_audience_is_required_and_sufficient() {
         let check = |audience, ours: &[&str]| {
             let ours: Vec<String> = ours.iter().map(|audience| (*audience).to_owned()).collect();
-            parse(json!({"aud": audience})).unwrap().check(&At(0), &ours).is_ok()
+            parse(json!({"aud": audience})).unwrap().check(&at(0), &ours).is_ok()
         };
         assert!(check(json!("api"), &["api"]));
         assert!(check(json!("api"), &["other", "api"]));

@@ -62,6 +62,8 @@ struct Snapshot {
 }
 
 /// How an issuer's keys are fetched and cached.
+///
+/// Fields will be added: write a value as `DiscoveryOptions { …, ..DiscoveryOptions::default() }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoveryOptions {
     /// Whether the issuer may use `http`, which anybody on the network path can forge; default `false`. The key set of

@@ -225,20 +225,13 @@ impl fmt::Debug for FetchLimits {
 
 #[cfg(test)]
 mod tests {
+    use platform_core::testing::TestClock;
+
     use super::*;
 
-    #[derive(Debug)]
-    struct ManualClock(std::sync::atomic::AtomicI64);
-
-    impl Clock for ManualClock {
-        fn now(&self) -> Timestamp {
-            Timestamp::from_millis(self.0.load(std::sync::atomic::Ordering::SeqCst))
-        }
-    }
-
-    fn fetch_limits() -> (Arc<FetchLimits>, Arc<ManualClock>) {
-        let clock = Arc::new(ManualClock(1_000_000.into()));
-        (Arc::new(FetchLimits::new(clock.clone())), clock)
+    fn fetch_limits() -> (Arc<FetchLimits>, TestClock) {
+        let clock = TestClock::at(Timestamp::from_millis(1_000_000));
+        (Arc::new(FetchLimits::new(Arc::new(clock.clone()))), clock)
     }
 
     fn acquire(limits: &Arc<FetchLimits>, tenant: &str, host: &str, count: usize) -> Vec<FetchPermit> {
@@ -290,7 +283,7 @@ mod tests {
             "failures are recorded separately for each tenant"
         );
         assert!(limits.acquire("a", "https://other.example").is_ok());
-        clock.0.fetch_add(BACKOFF_MILLIS.cast_signed(), std::sync::atomic::Ordering::SeqCst);
+        clock.advance(BACKOFF_MILLIS.cast_signed());
         assert!(limits.acquire("a", "https://slow.example/2").is_ok());
     }
 

@@ -30,6 +30,7 @@ pub(crate) const MAX_KID: usize = 512;
 ///
 /// To add an algorithm, add a variant; the compiler reports every place to extend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Algorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256 and a modulus of 2048 to 4096 bits.
     Rs256,

@@ -17,6 +17,7 @@ use aws_lc_rs::{
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
 
 use crate::jws::{self, Algorithm, encode};
 
@@ -302,13 +303,14 @@ impl SigningKey {
     }
 
     /// Returns the private key as PKCS #8. Only for writing the key file.
-    pub(crate) fn to_pkcs8(&self) -> Result<Vec<u8>, UnusableKey> {
+    pub(crate) fn to_pkcs8(&self) -> Result<Zeroizing<Vec<u8>>, UnusableKey> {
         const FAILED: UnusableKey = UnusableKey("encoding as PKCS #8 failed");
-        match &self.pair {
+        let der = match &self.pair {
             Pair::Rsa(pair) => pair.as_der().map(|der| der.as_ref().to_vec()).map_err(|_| FAILED),
             Pair::Ec(pair) => pair.to_pkcs8v1().map(|der| der.as_ref().to_vec()).map_err(|_| FAILED),
             Pair::Ed25519(pair) => pair.to_pkcs8().map(|der| der.as_ref().to_vec()).map_err(|_| FAILED),
-        }
+        };
+        der.map(Zeroizing::new)
     }
 
     /// Signs claims and returns a compact JWS with `alg`, `kid` and this `typ` in its header.

@@ -5,12 +5,9 @@
 //!
 //! ```
 //! # use std::{sync::Arc, time::Duration};
-//! # use platform_core::{clock::Clock, entropy::Entropy, timestamp::Timestamp, uid::Uid};
-//! # #[derive(Debug)] struct FixedClock;
-//! # impl Clock for FixedClock { fn now(&self) -> Timestamp { Timestamp::from_millis(1_800_000_000_000) } }
-//! # #[derive(Debug)] struct FixedEntropy;
-//! # impl Entropy for FixedEntropy { fn fill(&self, bytes: &mut [u8]) { bytes.fill(4) } }
-//! # let (clock, entropy) = (Arc::new(FixedClock), Arc::new(FixedEntropy));
+//! # use platform_core::{testing::{SeededEntropy, TestClock}, timestamp::Timestamp, uid::Uid};
+//! # let clock = Arc::new(TestClock::at(Timestamp::from_millis(1_800_000_000_000)));
+//! # let entropy = Arc::new(SeededEntropy::new(1));
 //! use platform_oidc::{AccessToken, Algorithm, Issuer, Keys, Verifier, VerifierOptions};
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {

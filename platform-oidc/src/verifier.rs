@@ -279,7 +279,9 @@ impl Verified {
             (true, None) => ActsAs::AsOf(self.issued.unwrap_or(Timestamp::MIN)),
         };
         let (narrowing, session) = (self.narrowing.clone(), self.session.clone());
-        Caller { identity: self.principal.clone(), narrowing, session, acts_as }
+        let mut caller = Caller::new(self.principal.clone());
+        (caller.narrowing, caller.session, caller.acts_as) = (narrowing, session, acts_as);
+        caller
     }
 }
 

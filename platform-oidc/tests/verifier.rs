@@ -115,14 +115,14 @@ async fn a_cached_token_expires_like_any_other() {
     let verifier = verifier(Some(own.clone()), vec![], &clock);
     let token = own_token(&own);
     verifier.verify(&token).await.unwrap();
-    clock.set(NOW + 3600 + 59);
+    clock.set(at(NOW + 3600 + 59));
     verifier.verify(&token).await.unwrap();
     assert_eq!(verifier.signature_checks(), 1);
-    clock.set(NOW + 3600 + 60);
+    clock.set(at(NOW + 3600 + 60));
     assert_eq!(verifier.verify(&token).await.unwrap_err(), TokenError::Expired);
-    clock.set(NOW);
+    clock.set(at(NOW));
     verifier.verify(&token).await.unwrap();
-    clock.set(NOW - 61);
+    clock.set(at(NOW - 61));
     assert_eq!(verifier.verify(&token).await.unwrap_err(), TokenError::NotYetValid, "the clock went back");
 }
 

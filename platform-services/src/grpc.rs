@@ -33,7 +33,7 @@ impl Mount for Tokens {
         match Method::of(method)? {
             Method::HeadlessSession => Ok(()),
             method => {
-                let token = token.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
+                let token = token.ok_or_else(Error::missing_token)?;
                 self.service().check_form(token, method.credential())
             }
         }
@@ -93,7 +93,7 @@ impl Method {
             let message = "Browser sign-in is not supported, so headless sessions are not available";
             return Err(Error::new(Code::Unimplemented, message));
         }
-        let credential = credential.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
+        let credential = credential.ok_or_else(Error::missing_token)?;
         match self {
             Self::Exchange => to_value(&service.exchange(credential, &Exchange::read(request)?).await?),
             Self::Refresh => to_value(&service.refresh(credential, &Refresh::read(request)?).await?),

@@ -395,7 +395,7 @@ fn parent(query: &str) -> Result<String> {
     for (key, value) in mount::pairs(query)? {
         match (key.as_str(), &parent) {
             ("parent", None) => parent = Some(value),
-            ("parent", Some(_)) => return Err(Error::invalid_field("parent", "is given twice")),
+            ("parent", Some(_)) => return Err(Error::invalid_field("parent", "is specified more than once")),
             _ => return Err(Error::invalid_field(key, "unknown parameter")),
         }
     }

@@ -7,7 +7,7 @@
 //! # use std::sync::Arc;
 //! # use platform_core::{access::Authenticator, platform::Platform, tokens::TokenService};
 //! use platform_http::{Limits, Rest};
-//! use platform_services::{Import, Scim, Tokens};
+//! use platform_services::{Import, Scim, Tokens, openapi::INFO};
 //!
 //! # fn routes(
 //! #     platform: Arc<Platform>,
@@ -17,7 +17,7 @@
 //! let limits = Limits::default();
 //! let import = Import::all(Arc::clone(&platform), Arc::clone(&authenticator), limits.clone());
 //! let rest = Rest::new(platform, authenticator, limits)?.mount(Tokens::new(service)).mount(Scim);
-//! let document = rest.openapi().with(import.openapi());
+//! let document = rest.openapi(INFO).with(import.openapi());
 //! let routes = axum::Router::new().route_service("/import/{kind}", import);
 //! # Ok(
 //! routes.fallback_service(rest.with_openapi(document))
@@ -33,7 +33,7 @@ mod scim;
 
 mod import;
 
-mod openapi;
+pub mod openapi;
 
 pub use import::{Import, ImportReply};
 pub use scim::Scim;

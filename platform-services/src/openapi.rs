@@ -1,6 +1,89 @@
-//! Operations of the OpenAPI document, from rows of tables.
+//! The parts of the OpenAPI document that neither kinds nor mounts have.
 
+use platform_http::openapi::Info;
 use serde_json::{Map, Value, json};
+
+/// Name of the API.
+pub const NAME: &str = "Platform API v2";
+
+/// Title and description of the API.
+pub const INFO: Info<'_> = Info::new(NAME, env!("CARGO_PKG_VERSION"))
+    .description(include_str!("openapi/description.md"))
+    .license("Apache-2.0");
+
+/// Returns the part for servers that publish their issuer, at `/.well-known/openid-configuration` and
+/// `/.well-known/jwks.json`.
+pub fn well_known() -> Value {
+    let get = |id: &str, summary: &str, about: &str, properties: Value| {
+        let required: Vec<_> = properties.as_object().into_iter().flat_map(Map::keys).collect();
+        let schema = json!({ "type": "object", "properties": properties, "required": required });
+        let reply = json!({ "description": about, "content": { "application/json": { "schema": schema } } });
+        json!({ "get": {
+            "tags": ["Issuer"], "operationId": id, "summary": summary, "security": [], "responses": { "200": reply },
+        } })
+    };
+    json!({
+        "tags": [{ "name": "Issuer", "description": "Discovery of this server as a token issuer." }],
+        "paths": {
+            "/.well-known/openid-configuration": get(
+                "GetOpenidConfiguration",
+                "Gets the configuration of this server's issuer (OpenID Connect Discovery 1.0)",
+                "The discovery document.",
+                json!({
+                    "issuer": { "type": "string", "description": "The issuer's URL." },
+                    "jwks_uri": { "type": "string", "description": "The URL of the public keys." },
+                }),
+            ),
+            "/.well-known/jwks.json": get(
+                "GetJwks",
+                "Gets the public keys that verify this server's tokens (RFC 7517)",
+                "The public keys.",
+                json!({ "keys": {
+                    "type": "array", "items": { "type": "object" }, "description": "The public keys (RFC 7517).",
+                } }),
+            ),
+        },
+    })
+}
+
+/// Returns the part for servers with health checks at `/livez` and `/readyz`.
+pub fn health() -> Value {
+    let get = |id: &str, summary: &str, unavailable: &str| {
+        json!({ "get": {
+            "tags": ["Health"], "operationId": id, "summary": summary, "security": [],
+            "responses": {
+                "200": { "$ref": "#/components/responses/Healthy" },
+                "503": {
+                    "description": unavailable,
+                    "content": { "application/json": { "schema": reference("Status") } },
+                },
+            },
+        } })
+    };
+    let status = json!({ "type": "string", "const": "SERVING", "description": "Always `SERVING`." });
+    let schema = json!({ "type": "object", "properties": { "status": status }, "required": ["status"] });
+    json!({
+        "tags": [{
+            "name": "Health",
+            "description": "Health checks for load balancers and supervisors. They need no token.",
+        }],
+        "paths": {
+            "/livez": get(
+                "GetLiveness",
+                "Reports whether the server is alive, or must be restarted",
+                "The store cannot write until the server is restarted.",
+            ),
+            "/readyz": get(
+                "GetReadiness",
+                "Reports whether the server is ready to serve all requests",
+                "The store is full or cannot write, or the server is stopping.",
+            ),
+        },
+        "components": { "responses": { "Healthy": {
+            "description": "The check passed.", "content": { "application/json": { "schema": schema } },
+        } } },
+    })
+}
 
 /// Row of a table of operations. Empty texts are left out.
 #[derive(Debug, Clone, Copy)]

@@ -3,6 +3,7 @@
 //! Supports users only, which are stored as [`DirectoryUser`]s. A directory authenticates with the SCIM token of its
 //! provider and with nothing else. Every response, including errors, has SCIM's own format (`docs/api.md`, SCIM).
 
+mod attributes;
 mod discovery;
 mod openapi;
 mod path;
@@ -98,7 +99,7 @@ impl Mount for Scim {
 
 async fn answer(call: Call<'_>, body: Body<'_>) -> Result<Reply, ScimError> {
     let Call { platform, head, .. } = call;
-    let needed = || Error::unauthenticated("A SCIM token is needed");
+    let needed = || Error::unauthenticated("A SCIM token is required");
     let access = match bearer(&head.headers).and_then(|token| token.ok_or_else(needed)) {
         Ok(token) => Iam::of(platform).verify_scim_token(token).await,
         Err(error) => Err(error),
@@ -170,26 +171,8 @@ impl Directory<'_> {
     }
 
     async fn list(&self, query: &str) -> Result<Reply, ScimError> {
-        let mut users = DirectoryUsers::All;
-        let (mut start, mut count) = (1_i64, None);
-        for (name, value) in mount::pairs(query)? {
-            let number = || {
-                value
-                    .parse::<i64>()
-                    .map_err(|_| ScimError::invalid("invalidValue", format!("{name} must be an integer")))
-            };
-            match name.as_str() {
-                "filter" => users = filter(&value).ok_or_else(|| ScimError::invalid("invalidFilter", FILTERS))?,
-                "startIndex" => start = number()?,
-                "count" => count = Some(number()?),
-                // Other parameters are optional for a server, and ignored.
-                _ => {}
-            }
-        }
-        let skip = u64::try_from(start.max(1) - 1).unwrap_or_default();
-        let count = count.map_or(DEFAULT_COUNT, |count| usize::try_from(count.max(0)).unwrap_or(MAX_COUNT));
-        let (found, total) =
-            Iam::of(self.platform).directory_users(&self.provider, &users, skip, count.min(MAX_COUNT)).await?;
+        let (users, skip, count) = page(query)?;
+        let (found, total) = Iam::of(self.platform).directory_users(&self.provider, &users, skip, count).await?;
         let base = self.base();
         let resources: Vec<_> = found.iter().map(|user| user::to_json(user, &base)).collect();
         let body = json!({
@@ -245,6 +228,27 @@ impl Directory<'_> {
     }
 }
 
+/// Reads the parameters of a list: its filter, the number of users to skip, and the size of the page.
+fn page(query: &str) -> Result<(DirectoryUsers, u64, usize), ScimError> {
+    let mut users = DirectoryUsers::All;
+    let (mut start, mut count) = (1_i64, None);
+    for (name, value) in mount::pairs(query)? {
+        let number = || {
+            value.parse::<i64>().map_err(|_| ScimError::invalid("invalidValue", format!("{name} must be an integer")))
+        };
+        match name.as_str() {
+            "filter" => users = filter(&value).ok_or_else(|| ScimError::invalid("invalidFilter", FILTERS))?,
+            "startIndex" => start = number()?,
+            "count" => count = Some(number()?),
+            // Other parameters are optional for a server, and ignored.
+            _ => {}
+        }
+    }
+    let skip = u64::try_from(start.max(1) - 1).unwrap_or_default();
+    let count = count.map_or(DEFAULT_COUNT, |count| usize::try_from(count.max(0)).unwrap_or(MAX_COUNT));
+    Ok((users, skip, count.min(MAX_COUNT)))
+}
+
 /// Supported filters.
 const FILTERS: &str = "a filter must be userName eq \"…\" or externalId eq \"…\"";
 
@@ -281,6 +285,15 @@ mod tests {
         assert_eq!(find("Users"), None);
         let encoded = format!("{}%2FUsers", provider.replace('/', "%2f"));
         assert_eq!(find(&with_slashes(&encoded)), Some((&*provider, Endpoint::Users)));
+    }
+
+    #[test]
+    fn the_parameters_of_the_table_are_read_and_others_are_ignored() {
+        for parameter in attributes::QUERY {
+            let refused = page(&format!("{}=x", parameter.name)).unwrap_err();
+            assert!(refused.kind.starts_with("invalid"), "{}", parameter.name);
+        }
+        assert_eq!(page("sortBy=x&startIndex=3&count=500").unwrap(), (DirectoryUsers::All, 2, MAX_COUNT));
     }
 
     #[test]

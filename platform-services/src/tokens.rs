@@ -118,7 +118,7 @@ async fn answer(
         let message = "Browser sign-in is not supported, so headless sessions are not available";
         return Err(Error::new(Code::Unimplemented, message).into());
     }
-    let credential = credential.ok_or_else(|| Error::unauthenticated("A bearer token is needed"))?;
+    let credential = credential.ok_or_else(Error::missing_token)?;
     let of = if endpoint == Endpoint::Refresh { CredentialOf::Refresh } else { CredentialOf::Token };
     service.check_form(credential, of)?;
     match endpoint {
@@ -166,7 +166,7 @@ async fn parameters(
         let mut sent = json::read_object(&bytes, limits.depth)?;
         for (name, value) in from_query(fields, &pairs)? {
             if sent.insert(name.clone(), value).is_some() {
-                return Err(Error::invalid_field(name, "is given twice").into());
+                return Err(Error::invalid_field(name, "is specified more than once").into());
             }
         }
         return Ok(sent);

@@ -51,25 +51,7 @@ async fn a_token_path_rejects_a_malformed_token_before_reading_the_body_and_limi
 async fn bodies_on_token_paths_have_a_budget_of_their_own() {
     // The share of a holder is 1,000 bytes.
     let server = server(Limits { token_bodies: 8_000, ..Limits::default() }).await;
-    let begin = |announced: usize| {
-        let mut stream = server.connect();
-        let head = format!("Authorization: Bearer good\r\nContent-Length: {announced}\r\n\r\n");
-        stream
-            .write_all(format!("POST /sts/exchange HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{head}").as_bytes())
-            .unwrap();
-        stream.write_all(&vec![b' '; 400]).unwrap();
-        stream
-    };
-    // Only received bytes are charged, not the announced length.
-    let held = [begin(15_000), begin(15_000)];
-    server.until("two bodies are held", |shares| shares.held_bodies() == (800, 0)).await;
-    let refused = read_to_end(&mut begin(15_000));
-    assert_eq!(status(&refused), "429", "{refused}");
-    assert!(refused.contains("\r\nretry-after: 1\r\n") && refused.contains("google.rpc.RetryInfo"), "{refused}");
-    assert_eq!(server.ping(), "200");
-    assert_eq!(server.shares.held_bodies(), (800, 0));
-    drop(held);
-    server.until("nothing is held", |shares| shares.held_bodies() == (0, 0)).await;
+    server.assert_bodies_are_charged("POST /sts/exchange", "Bearer good", 400, (800, 0)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,10 +21,9 @@
 mod lists;
 mod plan;
 
-use std::sync::mpsc;
-
+use crossbeam_channel::Receiver;
+use futures_channel::oneshot;
 use platform_engine::store::{Commit, Committed, Put, StoreError};
-use tokio::sync::oneshot;
 
 use self::{lists::Lists, plan::Plan};
 pub(crate) use self::{
@@ -51,7 +50,7 @@ const GROUP: usize = 256;
 const MAX_UNSYNCED: usize = SEGMENT_LEN / 2;
 
 /// Writes commits until the queue is closed.
-pub(crate) fn run(shared: &Shared, mut writer: Writer, requests: &mpsc::Receiver<Request>) {
+pub(crate) fn run(shared: &Shared, mut writer: Writer, requests: &Receiver<Request>) {
     while let Ok(first) = requests.recv() {
         let group: Vec<Request> = std::iter::once(first).chain(requests.try_iter()).take(GROUP).collect();
         let refused = shared.refuses_commits().or_else(|| {

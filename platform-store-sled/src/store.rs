@@ -6,16 +6,16 @@ mod shared;
 use std::{
     fmt,
     path::Path,
-    sync::{Arc, mpsc},
+    sync::Arc,
     thread::{self, JoinHandle},
 };
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
+use crossbeam_channel::{Sender, unbounded};
+use futures_channel::oneshot;
 use platform_engine::store::{
     Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, check::Finding, place::SHORT_LEN,
 };
-use tokio::sync::oneshot;
 
 use self::directory::Directory;
 pub(crate) use self::shared::{Halt, SEGMENT_LEN, Shared, View};
@@ -35,9 +35,9 @@ pub struct SledStore {
     /// `None` after the store was closed.
     shared: Option<Arc<Shared>>,
     /// The queue of the writer thread. Dropping it ends the thread.
-    commits: Option<mpsc::Sender<Request>>,
+    commits: Option<Sender<Request>>,
     /// The queue of the reader threads. Dropping it ends the threads.
-    reads: Option<mpsc::Sender<Job>>,
+    reads: Option<Sender<Job>>,
     /// The writer thread, and then the reader threads.
     threads: Vec<JoinHandle<()>>,
 }
@@ -124,9 +124,8 @@ impl SledStore {
     }
 
     fn start(shared: Arc<Shared>, writer: Writer) -> Self {
-        let (commits, requests) = mpsc::channel();
-        let (reads, jobs) = mpsc::channel::<Job>();
-        let jobs = Arc::new(Mutex::new(jobs));
+        let (commits, requests) = unbounded();
+        let (reads, jobs) = unbounded::<Job>();
         let mut threads = vec![thread::spawn({
             let shared = shared.clone();
             move || commit::run(&shared, writer, &requests)
@@ -134,15 +133,7 @@ impl SledStore {
         let readers = thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 4));
         threads.extend((0..readers).map(|_| {
             let (shared, jobs) = (shared.clone(), jobs.clone());
-            thread::spawn(move || {
-                loop {
-                    // One idle thread waits in `recv` and holds the lock; the others wait for the lock. The temporary
-                    // guard is released at the end of this statement, before the job runs.
-                    let job = jobs.lock().recv();
-                    let Ok(job) = job else { return };
-                    job(&shared);
-                }
-            })
+            thread::spawn(move || jobs.into_iter().for_each(|job| job(&shared)))
         }));
         Self { shared: Some(shared), commits: Some(commits), reads: Some(reads), threads }
     }

@@ -5,12 +5,13 @@ use std::{
     fs::{File, OpenOptions, TryLockError},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, mpsc},
+    sync::Arc,
     thread::{self, JoinHandle},
 };
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use crossbeam_channel::{Sender, unbounded};
 use futures_channel::oneshot;
 use parking_lot::Mutex;
 use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, check::Finding};
@@ -32,11 +33,11 @@ use crate::{
 pub struct SqliteStore {
     readers: Arc<Readers>,
     /// The queue of commits. Dropping it ends the writer's thread.
-    commits: Option<mpsc::Sender<Request>>,
+    commits: Option<Sender<Request>>,
     writer: Option<JoinHandle<Writer>>,
     health: Arc<Health>,
     /// The queue of long reads. Dropping it ends their threads.
-    long_reads: Option<mpsc::Sender<LongRead>>,
+    long_reads: Option<Sender<LongRead>>,
     long_readers: Vec<JoinHandle<()>>,
     /// The locked file; released after everything else is closed.
     lock: Option<File>,
@@ -147,24 +148,15 @@ impl Builder {
             long_readers: Vec::new(),
             lock: Some(lock),
         };
-        let (commits, requests) = mpsc::channel();
+        let (commits, requests) = unbounded();
         let spawn = thread::Builder::new().name("sqlite-writer".to_owned());
         store.writer = Some(spawn.spawn(move || writer.run(&requests)).map_err(other)?);
         store.commits = Some(commits);
-        let (long_reads, waiting) = mpsc::channel::<LongRead>();
-        let waiting = Arc::new(Mutex::new(waiting));
+        let (long_reads, waiting) = unbounded::<LongRead>();
         for _ in 0..LONG_READERS {
             let waiting = waiting.clone();
-            let run = move || {
-                loop {
-                    // One idle thread waits in `recv` and holds the lock; the others wait for the lock. The temporary
-                    // guard is released at the end of this statement, before the read runs.
-                    let next = waiting.lock().recv();
-                    let Ok(read) = next else { return };
-                    read();
-                }
-            };
             let spawn = thread::Builder::new().name("sqlite-reader".to_owned());
+            let run = move || waiting.into_iter().for_each(|read| read());
             store.long_readers.push(spawn.spawn(run).map_err(other)?);
         }
         store.long_reads = Some(long_reads);

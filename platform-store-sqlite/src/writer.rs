@@ -10,16 +10,10 @@
 //! 2. Within the transaction, cached rows are invalidated before they are changed.
 //! 3. After `COMMIT`, the sequence is published by [`Cache::set_committed`], and then the commits are acknowledged.
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use futures_channel::oneshot;
 use platform_engine::store::{Commit, Committed, KeyValue, StoreError};
 use rusqlite::{Connection, ErrorCode, Row};

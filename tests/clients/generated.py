@@ -238,6 +238,22 @@ def walk(call: Walk, server) -> None:
     data(call, server, org)
     events(call, org)
     tokens(call, server)
+    others(call, org)
+
+
+def others(call: Walk, org: str) -> None:
+    """Calls the standard methods that have no calls of their own, of kinds in groups, with the document's examples."""
+    for create in sorted(name for name in call.expected() - call.called if name.startswith("Create")):
+        kind = create.removeprefix("Create")
+        path, described = call.operations[create]
+        body = described["requestBody"]["content"]["application/json"]["example"]
+        uid = call(create, org, body=body)["uid"]
+        collection = path.split("/{")[0]
+        for name in [name for name, (path, _) in call.operations.items() if path == collection]:
+            call(name)
+        for name in (f"Get{kind}", f"Update{kind}", f"Delete{kind}"):
+            if name in call.operations:
+                call(name, uid, **({"body": body} if name.startswith("Update") else {}))
 
 
 def iam(call: Walk, server, org: str) -> None:

@@ -55,8 +55,8 @@ impl Sides {
                 let group = group(index as u64 * bindings + binding);
                 let binding = RoleBinding {
                     uid: Uid::opaque(format!("{group}/{:016x}", index as u64 * bindings + binding)),
-                    identity_uid: uid.to_string(),
-                    role_uid: role::owner_uid().to_string(),
+                    identity_uid: uid.clone(),
+                    role_uid: role::owner_uid(),
                     ..RoleBinding::default()
                 };
                 records.push(put(&binding, &binding.uid));

@@ -13,7 +13,7 @@ use platform_core::{
 };
 use platform_http::{Limits, Rest, SystemClock, SystemEntropy, serve};
 use platform_oidc::{Algorithm, Keys};
-use platform_services::Scim;
+use platform_services::{Scim, openapi::INFO};
 use platform_store_sqlite::SqliteStore;
 
 #[tokio::main]
@@ -29,7 +29,7 @@ async fn main() -> anyhow::Result<()> {
     Iam::of(&platform).bootstrap(&first).await?;
 
     let rest = Rest::new(platform, Arc::new(Password(me)), Limits::default())?.mount(Scim);
-    let document = rest.openapi();
+    let document = rest.openapi(INFO);
     let app = axum::Router::new()
         .route("/", axum::routing::get(async || "my service"))
         .fallback_service(rest.with_openapi(document));

@@ -18,7 +18,11 @@ use platform_core::{
     uid::Uid,
 };
 use platform_grpc::{Grpc, proto};
-use platform_http::{Limits, Rest, SystemClock, SystemEntropy, serve};
+use platform_http::{Limits, Rest, SystemClock, SystemEntropy, openapi::Info, serve};
+
+/// Title and description of the service in its OpenAPI document, at `/openapi.json`.
+const INFO: Info<'_> =
+    Info::new("Ticket API", env!("CARGO_PKG_VERSION")).description("Tickets of the groups of a company.");
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -62,7 +66,7 @@ async fn main() -> anyhow::Result<()> {
     let (platform, authenticator) = (Arc::new(platform), Arc::new(AllowAll(me)));
     let limits = Limits::default();
     let rest = Rest::new(Arc::clone(&platform), authenticator.clone(), limits.clone())?;
-    let document = rest.openapi();
+    let document = rest.openapi(INFO);
     let rest = rest.with_openapi(document);
     let grpc = Grpc::new(platform, authenticator, limits.clone())?;
     serve(listener, grpc.or_else_http(rest), &limits, std::future::pending()).await?;

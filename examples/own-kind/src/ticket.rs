@@ -5,10 +5,7 @@ use platform_core::{
     access::Capability,
     context::Context,
     error::{Error, Result},
-    kind::{
-        Action, Authorization, By, Domain, Field, Handler, Http, Kind, Method, Param, Parent, Resource, Unique,
-        unique_in_parent,
-    },
+    kind::{Action, Authorization, By, Domain, Field, Handler, Http, Kind, Method, Param, Parent, Resource, Unique},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -65,7 +62,7 @@ impl Resource for Ticket {
         .parent(Parent::Group)
         .methods(&[
             Method::list(&[LIST]).order("title").params(&[
-                Param { field: Field::enumeration("state", STATES), by: By::Value("state") }
+                Param::new(Field::enumeration("state", STATES), By::Value("state"))
                     .about("Only tickets in this state."),
                 Param::exact("title").about("Only tickets with exactly this title."),
             ]),
@@ -82,12 +79,7 @@ impl Resource for Ticket {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique {
-            space: "ticket.title",
-            what: "a ticket of this title in the group",
-            value: |ticket| unique_in_parent(ticket, "title"),
-            by: &["title"],
-        }])
+        .unique(&[Unique::in_parent("ticket.title", "A ticket of this title in the group", "title").by(&["title"])])
         .cascade();
 
     const ACTIONS: &'static [Action] =

@@ -1,6 +1,7 @@
 //! `platform-server env`: prints the variables that the curl examples of the documentation use.
 
 use std::{
+    borrow::Cow,
     io::{Write, stdout},
     process::ExitCode,
     time::Duration,
@@ -23,20 +24,15 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
     let bootstrap = &installation.bootstrap;
     let token = token::issue(&installation, &url, &bootstrap.operator, TTL)?;
     for (name, value) in [("API", url.as_str()), ("ORG_ID", &bootstrap.organization), ("TOKEN", &token)] {
-        writeln!(stdout(), "export {name}={}", quoted(value))?;
+        writeln!(stdout(), "export {name}={}", word(value))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a text as one word of a shell command line, quoted if necessary.
-pub(crate) fn word(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%".contains(&byte);
-    if !text.is_empty() && text.bytes().all(plain) { text.to_owned() } else { quoted(text) }
-}
-
-/// Quotes for any POSIX shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
+/// Returns a text as one word of a shell command line, quoted if necessary. A text with a NUL byte, which no shell can
+/// pass on, is returned unchanged.
+pub(crate) fn word(text: &str) -> Cow<'_, str> {
+    shlex::try_quote(text).unwrap_or(Cow::Borrowed(text))
 }
 
 #[cfg(test)]
@@ -46,10 +42,8 @@ mod tests {
     #[test]
     fn a_shell_reads_quoted_text_back_unchanged() {
         for text in ["plain", "with 'quotes'", "$HOME `x` \\ \"", ""] {
-            for quoted in [quoted(text), word(text)] {
-                let shell = std::process::Command::new("sh").arg("-c").arg(format!("printf %s {quoted}")).output();
-                assert_eq!(String::from_utf8(shell.unwrap().stdout).unwrap(), text);
-            }
+            let shell = std::process::Command::new("sh").arg("-c").arg(format!("printf %s {}", word(text))).output();
+            assert_eq!(String::from_utf8(shell.unwrap().stdout).unwrap(), text);
         }
     }
 }

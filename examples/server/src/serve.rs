@@ -17,13 +17,12 @@ use axum::{
 };
 use platform_core::platform::Platform;
 use platform_grpc::Grpc;
-use platform_http::{
-    Docs, Layers, Listener, OpenPaths, Rest, SystemClock,
-    openapi::{self, ServedDocument},
-    serve,
-};
+use platform_http::{Docs, Layers, Listener, OpenPaths, Rest, SystemClock, openapi::ServedDocument, serve};
 use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
-use platform_services::{Import, Scim, Tokens};
+use platform_services::{
+    Import, Scim, Tokens,
+    openapi::{self, INFO, NAME},
+};
 use serde_json::json;
 use tokio::{
     net::TcpSocket,
@@ -79,7 +78,7 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let grpc =
         Grpc::new(Arc::clone(&platform), verifier.clone(), limits.clone())?.mount(Tokens::new(tokens.clone()))?;
     let rest = Rest::new(platform, verifier, limits.clone())?.mount(Tokens::new(tokens)).mount(Scim);
-    let document = rest.openapi().with(import.openapi()).with(openapi::well_known()).with(openapi::health());
+    let document = rest.openapi(INFO).with(import.openapi()).with(openapi::well_known()).with(openapi::health());
     let rest = rest.with_openapi(document);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let layers = Layers { origins: origins.collect::<Result<_, _>>().context("invalid --cors-origin")? };
@@ -152,10 +151,10 @@ fn well_known_routes(issuer: &Arc<Issuer>) -> Router {
 
 /// Returns the routes that lead to the document of the API: `/` and `/docs`.
 fn documentation_routes(platform: &Platform) -> Router {
-    let docs = Docs::new("/docs", "/openapi.json");
+    let docs = Docs::new(NAME, "/docs", "/openapi.json");
     // The root URL links to the documentation.
     let landing = json!({
-        "name": "Platform API v2", "version": env!("CARGO_PKG_VERSION"), "docs": "/docs", "openapi": "/openapi.json",
+        "name": NAME, "version": env!("CARGO_PKG_VERSION"), "docs": "/docs", "openapi": "/openapi.json",
     });
     let landing = ServedDocument::new(&landing, &platform.settings().service_domain);
     Router::new().route_service("/", landing).nest_service("/docs", docs)

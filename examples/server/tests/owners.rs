@@ -115,7 +115,7 @@ fn repair_owner_works_over_the_api_and_in_the_store_of_a_stopped_server() {
             "{done}"
         );
         api.get(&group).ok();
-        assert!(run(dir.path(), &over_api).failed().contains("There is already a binding"));
+        assert!(run(dir.path(), &over_api).failed().contains("already exists"));
         let missing = "0".repeat(40);
         let unknown = ["repair-owner", "--organization", &organization, "--identity", &missing, "--api", &server.url];
         assert!(run(dir.path(), &unknown).failed().contains("returned 404"));

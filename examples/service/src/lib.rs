@@ -27,7 +27,7 @@ use platform_core::{
     uid::Uid,
 };
 use platform_grpc::{Grpc, Multiplexed};
-use platform_http::{Limits, Rest};
+use platform_http::{Limits, Rest, openapi::Info};
 
 pub mod billing;
 pub mod project;
@@ -49,7 +49,8 @@ pub fn planner(builder: Builder) -> Builder {
 pub fn app(platform: Arc<Platform>) -> anyhow::Result<Multiplexed<Router>> {
     let limits = Limits::default();
     let rest = Rest::new(Arc::clone(&platform), Arc::new(NoTokens), limits.clone())?;
-    let document = rest.openapi();
+    let document =
+        rest.openapi(Info::new("Planner", env!("CARGO_PKG_VERSION")).description("Projects and their tasks."));
     let grpc = Grpc::new(Arc::clone(&platform), Arc::new(NoTokens), limits)?;
     let router = Router::new()
         .route("/projects/{*uid}", get(summary))

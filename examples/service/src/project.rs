@@ -5,10 +5,7 @@ use platform_core::{
     access::Capability,
     context::Context,
     error::{Error, Result},
-    kind::{
-        Action, Authorization, Domain, Field, Handler, Http, Kind, Method, Param, Parent, Resource, Unique,
-        unique_in_parent,
-    },
+    kind::{Action, Authorization, Domain, Field, Handler, Http, Kind, Method, Param, Parent, Resource, Unique},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -57,12 +54,7 @@ impl Resource for Project {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique {
-            space: "project.name",
-            what: "a project of this name in the group",
-            value: |project| unique_in_parent(project, "name"),
-            by: &["name"],
-        }])
+        .unique(&[Unique::in_parent("project.name", "A project of this name in the group", "name").by(&["name"])])
         .cascade();
 
     const ACTIONS: &'static [Action] =

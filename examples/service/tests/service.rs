@@ -59,7 +59,7 @@ async fn kinds_of_the_service_are_served_to_callers_of_its_sessions() {
     let (status, garden) = call(&platform, "POST", &projects, json!({ "name": "garden" })).await;
     assert_eq!(status, StatusCode::OK, "{garden}");
     let (status, error) = call(&platform, "POST", &projects, json!({ "name": "garden" })).await;
-    let message = json!("There is already a project of this name in the group");
+    let message = json!("A project of this name in the group already exists");
     assert_eq!((status, &error["message"]), (StatusCode::CONFLICT, &message));
     let uid = garden["uid"].as_str().unwrap();
     let tasks = format!("/planner/v1/tasks/{uid}");
@@ -84,6 +84,9 @@ async fn kinds_of_the_service_are_served_to_callers_of_its_sessions() {
     assert_eq!(app.oneshot(anonymous).await.unwrap().status(), StatusCode::UNAUTHORIZED);
 
     let (_, document) = call(&platform, "GET", "/openapi.json", Value::Null).await;
+    assert_eq!(document["info"]["title"], "Planner");
+    let description = document["info"]["description"].as_str().unwrap();
+    assert!(description.starts_with("Projects and their tasks.\n\n**Identifiers.**"), "{description}");
     assert!(document["paths"]["/planner/v1/projects/{uid}:archive"].is_object(), "{}", document["paths"]);
 }
 

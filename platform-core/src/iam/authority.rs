@@ -51,7 +51,7 @@ async fn resolve(store: &dyn Store, known: &Capabilities, caller: &Caller, opera
         let mut given: Vec<(Uid, Uid)> = Vec::new();
         for item in page.items {
             let binding: RoleBinding = parse(&item.body)?;
-            given.extend(item.uid.parent().map(|group| (group, Uid::opaque(binding.role_uid))));
+            given.extend(item.uid.parent().map(|group| (group, binding.role_uid)));
         }
         let before = organizations.len();
         organizations.extend(given.iter().map(|(group, _)| root(group)));
@@ -108,14 +108,14 @@ async fn grants_of_session(store: &dyn Store, session: &Session) -> Result<Vec<(
         (None, _) => !provider.scim.as_ref().is_some_and(|scim| scim.enabled),
     };
     let oidc = provider.oidc.filter(|oidc| is_admitted && oidc.issuer == session.issuer).ok_or_else(ended)?;
-    let group = session.provider.parent().unwrap_or_default();
-    let mut given = vec![(group, Uid::opaque(provider.default_role))];
+    let group = session.provider.parent().ok_or_else(ended)?;
+    let mut given = vec![(group, provider.default_role)];
     if !session.groups.is_empty() && session.groups_claim == oidc.groups_claim {
         let mappings = Query::new(ExternalGroupRoleMapping::KIND.name, Scope::Children(session.provider.clone()));
         for item in store.list(&mappings).await?.items {
             let mapping: ExternalGroupRoleMapping = parse(&item.body)?;
             if session.groups.contains(&mapping.external_group_id) {
-                given.push((Uid::opaque(mapping.scope), Uid::opaque(mapping.role_uid)));
+                given.push((mapping.scope, mapping.role_uid));
             }
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! A write gives power if after it another identity holds more capabilities, or a caller may act as an identity that it
 //! could not act as before. Fields and actions that can do so are marked in their kind's table
-//! ([`Field::gives`](crate::kind::Field::gives)); the kind's `prepare` then calls one of these functions. Each decides by
+//! ([`Field::privileged`](crate::kind::Field::privileged)); the kind's `prepare` then calls one of these functions. Each decides by
 //! the capabilities that the caller holds with the token of the request, so that a narrowed token cannot give more than it
 //! allows, and makes the commit require that the resources it read are unchanged.
 
@@ -41,12 +41,12 @@ pub(crate) fn may_give(cx: &Context<'_>, group: &str, given: CapabilitySet, fiel
 pub(crate) async fn may_give_role(
     cx: &Context<'_>,
     group: &Uid,
-    role: &str,
+    role: &Uid,
     field: &'static str,
     write: &mut Write,
 ) -> Result<()> {
     let missing = || Error::invalid_field(field, role::NOT_AVAILABLE);
-    let found = role::of_group(cx, group, &Uid::opaque(role)).await?.ok_or_else(missing)?;
+    let found = role::of_group(cx, group, role).await?.ok_or_else(missing)?;
     write.require_or_fail(Require::Exists(Key::new(Role::KIND.name, found.uid)), missing());
     may_give(cx, group, cx.platform().capabilities().set_of(&found.capabilities), field)
 }

@@ -5,6 +5,7 @@
 
 use super::Iam;
 use crate::{
+    context::retry,
     error::{Error, Result},
     kind::Resource,
     resources::iam::{DirectoryUser, DirectoryUsers, directory_user},
@@ -56,19 +57,16 @@ impl Iam<'_> {
         id: &str,
         change: impl Fn(DirectoryUser) -> Result<DirectoryUser>,
     ) -> Result<DirectoryUser> {
-        for _ in 0..crate::context::MAX_ATTEMPTS {
+        retry(|| async {
             let (user, revision) = self.read_directory_user(provider, id).await?;
             let changed = change(user.clone())?;
             if changed == user {
                 return Ok(user);
             }
             let expected = Some((user, revision));
-            match self.0.without_caller(async |cx| directory_user::put(cx, provider, expected, changed).await).await {
-                Err(error) if error.is_stale() => {}
-                done => return done,
-            }
-        }
-        Err(Error::busy())
+            self.0.without_caller(async |cx| directory_user::put(cx, provider, expected, changed).await).await
+        })
+        .await
     }
 
     /// Deletes a user and ends their sessions.
@@ -77,14 +75,11 @@ impl Iam<'_> {
     /// NOT_FOUND, FAILED_PRECONDITION for the last owner of the organization, ABORTED when too many requests change one
     /// user at once, and those of the store.
     pub async fn delete_directory_user(&self, provider: &Uid, id: &str) -> Result<()> {
-        for _ in 0..crate::context::MAX_ATTEMPTS {
+        retry(|| async {
             let expected = self.read_directory_user(provider, id).await?;
-            match self.0.without_caller(async |cx| directory_user::delete(cx, provider, expected).await).await {
-                Err(error) if error.is_stale() => {}
-                done => return done,
-            }
-        }
-        Err(Error::busy())
+            self.0.without_caller(async |cx| directory_user::delete(cx, provider, expected).await).await
+        })
+        .await
     }
 
     /// Returns a user with the revision of its record.

@@ -3,6 +3,7 @@
 use super::Iam;
 use crate::{
     access::{Caller, RegistrationId},
+    context::retry,
     error::{Error, Result},
     iam::identity_epoch,
     kind::{Registered, Resource},
@@ -59,13 +60,7 @@ impl Iam<'_> {
     /// # Errors
     /// Those of the store.
     pub async fn register(&self, person: &Person<'_>) -> Result<()> {
-        for _ in 0..crate::context::MAX_ATTEMPTS {
-            match self.register_once(person).await {
-                Err(error) if error.is_stale() => {}
-                done => return done,
-            }
-        }
-        Err(Error::busy())
+        retry(|| self.register_once(person)).await
     }
 
     async fn register_once(&self, person: &Person<'_>) -> Result<()> {
@@ -183,13 +178,7 @@ impl Iam<'_> {
     /// UNAUTHENTICATED for an unknown person, ABORTED when too many sign-ins of one person begin at once, and errors of
     /// the store.
     pub async fn begin_sign_in(&self, new: NewSignIn<'_>) -> Result<SignIn> {
-        for _ in 0..crate::context::MAX_ATTEMPTS {
-            match self.0.without_caller(async |cx| sign_in::begin(cx, new.clone()).await).await {
-                Err(error) if error.is_stale() => {}
-                done => return done,
-            }
-        }
-        Err(Error::busy())
+        retry(|| self.0.without_caller(async |cx| sign_in::begin(cx, new.clone()).await)).await
     }
 
     /// Returns the sign-in of the refresh token with these secrets. Only hashes are compared, in constant time. A token of

@@ -5,13 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::{kind::unique_in_parent, store::KeyValue};
-
-/// The pattern of uids, for documentation. Values are validated by [`uid`].
-pub(super) const UID: &str = "^[0-9a-f]{40}(/[0-9a-f]{16})*$";
-
-/// The pattern of digests, for documentation. Values are validated by [`digest`].
-pub(super) const DIGEST: &str = "^sha256:[0-9a-f]{64}$";
+use crate::{resources::registry::Digest, uid::Uid};
 
 /// The maximum length of a name in characters; our choice, so that names can be indexed as a whole.
 pub(super) const MAX_NAME: usize = 512;
@@ -54,11 +48,7 @@ pub(super) fn tags(value: &Value) -> Result<(), String> {
 
 /// Requires `sha256:` and 64 lower-case hexadecimal digits.
 pub(super) fn digest(value: &Value) -> Result<(), String> {
-    let hex = |digits: &str| digits.len() == 64 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    match text(value).strip_prefix("sha256:") {
-        Some(digits) if hex(digits) => Ok(()),
-        _ => Err("digest must match \"^sha256:[0-9a-f]{64}$\"".to_owned()),
-    }
+    Digest::parse(text(value)).map(drop).map_err(|rule| rule.to_string())
 }
 
 /// The names of all bundles.
@@ -95,35 +85,13 @@ pub(super) fn aws_account(value: &Value) -> Result<(), String> {
 pub(super) fn uid(value: &Value) -> Result<(), String> {
     match text(value) {
         "" => Err("is required".to_owned()),
-        text => crate::uid::Uid::parse(text).map(drop).map_err(|rule| rule.to_string()),
+        text => Uid::parse(text).map(drop).map_err(|rule| rule.to_string()),
     }
-}
-
-/// Returns the unique key of a resource whose name is unique among the children of its parent; `None` for a resource
-/// without a parent.
-pub(super) fn name_in_parent(body: &Value) -> Option<KeyValue> {
-    unique_in_parent(body, "name")
 }
 
 /// Returns the last segment of the body's uid.
 pub(super) fn last_segment(body: &Value) -> &str {
     body.get("uid").and_then(Value::as_str).and_then(|uid| uid.rsplit('/').next()).unwrap_or_default()
-}
-
-/// Returns the index key of a string field of the body; none if the field is absent.
-pub(super) fn key_of(field: &str, body: &Value) -> Vec<KeyValue> {
-    body.get(field).and_then(Value::as_str).map(KeyValue::text).into_iter().collect()
-}
-
-/// Parses a duration such as `1.5s` into milliseconds, truncating smaller units.
-pub(super) fn millis(duration: &str) -> Option<i64> {
-    let seconds = duration.strip_suffix('s')?;
-    let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
-    let negative = whole.starts_with('-');
-    let thousandths: String = fraction.chars().chain("000".chars()).take(3).collect();
-    let millis = whole.trim_start_matches('-').parse::<i64>().ok()?.checked_mul(1000)?;
-    let millis = millis.checked_add(thousandths.parse().ok()?)?;
-    Some(if negative { -millis } else { millis })
 }
 
 fn matches(pattern: &LazyLock<Option<Regex>>, text: &str, rule: &str) -> Result<(), String> {
@@ -173,24 +141,6 @@ mod tests {
             for value in *values {
                 assert!(rule(&(*value).into()).is_err(), "{value:?}");
             }
-        }
-    }
-
-    #[test]
-    fn durations_are_parsed_into_milliseconds() {
-        for (text, expected) in [
-            ("0s", Some(0)),
-            ("3600s", Some(3_600_000)),
-            ("1.5s", Some(1_500)),
-            ("0.0009s", Some(0)),
-            ("12.123456789s", Some(12_123)),
-            ("-1.25s", Some(-1_250)),
-            ("315576000000s", Some(315_576_000_000_000)),
-            ("1", None),
-            ("s", None),
-            ("1.xs", None),
-        ] {
-            assert_eq!(millis(text), expected, "{text}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Fields that several kinds share.
 
-use super::check;
-use crate::kind::Field;
+use super::{check, registry::Digest};
+use crate::{kind::Field, uid::Uid};
 
 /// A required name, which lists can be ordered by. Each kind adds its own `about`.
 pub(super) const NAME: Field = Field::string("name").required().sort(&["name"]).check(check::name);
@@ -14,10 +14,10 @@ pub(super) const DESCRIPTION: Field = Field::string("description")
 
 /// A uid of the resource hierarchy.
 pub(super) const fn uid(name: &'static str) -> Field {
-    Field::string(name).check(check::uid).pattern(check::UID)
+    Field::string(name).check(check::uid).pattern(Uid::PATTERN)
 }
 
 /// A digest of an image.
 pub(super) const fn digest(name: &'static str) -> Field {
-    Field::string(name).check(check::digest).pattern(check::DIGEST)
+    Field::string(name).check(check::digest).pattern(Digest::PATTERN)
 }

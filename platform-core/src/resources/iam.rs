@@ -9,6 +9,7 @@ pub mod group_invite;
 pub mod identity;
 pub mod identity_metadata;
 pub mod identity_provider;
+mod names;
 mod owner;
 mod person;
 pub mod role;

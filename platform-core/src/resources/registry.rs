@@ -1,11 +1,13 @@
 //! Container repos, their readmes, tags and images.
 
+mod digest;
 pub mod image;
 pub mod repo;
 pub mod repo_follower;
 pub mod repo_readme;
 pub mod tag;
 
+pub use digest::{Digest, InvalidDigest};
 pub use image::Image;
 pub use repo::Repo;
 pub use repo_follower::RepoFollower;

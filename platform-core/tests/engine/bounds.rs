@@ -61,12 +61,9 @@ impl Resource for Project {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique {
-            space: "project.name",
-            what: "a project of this name",
-            value: |body| Some(KeyValue::text(&format!("{}\0{}", body.get("uid")?.as_str()?.len(), body.get("name")?))),
-            by: &[],
-        }])
+        .unique(&[Unique::new("project.name", "A project of this name", |body| {
+            Some(KeyValue::text(&format!("{}\0{}", body.get("uid")?.as_str()?.len(), body.get("name")?)))
+        })])
         .cascade();
 
     fn example() -> Self {

@@ -21,7 +21,7 @@ use platform_core::{
     request::ListRequest,
     resources::{
         iam::{person_uid, role},
-        registry::{Image, image::ImagePlatform},
+        registry::{Digest, Image, image::ImagePlatform},
     },
     store::{Store, memory::MemoryStore},
     testing::{SeededEntropy, TestClock},
@@ -149,7 +149,7 @@ impl World {
         let pairs: Vec<_> = query.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let registered = self.kind(kind);
         let request = ListRequest::from_query(registered.kind, &pairs)?;
-        let reply = block_on(self.platform.list_erased(caller, registered, &request))?;
+        let reply = block_on(self.platform.list_erased(Some(caller), registered, &request))?;
         Ok(Page {
             items: reply.items.iter().map(|item| serde_json::from_slice(item).unwrap()).collect(),
             next: reply.next_page_token,
@@ -226,8 +226,9 @@ impl World {
 
     /// Creates a role with these capabilities.
     pub(crate) fn role(&self, group: &str, capabilities: &[&str]) -> Uid {
+        let known = self.platform.capabilities();
         let ids: BTreeSet<_> =
-            capabilities.iter().map(|name| capabilities::by_name(name).expect("a capability").id()).collect();
+            capabilities.iter().map(|name| known.by_name(name).expect("a capability").id()).collect();
         let body = json!({ "name": format!("role {}", self.serial()), "capabilities": ids });
         uid_of(&self.create(&self.operator, "Role", group, body).unwrap())
     }
@@ -282,12 +283,15 @@ impl World {
     pub(crate) fn image(&self, repo: &Uid) -> (Uid, Uid) {
         let platform = |architecture: &str, size| ImagePlatform {
             architecture: architecture.to_owned(),
-            digest: digest('b'),
+            digest: Digest::opaque(digest('b')),
             size,
             packages: Vec::new(),
         };
         let platforms = vec![platform("amd64", 10), platform("arm64", 20)];
-        (repo.clone(), self.put(repo, Image { digest: digest('a'), index: true, platforms, ..Image::default() }))
+        (
+            repo.clone(),
+            self.put(repo, Image { digest: Digest::opaque(digest('a')), index: true, platforms, ..Image::default() }),
+        )
     }
 
     /// Returns an error in its wire format.

@@ -28,7 +28,7 @@ const fn kind(name: &'static str, plural: &'static str, parent: Parent, on_paren
         .fields(FIELDS);
     match on_parent_delete {
         OnParentDelete::Cascade => kind.cascade(),
-        OnParentDelete::Restrict => kind,
+        _ => kind,
     }
 }
 

@@ -116,7 +116,7 @@ fn the_reference_of_fields_matches_the_committed_file() {
             writeln!(text, "| `{}` | {} | {} |", field.name, type_of(&field.ty), field.about).unwrap();
         }
     }
-    assert_snapshot("../../docs/fields.md", &text);
+    assert_snapshot("../docs/fields.md", &text);
 }
 
 fn common(field: &Field) -> bool {
@@ -142,5 +142,5 @@ fn the_reference_of_capabilities_matches_the_committed_file() {
             writeln!(text, "| {method} | `{}` | {} |", row.http, needs.join(", ")).unwrap();
         }
     }
-    assert_snapshot("../../docs/capabilities.md", &text);
+    assert_snapshot("../docs/capabilities.md", &text);
 }

@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::{
     common::{World, built_in, uid_of},
-    kinds::fixtures::FIXTURES,
+    kinds::fixtures::fixtures,
 };
 
 /// A memory store that records the names of epochs and counts how often grants are resolved.
@@ -84,7 +84,7 @@ fn recording_world() -> (World, Arc<Recording>) {
 /// Calls each method of each kind in an organization, and the actions that raise epochs.
 fn do_everything(world: &World, organization: &Uid) {
     let owner = world.member("owner", organization);
-    for fixture in FIXTURES {
+    for fixture in fixtures() {
         for verb in [Verb::List, Verb::Get, Verb::Create, Verb::Update, Verb::Delete] {
             if world.kind(fixture.kind).kind.method(verb).is_some() {
                 fixture.suite(world, organization).attempt(&owner, verb);

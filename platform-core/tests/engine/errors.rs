@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     common::{World, built_in, uid_of, violated_fields},
-    kinds::fixtures::FIXTURES,
+    kinds::fixtures::fixtures,
 };
 
 const TYPE: &str = "type.googleapis.com/google.rpc";
@@ -110,7 +110,7 @@ fn a_create_with_a_name_in_use_already_exists() {
         status(&world, create()),
         json!({
             "code": 6,
-            "message": "There is already a repo of this name in the group",
+            "message": "A repo of this name in the group already exists",
             "details": [
                 info("ALREADY_EXISTS", "registry"),
                 { "@type": format!("{TYPE}.ResourceInfo"), "resourceType": "registry.platform.test/Repo", "resourceName": first["uid"] },
@@ -226,7 +226,7 @@ fn denials(world: &World, caller: &Caller, uid: &str) -> Vec<(String, String)> {
         bytes.replace(uid, "UID")
     };
     let mut denials = Vec::new();
-    for fixture in FIXTURES {
+    for fixture in fixtures() {
         let kind = world.kind(fixture.kind).kind;
         let (name, good) = (kind.name, (world.kind(fixture.kind).example)());
         for method in kind.methods {

@@ -58,7 +58,7 @@ fn the_code_is_returned_only_by_the_create_and_stored_as_a_hash() {
 fn debug_output_of_an_invite_omits_its_code() {
     let world = World::new();
     let mut invite = <platform_core::resources::iam::GroupInvite as platform_core::kind::Resource>::example();
-    invite.role_uid = built_in("viewer");
+    invite.role_uid = Uid::opaque(built_in("viewer"));
     let created = block_on(world.platform.create(&world.operator, &world.org, &invite)).unwrap();
     assert!(!created.code.is_empty() && !format!("{created:?}").contains(created.code.expose()));
 }
@@ -82,7 +82,7 @@ fn a_person_who_redeems_a_code_is_bound_and_holds_the_role_immediately() {
     let created = invite(&world, &world.operator, &group, json!({})).unwrap();
     assert_eq!(code(world.get(&ada, "Group", &group)), Code::PermissionDenied);
     let redeemed = redeem(&world, &ada, text(&created, "code")).unwrap();
-    assert_eq!((&redeemed.group, &redeemed.role), (&group, &built_in("viewer")));
+    assert_eq!((&redeemed.group, &redeemed.role), (&group, &Uid::opaque(built_in("viewer"))));
     world.get(&ada, "Group", &group).unwrap();
     assert_eq!(code(world.get(&ada, "Group", &world.org)), Code::PermissionDenied);
     let binding = world.get(&world.operator, "RoleBinding", &redeemed.role_binding).unwrap();

@@ -70,7 +70,7 @@ fn debug_output_of_a_provider_omits_its_secret() {
     provider.oidc.as_mut().unwrap().client_secret = Secret::new(CANARY);
     assert!(!format!("{provider:?}").contains(CANARY));
     let world = World::new();
-    provider.default_role = built_in("viewer");
+    provider.default_role = Uid::opaque(built_in("viewer"));
     let created = block_on(world.platform.create(&world.operator, &world.org, &provider)).unwrap();
     assert!(created.oidc.unwrap().client_secret.is_empty());
     assert_eq!(secret(&world, &created.uid).as_deref(), Some(CANARY));

@@ -3,12 +3,12 @@
 use platform_core::{
     error::Code,
     kind::{Imported, Resource},
-    platform::{Answer, Rendered},
+    platform::{ActionReply, Rendered},
     resources::advisory::PublicAdvisories,
     resources::{
         advisory::{Document, VulnerabilityMetadata},
         registry::{
-            Image,
+            Digest, Image,
             image::{ImagePackage, ImagePlatform},
         },
         vulnerabilities::Advisory,
@@ -42,8 +42,8 @@ const AT: &str = "2026-01-01T00:00:00Z";
 fn rendered(world: &World, request: Value) -> Rendered {
     let action = &Document::ACTIONS[0];
     match block_on(world.platform.run_rendered(None, Document::KIND, action, &object(request))).unwrap() {
-        Answer::Rendered(rendered) => rendered,
-        Answer::Value(value) => panic!("expected a rendered reply, got {value}"),
+        ActionReply::Rendered(rendered) => rendered,
+        ActionReply::Value(value) => panic!("expected a rendered reply, got {value}"),
     }
 }
 
@@ -156,9 +156,13 @@ fn image(world: &World, group: &str, tag: &str, packages: &[(&str, &str, &str)])
         version: (*version).to_owned(),
         origin: (*origin).to_owned(),
     });
-    let platform =
-        ImagePlatform { architecture: "amd64".to_owned(), digest: digest('1'), packages: packages.collect(), size: 1 };
-    world.put(&repo, Image { digest: digest('0'), platforms: vec![platform], ..Image::default() });
+    let platform = ImagePlatform {
+        architecture: "amd64".to_owned(),
+        digest: Digest::opaque(digest('1')),
+        packages: packages.collect(),
+        size: 1,
+    };
+    world.put(&repo, Image { digest: Digest::opaque(digest('0')), platforms: vec![platform], ..Image::default() });
     world.tag(&repo, tag);
     repo
 }

@@ -1,33 +1,18 @@
-//! The public suite of kinds, over every kind. A new kind is covered by its entry in `KINDS` and by a fixture with the
-//! facts that its table does not have.
+//! The public suite of kinds, over every kind. Its entry in `KINDS` covers a new kind.
 
-use platform_core::{
-    kind::{Access, Registered},
-    testing::KindSuite,
-};
+use platform_core::{kind::Access, testing::KindSuite};
 
-use self::fixtures::{FIXTURES, WITHOUT_METHODS};
+use self::fixtures::fixtures;
 use crate::common::World;
 
 pub(crate) mod fixtures;
 
 /// Runs a check for each kind, in a world of its own.
 fn each_kind(check: impl Fn(&KindSuite<'_>)) {
-    for fixture in FIXTURES {
+    for fixture in fixtures() {
         let world = World::new();
         let organization = world.organization();
         check(&fixture.suite(&world, &organization));
-    }
-}
-
-#[test]
-fn every_kind_has_a_fixture() {
-    let world = World::new();
-    for Registered { kind, .. } in world.platform.registered() {
-        let known = FIXTURES.iter().any(|fixture| fixture.kind == kind.name);
-        let none = WITHOUT_METHODS.contains(&kind.name);
-        assert!(known != none, "{} needs a fixture in tests/engine/kinds/fixtures.rs", kind.name);
-        assert_eq!(none, kind.methods.is_empty(), "{}", kind.name);
     }
 }
 

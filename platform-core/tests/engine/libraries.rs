@@ -5,7 +5,7 @@ use platform_core::{
     error::Code,
     resources::{
         libraries::{Artifact, ArtifactVersion, Ecosystem},
-        registry::{Image, image::ImagePlatform},
+        registry::{self, Image, image::ImagePlatform},
     },
     timestamp::Timestamp,
     uid::Uid,
@@ -84,7 +84,7 @@ fn versions_are_listed_newest_first_in_the_version_order_of_the_ecosystem() {
         world.put(
             "",
             ArtifactVersion {
-                artifact: artifact.to_owned(),
+                artifact: Uid::opaque(artifact),
                 version: version.to_owned(),
                 size_bytes: 7,
                 ..Default::default()
@@ -121,8 +121,12 @@ fn versions_are_listed_newest_first_in_the_version_order_of_the_ecosystem() {
 fn remove_of_an_artifact_cascades_to_its_versions() {
     let world = World::new();
     let uid = artifact(&world, Ecosystem::EcosystemJava, "g:a", &[], false);
-    let put =
-        || world.put("", ArtifactVersion { artifact: uid.clone(), version: "1".to_owned(), ..Default::default() });
+    let put = || {
+        world.put(
+            "",
+            ArtifactVersion { artifact: Uid::opaque(uid.as_str()), version: "1".to_owned(), ..Default::default() },
+        )
+    };
     put();
     block_on(world.platform.remove::<Artifact>(&world.operator, &Uid::opaque(uid.as_str()))).unwrap();
     artifact(&world, Ecosystem::EcosystemJava, "g:a", &[], false);
@@ -151,9 +155,16 @@ fn an_artifact_is_summarized_from_its_versions() {
 fn an_index_returns_its_architectures_and_an_image_its_size() {
     let world = World::new();
     let (repo, _) = world.image(&world.repo(&world.org));
-    let single =
-        ImagePlatform { architecture: "s390x".to_owned(), digest: digest('c'), size: 1 << 40, packages: Vec::new() };
-    world.put(&repo, Image { digest: digest('c'), platforms: vec![single], ..Image::default() });
+    let single = ImagePlatform {
+        architecture: "s390x".to_owned(),
+        digest: registry::Digest::opaque(digest('c')),
+        size: 1 << 40,
+        packages: Vec::new(),
+    };
+    world.put(
+        &repo,
+        Image { digest: registry::Digest::opaque(digest('c')), platforms: vec![single], ..Image::default() },
+    );
     let ask = |action: &str, digest: String, more: Value| {
         let mut request = json!({ "repoUid": repo, "digest": digest });
         request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

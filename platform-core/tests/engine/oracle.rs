@@ -63,7 +63,7 @@ impl Oracle {
         let capabilities_of = |uid: &str| -> Names {
             let role = roles.iter().find(|role| text(role, "uid") == uid).expect("the role");
             let ids = role["capabilities"].as_array().unwrap().iter().map(|id| id.as_str().unwrap());
-            ids.map(|id| platform_core::capabilities::by_id(id).unwrap().name()).collect()
+            ids.map(|id| world.platform.capabilities().by_id(id).unwrap().name()).collect()
         };
         let binding = |body: &Value| Binding {
             identity: text(body, "identityUid").to_owned(),

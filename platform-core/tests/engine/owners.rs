@@ -5,7 +5,7 @@ use std::{sync::Arc, thread};
 use platform_core::{
     access::{Caller, Narrowing},
     error::{Code, Result},
-    event::Heard,
+    event::StreamItem,
     iam::Iam,
     resources::iam::{DirectoryUser, person_uid, provider_person_uid},
     store::{Query, Scope, memory::MemoryStore},
@@ -557,7 +557,7 @@ fn the_operator_repairs_an_organization_without_an_owner() {
     assert_eq!((text(binding, "identityUid"), text(binding, "roleUid")), (&*ada.identity, &*built_in("owner")));
     assert_eq!(uid_of(binding).parent().unwrap(), organization);
     world.create(&ada, "Group", &organization, json!({ "name": "a" })).unwrap();
-    let Some(Heard::Event { event, .. }) = block_on(events.next()) else { panic!("expected an event") };
+    let Some(StreamItem::Event { event, .. }) = block_on(events.next()) else { panic!("expected an event") };
     assert!(event.ty.ends_with("iam.rolebindings.created.v1"), "{event:?}");
     assert_eq!(code(repair(&world.operator, &organization, &ada.identity)), Code::AlreadyExists);
 }

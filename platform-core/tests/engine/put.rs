@@ -6,7 +6,7 @@ use platform_core::{
     platform::PutReply,
     resources::{
         advisory::VulnerabilityMetadata,
-        registry::{Image, image::ImagePlatform},
+        registry::{self, Image, image::ImagePlatform},
         vulnerabilities::{Advisory, AdvisoryEvent, advisory::ReviewState},
     },
     timestamp::Timestamp,
@@ -135,8 +135,12 @@ fn put_and_remove_require_the_capabilities_or_the_operator() {
     let world = World::new();
     let repo = world.repo(&world.org);
     let image = || {
-        let platform = ImagePlatform { architecture: "amd64".to_owned(), digest: digest('0'), ..Default::default() };
-        Image { digest: digest('0'), platforms: vec![platform], ..Image::default() }
+        let platform = ImagePlatform {
+            architecture: "amd64".to_owned(),
+            digest: registry::Digest::opaque(digest('0')),
+            ..Default::default()
+        };
+        Image { digest: registry::Digest::opaque(digest('0')), platforms: vec![platform], ..Image::default() }
     };
     let writer = world.holder(&world.org, &["manifest.create", "manifest.update"]);
     let creator = world.holder(&world.org, &["manifest.create"]);

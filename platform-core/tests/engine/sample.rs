@@ -38,10 +38,10 @@ impl Resource for Sample {
         .methods(&[
             Method::list(&[cap("repo.list")]).order("createTime desc").params(&[
                 Param::exact("name"),
-                Param { field: Field::strings("labels"), by: By::Value("labels") },
-                Param { field: Field::bool("enabled"), by: By::Value("enabled") },
-                Param { field: Field::new("size", Type::Int64), by: By::Value("size") },
-                Param { field: Field::timestamp("dueAfter"), by: By::Above("due") },
+                Param::new(Field::strings("labels"), By::Value("labels")),
+                Param::new(Field::bool("enabled"), By::Value("enabled")),
+                Param::new(Field::new("size", Type::Int64), By::Value("size")),
+                Param::new(Field::timestamp("dueAfter"), By::Above("due")),
             ]),
             Method::get(&[cap("repo.list")]),
             Method::create(&[cap("repo.create"), cap("tag.create")]),
@@ -62,12 +62,9 @@ impl Resource for Sample {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique {
-            space: "sample.code",
-            what: "a sample of this code",
-            value: |body| body.get("code")?.as_str().map(KeyValue::text),
-            by: &[],
-        }]);
+        .unique(&[Unique::new("sample.code", "A sample of this code", |body| {
+            body.get("code")?.as_str().map(KeyValue::text)
+        })]);
 
     fn example() -> Self {
         Self {

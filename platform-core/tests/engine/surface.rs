@@ -40,12 +40,7 @@ pub(crate) fn rows(registered: &Registered) -> Vec<Row> {
     });
     let actions = registered.actions.iter().map(|action| Row {
         rpc: format!("{}.{}", kind.service, action.name),
-        http: format!(
-            "{} /{}/v2/{}",
-            action.http.name(),
-            kind.domain.name,
-            action.path
-        ),
+        http: format!("{} /{}/v2/{}", action.http.name(), kind.domain.name, action.path),
         needs: match action.authorization {
             Authorization::Public => "nothing".to_owned(),
             Authorization::Authenticated => "a token".to_owned(),
@@ -94,5 +89,5 @@ fn the_surface_matches_the_committed_file() {
         found.push_str(&format!("\n## {}\n\n", registered.kind.name));
         rows(registered).iter().for_each(|row| found.push_str(&format!("{row}\n")));
     }
-    assert_snapshot("surface.txt", &found);
+    assert_snapshot("tests/surface.txt", &found);
 }

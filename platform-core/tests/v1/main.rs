@@ -1,4 +1,4 @@
-//! Version 1 of the API: the same resources with other messages (`docs/v1.md`).
+//! Version 1 of the API: the same resources with other messages.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "test helpers")]
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use platform_core::{
     access::Caller,
     error::{Code, Error, Result},
-    event::{Event, Heard},
+    event::{Event, StreamItem},
     iam::{Bootstrap, Iam},
     platform::{Platform, Settings},
     store::memory::MemoryStore,
@@ -29,7 +29,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let (store, clock) = (Arc::new(MemoryStore::new()), TestClock::ticking(Timestamp::EPOCH, 1000));
-        let builder = platform_core::builder(store, clock, SeededEntropy::new(1));
+        let builder = platform_core::builder(store, clock, SeededEntropy::new(1)).kinds(platform_core::v1::SERVICES);
         let platform = builder.settings(Settings::default()).ephemeral_keys().build().unwrap();
         let (operator, organization) = (Uid::from_digest([1; 20]), Uid::from_digest([0xaa; 20]));
         let org = organization.to_string();
@@ -55,7 +55,7 @@ impl World {
         let mut events = self.platform.subscribe(&Uid::parse(&self.org).unwrap());
         self.call(method, request).unwrap();
         match block_on(events.next()).unwrap() {
-            Heard::Event { event, .. } => Arc::unwrap_or_clone(event),
+            StreamItem::Event { event, .. } => Arc::unwrap_or_clone(event),
             other => panic!("{other:?}"),
         }
     }

@@ -87,29 +87,13 @@ mod tests {
 
     use super::*;
     use crate::{
-        clock::Clock,
-        entropy::Entropy,
         error::Code,
         platform::{Platform, Settings},
         sample::{CREATE, LIST},
         store::memory::MemoryStore,
+        testing::{SeededEntropy, TestClock},
         timestamp::Timestamp,
     };
-
-    #[derive(Debug)]
-    struct Still;
-
-    impl Clock for Still {
-        fn now(&self) -> Timestamp {
-            Timestamp::EPOCH
-        }
-    }
-
-    impl Entropy for Still {
-        fn fill(&self, bytes: &mut [u8]) {
-            bytes.fill(7);
-        }
-    }
 
     #[test]
     fn fixed_grants_apply_at_and_below_their_group_and_to_known_identities_only() {
@@ -120,7 +104,7 @@ mod tests {
             .grant_everywhere(reader.clone(), [LIST].into_iter().collect());
         let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
         let store = Arc::new(MemoryStore::new());
-        let platform = Platform::builder(store, Still, Still)
+        let platform = Platform::builder(store, TestClock::at(Timestamp::EPOCH), SeededEntropy::new(1))
             .authority(grants)
             .settings(settings)
             .ephemeral_keys()

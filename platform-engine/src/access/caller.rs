@@ -13,6 +13,7 @@ use crate::{
 
 /// An authenticated identity. The code that constructs a caller is responsible for the authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Caller {
     /// The identity.
     pub identity: Uid,
@@ -72,6 +73,7 @@ impl TryFrom<String> for RegistrationId {
 
 /// The registration of a person that a caller acts as (`docs/api.md`, Registered persons).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum ActsAs {
     /// The current registration: the issuer has authenticated the person just now.
     #[default]

@@ -6,7 +6,8 @@ use parking_lot::Mutex;
 
 use super::{ActsAs, Capability, CapabilitySet, RegistrationId};
 use crate::{
-    store::Epoch,
+    scope::Scopes,
+    store::{Epoch, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
 };
@@ -42,7 +43,8 @@ impl AsOf {
 /// The capabilities in one organization depend only on the epochs of the identity and of that organization, so that a
 /// change in one organization does not invalidate decisions about another.
 pub struct Grants {
-    identity: Uid,
+    /// `None` for nobody, who holds no capabilities.
+    identity: Option<Uid>,
     /// The id of this registration of a person; `None` for an identity of a group.
     registration: Option<RegistrationId>,
     /// When the identity was created.
@@ -66,6 +68,32 @@ pub struct Grants {
     /// The approximate size in memory in bytes, including `nodes` at its largest, so that it never changes and the
     /// cache of grants can weigh it once.
     bytes: usize,
+}
+
+/// Where capabilities are held.
+///
+/// Exhaustive, so that code that decides access handles both cases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Nodes {
+    /// At every uid, and at the top of the hierarchy.
+    Everywhere,
+    /// At and below these groups, which are in order. None of them is below another.
+    Below(Arc<[Uid]>),
+}
+
+impl Nodes {
+    /// Returns whether the capabilities are held nowhere.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Below(groups) if groups.is_empty())
+    }
+
+    /// Returns the scopes that contain these places.
+    pub fn scopes(&self) -> Scopes {
+        match self {
+            Self::Everywhere => Scopes::all(),
+            Self::Below(groups) => Scopes::disjoint(groups.iter().cloned().map(Scope::Subtree)),
+        }
+    }
 }
 
 /// The approximate overhead of an allocation or of an entry of a map, in bytes.
@@ -100,21 +128,7 @@ impl Grants {
         let epochs = as_of.epochs.iter().map(|epoch| epoch.len() + size_of::<(Epoch, u64)>() + OVERHEAD);
         let nodes = most_nodes(by_group.len()) * size_of::<Uid>();
         let bytes = size_of::<Self>() + sets + uids.sum::<usize>() + epochs.sum::<usize>() + nodes;
-        let nodes = Mutex::default();
-        Self {
-            identity,
-            registration: None,
-            created: None,
-            record: None,
-            operator,
-            as_of,
-            own,
-            organizations,
-            by_group,
-            everywhere: CapabilitySet::EMPTY,
-            nodes,
-            bytes,
-        }
+        Self { identity: Some(identity), operator, as_of, own, organizations, by_group, bytes, ..Self::none() }
     }
 
     /// Sets the creation time of the identity, and the id of this registration of a person.
@@ -140,9 +154,9 @@ impl Grants {
         self.record.as_ref().and_then(|record| record.downcast_ref())
     }
 
-    /// Returns the identity.
-    pub fn identity(&self) -> &Uid {
-        &self.identity
+    /// Returns the identity; `None` for nobody.
+    pub fn identity(&self) -> Option<&Uid> {
+        self.identity.as_ref()
     }
 
     /// Returns whether the identity is the installation's operator.
@@ -168,9 +182,22 @@ impl Grants {
         }
     }
 
-    /// Returns empty grants without epochs, which never become stale.
+    /// Returns the grants of nobody: no capabilities, and no epochs that could become stale.
     pub(crate) fn none() -> Self {
-        Self::new(Uid::default(), false, AsOf::default(), Vec::new(), [])
+        Self {
+            identity: None,
+            registration: None,
+            created: None,
+            record: None,
+            operator: false,
+            as_of: AsOf::default(),
+            own: AsOf::default(),
+            organizations: Vec::new(),
+            by_group: HashMap::new(),
+            everywhere: CapabilitySet::EMPTY,
+            nodes: Mutex::default(),
+            bytes: size_of::<Self>(),
+        }
     }
 
     /// Returns the organizations with a binding, in order.
@@ -214,15 +241,14 @@ impl Grants {
         self.by_group.keys()
     }
 
-    /// Returns the topmost groups at which all of these capabilities are held, in order. None of them is below another.
-    /// Capabilities that are held everywhere have the empty uid.
-    pub fn nodes(&self, capabilities: &[Capability]) -> Arc<[Uid]> {
+    /// Returns where all of these capabilities are held.
+    pub fn nodes(&self, capabilities: &[Capability]) -> Nodes {
         let wanted = CapabilitySet::from_iter(capabilities.iter().copied());
         if self.everywhere.is_superset(&wanted) {
-            return [Uid::default()].into();
+            return Nodes::Everywhere;
         }
         if let Some(nodes) = self.nodes.lock().get(&wanted) {
-            return Arc::clone(nodes);
+            return Nodes::Below(Arc::clone(nodes));
         }
         // Computed without the lock: concurrent callers may compute the same set, but none waits for another.
         let nodes = topmost(self.by_group.keys(), |group| self.at(group).is_superset(&wanted));
@@ -233,7 +259,7 @@ impl Grants {
             known.clear();
         }
         known.insert(wanted, Arc::clone(&nodes));
-        nodes
+        Nodes::Below(nodes)
     }
 
     /// Returns the number of groups in all cached sets together.
@@ -292,9 +318,9 @@ mod tests {
         let group = |n: usize| Uid::opaque(format!("{:040x}/{n:016x}", 1));
         // Five sets of 44 groups, each counted as 48, are exactly 64 + 4 * 44.
         let bound = (0..44).map(|n| (group(n), held.into_iter().collect()));
-        let grants = Grants::new(Uid::default(), false, AsOf::default(), Vec::new(), bound);
+        let grants = Grants::new(Uid::opaque("a"), false, AsOf::default(), Vec::new(), bound);
         let remembered = [&held[..1], &held[..2], &held[..3], &held[..4], &held[1..2], &held[2..3]].map(|wanted| {
-            assert_eq!(grants.nodes(wanted).len(), 44);
+            assert_eq!(grants.nodes(wanted).scopes().as_slice().len(), 44);
             grants.remembered_nodes()
         });
         assert_eq!(remembered, [44, 88, 132, 176, 220, 44]);

@@ -10,6 +10,7 @@ use crate::{
 
 /// The fields that an update sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mask {
     /// `*`: all fields that callers may set. Fields that are not sent are cleared.
     All,

@@ -33,7 +33,7 @@ pub const VALIDITY_MILLIS: i64 = 3 * 24 * 60 * 60 * 1000;
 /// The keys that authenticate page tokens: the first key signs, all keys verify.
 ///
 /// A key must be kept for [`VALIDITY_MILLIS`] after it has signed its last token: a token with an unknown key is
-/// rejected.
+/// rejected. The memory of the keys is overwritten when they are dropped.
 #[derive(Clone)]
 pub struct PageKeys(Vec<(u64, Hmac<Sha256>)>);
 

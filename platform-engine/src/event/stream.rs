@@ -1,5 +1,8 @@
 //! Notifications within a process: streams of events as they are committed, and watches that wake the delivery of
 //! events to subscriptions.
+//!
+//! Each reader has a channel of its own, because a broadcast channel such as `async-broadcast` bounds the number of events
+//! but not their bytes, and would wake every reader for the events of all groups.
 
 use std::{
     collections::HashSet,
@@ -25,8 +28,10 @@ const BUFFER: usize = 1024;
 const BUFFER_BYTES: u64 = 16 << 20;
 
 /// An item of an [`EventStream`].
+///
+/// Exhaustive, so that readers handle missed events.
 #[derive(Debug, Clone)]
-pub enum Heard {
+pub enum StreamItem {
     /// An event, and the sequence of its commit.
     Event {
         /// The sequence of the commit. Of two changes of one resource, the later one has the greater sequence.
@@ -52,24 +57,24 @@ pub struct EventStream {
 
 impl EventStream {
     /// Waits for the next item; `None` when the platform was dropped.
-    pub async fn next(&mut self) -> Option<Heard> {
+    pub async fn next(&mut self) -> Option<StreamItem> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 }
 
 impl Stream for EventStream {
-    type Item = Heard;
+    type Item = StreamItem;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Heard>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<StreamItem>> {
         match Pin::new(&mut self.receiver).poll_next(cx) {
             Poll::Ready(Some((sequence, event))) => {
                 self.bytes.fetch_sub(event.weight(), Ordering::SeqCst);
-                Poll::Ready(Some(Heard::Event { sequence, event }))
+                Poll::Ready(Some(StreamItem::Event { sequence, event }))
             }
             // Reported when the buffer is empty.
             other => match self.missed.swap(0, Ordering::SeqCst) {
                 0 => other.map(|_| None),
-                missed => Poll::Ready(Some(Heard::Missed(missed))),
+                missed => Poll::Ready(Some(StreamItem::Missed(missed))),
             },
         }
     }

@@ -58,7 +58,7 @@ pub(super) fn distinct(field: &Field, values: &[Value], path: &str, violations: 
     let mut seen = HashSet::new();
     for (index, value) in values.iter().enumerate().take_while(|_| field.distinct) {
         if !seen.insert(value) {
-            violations.add(format!("{path}[{index}]"), "is given twice");
+            violations.add(format!("{path}[{index}]"), "is specified more than once");
             return false;
         }
     }

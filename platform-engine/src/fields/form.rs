@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::read::duration;
-use crate::{kind::Type, timestamp::Timestamp};
+use crate::{duration::Duration, kind::Type, timestamp::Timestamp};
 
 /// Returns whether the serde form of a value has the JSON form of its type, at every depth. Null and an empty text are
 /// unset values of any type.
@@ -15,7 +14,7 @@ pub(crate) fn has_form_of(ty: &Type, value: &Value) -> bool {
         (_, Value::String(text)) if text.is_empty() => true,
         (Type::Int64, Value::String(text)) => text.parse::<i64>().is_ok(),
         (Type::Timestamp, Value::String(text)) => Timestamp::parse(text).is_ok(),
-        (Type::Duration, Value::String(text)) => duration(text).is_some(),
+        (Type::Duration, Value::String(text)) => Duration::parse(text).is_ok(),
         (Type::Enum(names), Value::String(name)) => names.contains(&name.as_str()),
         (_, Value::String(_)) => true,
         (Type::Message(fields), Value::Object(values)) => {

@@ -42,7 +42,7 @@ pub(crate) fn sort_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
         .filter(|field| !field.sort.is_empty() && field.name != "uid")
         .map(|field| {
             let own = || field.ty.key(body.get(field.name));
-            (field.name, field.place.map_or_else(own, |place| place(body)))
+            (field.name, field.sort_key.map_or_else(own, |sort_key| sort_key(body)))
         })
         .collect()
 }
@@ -67,7 +67,7 @@ fn filter_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
         }
     }
     for derived in kind.keys {
-        keys.extend((derived.values)(body).into_iter().map(|value| (derived.name, value)));
+        keys.extend(derived.values(body).into_iter().map(|value| (derived.name, value)));
     }
     keys
 }

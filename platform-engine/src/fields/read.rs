@@ -14,6 +14,7 @@ use super::{
 use crate::{
     access::Capabilities,
     aip::field_mask::Mask,
+    duration::Duration,
     error::{Result, Violations},
     kind::{Access, Field, Type},
     timestamp::Timestamp,
@@ -112,7 +113,7 @@ fn read_object(
         };
         let path = join(prefix, field.name);
         if sent.iter().any(|other| other.name == field.name) {
-            violations.add(path, "is given twice");
+            violations.add(path, "is specified more than once");
             continue;
         }
         // Output-only fields are ignored, so that clients can send a resource back as they have read it.
@@ -237,9 +238,9 @@ fn read_value(
             Some(Ok(at)) => Some(at.to_string().into()),
             _ => wrong("an RFC 3339 timestamp, such as 2026-01-02T03:04:05.678Z"),
         },
-        (Type::Duration, value) => match value.as_str().and_then(duration) {
-            Some(text) => Some(text.into()),
-            None => wrong("a duration in seconds, such as 3600s"),
+        (Type::Duration, value) => match value.as_str().map(Duration::parse) {
+            Some(Ok(_)) => Some(value),
+            _ => wrong("a duration in seconds, such as 3600s"),
         },
         (Type::Enum(names), Value::String(name)) if names.contains(&name.as_str()) => Some(name.into()),
         (Type::Enum(names), value) => {
@@ -335,17 +336,6 @@ pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     standard.decode(text).or_else(|_| url_safe.decode(text)).ok()
 }
 
-/// Seconds with up to nine digits after the point, as protobuf bounds them: ±10,000 years.
-pub(super) fn duration(text: &str) -> Option<String> {
-    let seconds = text.strip_suffix('s')?;
-    let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
-    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-    let unsigned = whole.strip_prefix('-').unwrap_or(whole);
-    let well_formed = !unsigned.is_empty() && digits(unsigned) && digits(fraction) && fraction.len() <= 9;
-    let bounded = unsigned.len() <= 12 && unsigned.parse::<i64>().is_ok_and(|seconds| seconds <= 315_576_000_000);
-    (well_formed && bounded && !seconds.ends_with('.')).then(|| text.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -430,7 +420,10 @@ mod tests {
 
     #[test]
     fn duplicate_names_and_two_members_of_a_oneof_are_violations() {
-        assert_eq!(violations(json!({ "claimMatch": {}, "claim_match": {} })), ["claimMatch is given twice"]);
+        assert_eq!(
+            violations(json!({ "claimMatch": {}, "claim_match": {} })),
+            ["claimMatch is specified more than once"]
+        );
         assert_eq!(
             violations(json!({ "claimMatch": { "issuer": "i" }, "servicePrincipal": "x" })),
             ["servicePrincipal cannot be set together with claimMatch"]

@@ -7,6 +7,7 @@ use crate::store::KeyValue;
 
 /// One field of a resource, request or nested message.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Field {
     /// The name in camelCase.
     pub name: &'static str,
@@ -21,7 +22,7 @@ pub struct Field {
     /// The names of the field in `order_by`, in camelCase; empty if lists cannot be ordered by it.
     pub sort: &'static [&'static str],
     /// Computes the sort key, if the order of the field's own value is not the intended one.
-    pub place: Option<Place>,
+    pub sort_key: Option<SortKey>,
     /// Parses an element of a query string, for a list of messages.
     pub in_query: Option<InQuery>,
     /// The oneof that the field belongs to: at most one field of a oneof can be set.
@@ -40,7 +41,7 @@ pub struct Field {
     pub distinct: bool,
     /// Whether its value can grant power: capabilities, or an identity to act as. A write that sets it must be checked
     /// with `iam::giving` (`docs/api.md`, Giving power).
-    pub gives: bool,
+    pub privileged: bool,
     /// The kind of the resources that it is the uid of, and the effect of their deletes.
     pub reference: Option<Reference>,
     /// Whether replies have it even if it is empty.
@@ -64,12 +65,14 @@ pub struct Field {
 pub type Check = fn(&Value) -> Result<(), String>;
 
 /// Computes a sort key from a canonical body.
-pub type Place = fn(&Value) -> KeyValue;
+pub type SortKey = fn(&Value) -> KeyValue;
 
 /// Parses an element of a list from text.
 pub type InQuery = fn(&str) -> Value;
 
 /// The access of callers to a field (AIP-203).
+///
+/// Exhaustive, because documents and transports must handle every case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Callers set it on create and update.
@@ -105,6 +108,8 @@ pub enum OnDelete {
 }
 
 /// A type of proto3 JSON.
+///
+/// Exhaustive, because each transport must encode every case.
 #[derive(Debug, Clone, Copy)]
 pub enum Type {
     /// Text.
@@ -168,7 +173,7 @@ impl Field {
             required: false,
             multiline: false,
             sort: &[],
-            place: None,
+            sort_key: None,
             in_query: None,
             oneof: None,
             rest_only: false,
@@ -177,7 +182,7 @@ impl Field {
             max_len: Self::MAX_LEN,
             max_items: Self::MAX_ITEMS,
             distinct: false,
-            gives: false,
+            privileged: false,
             reference: None,
             always: false,
             about: "",
@@ -280,8 +285,8 @@ impl Field {
     }
 
     /// Sets the function that computes the sort key.
-    pub const fn place(mut self, place: Place) -> Self {
-        self.place = Some(place);
+    pub const fn sort_key(mut self, sort_key: SortKey) -> Self {
+        self.sort_key = Some(sort_key);
         self
     }
 
@@ -315,9 +320,9 @@ impl Field {
         self
     }
 
-    /// Declares that the value can grant power ([`Field::gives`]).
-    pub const fn gives(mut self) -> Self {
-        self.gives = true;
+    /// Declares that the value can grant power ([`Field::privileged`]).
+    pub const fn privileged(mut self) -> Self {
+        self.privileged = true;
         self
     }
 
@@ -340,7 +345,7 @@ impl Field {
     /// which its Rust type must be able to deserialize.
     ///
     /// A stored body that needs no rendering gets the field when the resource is next written. To add it to all stored
-    /// bodies, raise [`RENDERING`](crate::write::RENDERING).
+    /// bodies, raise [`CURRENT_RENDERING`](crate::write::CURRENT_RENDERING).
     pub const fn always(mut self) -> Self {
         self.always = true;
         self

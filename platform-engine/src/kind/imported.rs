@@ -24,15 +24,15 @@ pub trait Imported: Resource {
     /// cached. Each organization has its own epoch.
     const EPOCH: Option<&'static str> = None;
 
-    /// Returns the uid of this resource below a parent. It is derived from the natural key, so that the same resource
+    /// Returns the uid of this resource below a parent, which is empty for a kind without parents. It is derived from the natural key, so that the same resource
     /// always has the same uid.
-    fn uid_in(&self, parent: &Uid) -> Uid;
+    fn uid_in(&self, parent: &str) -> Uid;
 
     /// Sets the uid, completes the values of the source, and adds a violation for each rule that they break.
     fn complete(&mut self, uid: Uid, violations: &mut Violations);
 
     /// Returns the records to delete with a resource, in addition to its dependents.
-    fn goes_with(_uid: &Uid) -> Option<Delete> {
+    fn associated(_uid: &Uid) -> Option<Delete> {
         None
     }
 }
@@ -44,7 +44,7 @@ pub fn epoch_of(name: &str, uid: &str) -> Epoch {
 
 /// Returns a child uid that is derived from these values: 64 bits of SHA-256 over the values, each preceded by its
 /// length.
-pub fn derived_uid(parent: &Uid, values: &[&str]) -> Uid {
+pub fn derived_uid(parent: &str, values: &[&str]) -> Uid {
     let mut hash = Sha256::new();
     for value in values {
         hash.update((value.len() as u64).to_be_bytes());

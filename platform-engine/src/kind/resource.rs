@@ -268,6 +268,7 @@ pub fn action_event<R: Resource>(action: &str, uid: &Uid, response: &Value) -> R
 
 /// A create, update or delete that is being prepared.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Change<R> {
     /// The verb. A create that replaces an existing resource is an update.
     pub verb: Verb,
@@ -285,6 +286,14 @@ pub struct Change<R> {
     pub replaces_all: bool,
     /// Further requirements and changes in the same commit.
     pub write: Write,
+}
+
+/// Returns the uid of a resource's parent, for code that must not decide access at an empty uid.
+///
+/// # Errors
+/// INTERNAL for a uid of one segment.
+pub fn parent_uid(uid: &Uid) -> Result<Uid> {
+    uid.parent().ok_or_else(|| Error::internal(format!("the resource {uid} has no parent")))
 }
 
 impl<R> Change<R> {

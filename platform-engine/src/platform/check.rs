@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use heck::{ToLowerCamelCase, ToUpperCamelCase};
 use serde_json::Value;
 
 use crate::{
@@ -16,6 +17,7 @@ use crate::{
 
 /// A rule that the table of a kind breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Invalid {
     /// The name of the kind.
     pub kind: &'static str,
@@ -105,7 +107,7 @@ impl Checker<'_> {
             let is_named_well = field.of.is_some() || is_camel_case(field.name, false);
             self.require(is_named_well, &item, "must be named in camelCase");
             let is_ordered = !matches!(field.ty, Type::Message(_) | Type::List(_) | Type::Map(_));
-            let has_order = field.sort.is_empty() || is_ordered || field.place.is_some();
+            let has_order = field.sort.is_empty() || is_ordered || field.sort_key.is_some();
             self.require(has_order, &item, "cannot be sorted by: a message, list or map has no order");
             let mut ty = &field.ty;
             while let Type::List(element) | Type::Map(element) = ty {
@@ -227,7 +229,8 @@ impl Checker<'_> {
     }
 }
 
+/// Accepts only names that do not change when they are converted to snake_case and back: `htmlUrl` and not `htmlURL`.
 fn is_camel_case(name: &str, is_upper: bool) -> bool {
-    let starts = |first: char| if is_upper { first.is_ascii_uppercase() } else { first.is_ascii_lowercase() };
-    name.starts_with(starts) && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    let converted = if is_upper { name.to_upper_camel_case() } else { name.to_lower_camel_case() };
+    name == converted && name.is_ascii() && name.starts_with(|first: char| first.is_ascii_alphabetic())
 }

@@ -1,15 +1,13 @@
 //! The methods of all kinds: typed for embedders, and type-erased for transports.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use futures_lite::{Stream, StreamExt, stream};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use super::{Platform, Rendered, nobody};
+use super::{Platform, Rendered};
 use crate::{
-    access::{Caller, Grants},
+    access::Caller,
     context::Context,
     error::{Code, Error, Result},
     kind::{Action, Authorization, Kind, ListPage, Registered, Resource, Run, Verb, sent, typed},
@@ -18,25 +16,26 @@ use crate::{
 };
 
 impl Platform {
-    /// Lists resources of a kind: [`Platform::list`] with the type erased.
+    /// Lists resources of a kind: [`Platform::list`] with the type erased. An [open](Method::open) list needs no caller.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT on `page_token`, and NOT_FOUND for the resource that the list belongs to ([`Method::of`]).
+    /// UNAUTHENTICATED without a caller if the list needs one, INVALID_ARGUMENT on `page_token`, and NOT_FOUND for the resource that the list belongs to ([`Method::of`]).
     /// Never PERMISSION_DENIED: a list has the resources that the caller may see.
     ///
     /// [`Method::of`]: crate::kind::Method::of
+    /// [`Method::open`]: crate::kind::Method::open
     pub async fn list_erased(
         &self,
-        caller: &Caller,
+        caller: Option<&Caller>,
         registered: &Registered,
         request: &ListRequest,
     ) -> Result<ListReply> {
-        // An open list needs no caller, so that there are no grants that could become stale.
-        let done = match registered.kind.method(Verb::List).is_some_and(|list| list.open) {
-            true => {
-                verbs::list::list(&Context::new(self, &nobody(), Arc::new(Grants::none())), registered, request).await
-            }
-            false => self.with_caller(caller, |cx| Box::pin(verbs::list::list(cx, registered, request))).await,
+        let open = registered.kind.method(Verb::List).is_some_and(|list| list.open);
+        let done = match caller {
+            // The page tokens of an open list do not depend on the caller.
+            _ if open => verbs::list::list(&Context::without_caller(self), registered, request).await,
+            None => Err(Error::missing_token()),
+            Some(caller) => self.with_caller(caller, |cx| Box::pin(verbs::list::list(cx, registered, request))).await,
         };
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
@@ -108,8 +107,8 @@ impl Platform {
         request: &Map<String, Value>,
     ) -> Result<Value> {
         match self.run_rendered(caller, kind, action, request).await? {
-            Answer::Value(value) => Ok(value),
-            Answer::Rendered(rendered) => serde_json::from_slice(&rendered.body).map_err(Error::internal),
+            ActionReply::Value(value) => Ok(value),
+            ActionReply::Rendered(rendered) => serde_json::from_slice(&rendered.body).map_err(Error::internal),
         }
     }
 
@@ -142,15 +141,13 @@ impl Platform {
         kind: &Kind,
         action: &'static Action,
         request: &Map<String, Value>,
-    ) -> Result<Answer> {
+    ) -> Result<ActionReply> {
         if let Run::Pages(_) = action.run {
-            return self.run_pages(caller, kind, action, request).await.map(Answer::Value);
+            return self.run_pages(caller, kind, action, request).await.map(ActionReply::Value);
         }
         let done = match (caller, action.authorization) {
-            (_, Authorization::Public) => {
-                answer(&Context::new(self, &nobody(), Arc::new(Grants::none())), action, request).await
-            }
-            (None, _) => Err(Error::unauthenticated("A bearer token is needed")),
+            (_, Authorization::Public) => answer(&Context::without_caller(self), action, request).await,
+            (None, _) => Err(Error::missing_token()),
             (Some(caller), _) => self.with_caller(caller, |cx| Box::pin(answer(cx, action, request))).await,
         };
         done.map_err(|error| error.of_domain(kind.domain.name))
@@ -170,11 +167,9 @@ impl Platform {
     ) -> Result<ListPage> {
         let done = match (caller, action.authorization) {
             (_, Authorization::Public) => {
-                let (nobody, grants) = (nobody(), Arc::new(Grants::none()));
-                let cx = Context::new(self, &nobody, grants);
-                verbs::action::run_page(&cx, action, request, page_token).await
+                verbs::action::run_page(&Context::without_caller(self), action, request, page_token).await
             }
-            (None, _) => Err(Error::unauthenticated("A bearer token is needed")),
+            (None, _) => Err(Error::missing_token()),
             (Some(caller), _) => {
                 self.with_caller(caller, |cx| Box::pin(verbs::action::run_page(cx, action, request, page_token))).await
             }
@@ -212,7 +207,7 @@ impl Platform {
     /// PERMISSION_DENIED, as the method would return; INVALID_ARGUMENT for a malformed uid.
     pub async fn admit(&self, caller: &Caller, registered: &Registered, verb: Verb, uid: &str) -> Result<()> {
         let kind = registered.kind;
-        let cx = Context::new(self, caller, self.grants_of(caller).await?);
+        let cx = Context::new(self, Some(caller), self.grants_of(caller).await?);
         if verbs::demand(&cx, registered, verb, uid).await.is_ok() {
             return Ok(());
         }
@@ -238,7 +233,7 @@ impl Platform {
         {
             return Ok(());
         }
-        let cx = Context::new(self, caller, self.grants_of(caller).await?);
+        let cx = Context::new(self, Some(caller), self.grants_of(caller).await?);
         if verbs::action::demand(&cx, action, request).await.is_ok() {
             return Ok(());
         }
@@ -251,7 +246,7 @@ impl Platform {
     /// # Errors
     /// INVALID_ARGUMENT on `page_token`.
     pub async fn list<R: Resource>(&self, caller: &Caller, request: &ListRequest) -> Result<List<R>> {
-        let reply = self.list_erased(caller, self.registered_of::<R>()?, request).await?;
+        let reply = self.list_erased(Some(caller), self.registered_of::<R>()?, request).await?;
         let resources = reply.items.iter().map(|body| serde_json::from_slice(body).map_err(Error::internal));
         Ok(List {
             resources: resources.collect::<Result<_>>()?,
@@ -324,8 +319,10 @@ impl Platform {
 }
 
 /// The reply of an action.
+///
+/// Exhaustive, because each transport must encode both cases.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum ActionReply {
     /// A JSON object.
     Value(Value),
     /// A JSON object, encoded.
@@ -333,13 +330,14 @@ pub enum Answer {
 }
 
 /// Runs an action. A rendered reply in the context replaces the value that the action returns.
-async fn answer(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Answer> {
+async fn answer(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<ActionReply> {
     let value = verbs::action::run(cx, action, request).await?;
-    Ok(cx.take_rendered().map_or(Answer::Value(value), Answer::Rendered))
+    Ok(cx.take_rendered().map_or(ActionReply::Value(value), ActionReply::Rendered))
 }
 
 /// A page of resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct List<R> {
     /// The resources, in order.
     pub resources: Vec<R>,

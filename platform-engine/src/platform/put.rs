@@ -33,6 +33,7 @@ const MAX_UID: usize = 512;
 
 /// The result of [`Platform::put`].
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct PutReply {
     /// How many resources were created.
     pub created: u64,
@@ -41,12 +42,13 @@ pub struct PutReply {
     /// How many resources were equal to the stored ones and were not written.
     pub unchanged: u64,
     /// The invalid resources, which were not written, in the order of the input.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<InvalidResource>,
 }
 
 /// An invalid resource, which was not written.
 #[derive(Debug)]
-pub struct Refused {
+#[non_exhaustive]
+pub struct InvalidResource {
     /// Its index in the input, from 0.
     pub index: u64,
     /// INVALID_ARGUMENT with every rule that it breaks.
@@ -86,24 +88,24 @@ impl Platform {
         let put = async {
             let parent = parent_of(R::KIND, parent)?;
             // Checked before the source is read, and again for each batch.
-            self.with_caller(caller, |cx| Box::pin(async { demand::<R>(cx, &parent) })).await?;
+            self.with_caller(caller, |cx| Box::pin(async { demand::<R>(cx, parent.as_ref()) })).await?;
             let mut reply = PutReply::default();
             let (mut batch, mut bytes) = (Vec::new(), 0);
             for (index, resource) in (0..).zip(resources) {
-                match checked(resource, &parent) {
+                match checked(resource, parent.as_ref()) {
                     Ok(entry) => {
                         bytes += entry.bytes;
                         batch.push(entry);
                     }
-                    Err(error) => reply.refused.push(Refused { index, error }),
+                    Err(error) => reply.refused.push(InvalidResource { index, error }),
                 }
                 if batch.len() >= BATCH || bytes >= BATCH_BYTES {
-                    self.put_batch::<R>(caller, &parent, &batch, &mut reply).await?;
+                    self.put_batch::<R>(caller, parent.as_ref(), &batch, &mut reply).await?;
                     batch.clear();
                     bytes = 0;
                 }
             }
-            self.put_batch::<R>(caller, &parent, &batch, &mut reply).await?;
+            self.put_batch::<R>(caller, parent.as_ref(), &batch, &mut reply).await?;
             Ok(reply)
         };
         put.await.map_err(|error: Error| error.of_domain(R::KIND.domain.name))
@@ -117,7 +119,7 @@ impl Platform {
         let registered = self.registered_of::<R>()?;
         let removed = self.with_caller(caller, |cx| {
             Box::pin(async move {
-                demand::<R>(cx, &uid.parent().unwrap_or_default())?;
+                demand::<R>(cx, uid.parent().as_ref())?;
                 cx.commit(removal::<R>(cx, registered, uid.clone()).await?).await.map(drop)
             })
         });
@@ -136,7 +138,8 @@ impl Platform {
     pub async fn remove_all<R: Imported>(&self, caller: &Caller, parent: &str) -> Result<u64> {
         let registered = self.registered_of::<R>()?;
         let removed = async {
-            let parent = &parent_of(R::KIND, parent)?;
+            let parent = parent_of(R::KIND, parent)?;
+            let parent = parent.as_ref();
             let mut removed = 0;
             loop {
                 match self.with_caller(caller, |cx| Box::pin(remove_some::<R>(cx, registered, parent))).await? {
@@ -151,7 +154,7 @@ impl Platform {
     async fn put_batch<R: Imported>(
         &self,
         caller: &Caller,
-        parent: &Uid,
+        parent: Option<&Uid>,
         batch: &[Entry],
         reply: &mut PutReply,
     ) -> Result<()> {
@@ -172,30 +175,36 @@ impl Platform {
     }
 }
 
-/// Parses the parent of resources to put.
-fn parent_of(kind: &Kind, parent: &str) -> Result<Uid> {
+/// Parses the parent of resources to put; `None` for a kind without parents.
+fn parent_of(kind: &Kind, parent: &str) -> Result<Option<Uid>> {
     match kind.parent {
-        Parent::None if parent.is_empty() => Ok(Uid::default()),
+        Parent::None if parent.is_empty() => Ok(None),
         Parent::None => Err(Error::invalid_field("parent", "must be empty")),
         // The parent may be an imported resource without a group, which has an opaque uid.
-        Parent::Of(_) if !parent.is_empty() && parent.len() <= MAX_UID => Ok(Uid::opaque(parent)),
-        _ => Uid::parse(parent).map_err(|rule| Error::invalid_field("parent", rule.to_string())),
+        Parent::Of(_) if !parent.is_empty() && parent.len() <= MAX_UID => Ok(Some(Uid::opaque(parent))),
+        _ => Uid::parse(parent).map(Some).map_err(|rule| Error::invalid_field("parent", rule.to_string())),
     }
 }
 
+/// Returns the uid of the parent as text, which is empty for the top of the hierarchy. Only capabilities that are held
+/// everywhere are held there.
+fn text(parent: Option<&Uid>) -> &str {
+    parent.map_or("", Uid::as_str)
+}
+
 /// Checks that the caller may put resources of a kind below a parent.
-fn demand<R: Imported>(cx: &Context<'_>, parent: &Uid) -> Result<()> {
+fn demand<R: Imported>(cx: &Context<'_>, parent: Option<&Uid>) -> Result<()> {
     match R::WRITE {
         _ if cx.is_operator() => Ok(()),
         [] => Err(Error::denied()),
-        capabilities => cx.demand(parent, capabilities),
+        capabilities => cx.demand(text(parent), capabilities),
     }
 }
 
 /// Completes and validates a resource.
-fn checked<R: Imported>(mut resource: R, parent: &Uid) -> Result<Entry> {
+fn checked<R: Imported>(mut resource: R, parent: Option<&Uid>) -> Result<Entry> {
     let kind = R::KIND;
-    let uid = resource.uid_in(parent);
+    let uid = resource.uid_in(text(parent));
     let mut violations = Violations::default();
     resource.complete(uid.clone(), &mut violations);
     resource.validate(&mut violations);
@@ -214,9 +223,9 @@ fn checked<R: Imported>(mut resource: R, parent: &Uid) -> Result<Entry> {
     Ok(Entry { uid, body, bytes, computed })
 }
 
-/// Returns the write that deletes a resource with its dependents and with the records of [`Imported::goes_with`].
+/// Returns the write that deletes a resource with its dependents and with the records of [`Imported::associated`].
 async fn removal<R: Imported>(cx: &Context<'_>, registered: &Registered, uid: Uid) -> Result<Write> {
-    let associated = R::goes_with(&uid);
+    let associated = R::associated(&uid);
     let epoch = R::EPOCH.map(|name| epoch_of(name, &uid));
     let mut write = verbs::delete::prepared(cx, registered, uid).await?;
     associated.into_iter().for_each(|delete| write.delete(delete));
@@ -225,9 +234,13 @@ async fn removal<R: Imported>(cx: &Context<'_>, registered: &Registered, uid: Ui
 }
 
 /// Deletes some resources directly below a parent, and returns how many; `None` when there are none.
-async fn remove_some<R: Imported>(cx: &Context<'_>, registered: &Registered, parent: &Uid) -> Result<Option<u64>> {
+async fn remove_some<R: Imported>(
+    cx: &Context<'_>,
+    registered: &Registered,
+    parent: Option<&Uid>,
+) -> Result<Option<u64>> {
     demand::<R>(cx, parent)?;
-    let scope = if parent.is_empty() { Scope::All } else { Scope::Children(parent.clone()) };
+    let scope = parent.map_or(Scope::All, |parent| Scope::Children(parent.clone()));
     let found = cx.page(Query { limit: BATCH, ..Query::new(R::KIND.name, scope) }).await?;
     if found.items.is_empty() {
         return Ok(None);
@@ -249,13 +262,13 @@ async fn remove_some<R: Imported>(cx: &Context<'_>, registered: &Registered, par
 }
 
 /// Writes the resources that differ from the stored ones, in one commit.
-async fn write<R: Imported>(cx: &Context<'_>, parent: &Uid, batch: &[&Entry]) -> Result<PutReply> {
+async fn write<R: Imported>(cx: &Context<'_>, parent: Option<&Uid>, batch: &[&Entry]) -> Result<PutReply> {
     demand::<R>(cx, parent)?;
     let kind = R::KIND;
     let keys: Vec<_> = batch.iter().map(|entry| Key::new(kind.name, entry.uid.clone())).collect();
     let stored = cx.records(&keys).await?;
     let (mut write, mut reply) = (Write::default(), PutReply::default());
-    if let Some(parent_kind) = cx.platform().parent_kind(kind) {
+    if let (Some(parent), Some(parent_kind)) = (parent, cx.platform().parent_kind(kind)) {
         let missing = Error::not_found(parent_kind, parent.as_str());
         write.require_or_fail(Require::Exists(Key::new(parent_kind.name, parent.clone())), missing);
     }
@@ -278,7 +291,7 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: &Uid, batch: &[&Entry]) ->
     }
     // Only a change raises the epoch, so that a repeated import invalidates no caches.
     if !write.is_empty() {
-        R::EPOCH.into_iter().for_each(|name| write.raise(epoch_of(name, parent)));
+        R::EPOCH.into_iter().for_each(|name| write.raise(epoch_of(name, text(parent))));
         cx.commit(write).await?;
     }
     Ok(reply)

@@ -10,6 +10,8 @@ use std::{
 use crate::uid::Uid;
 
 /// The settings of an installation.
+///
+/// Fields will be added: write a value as `Settings { …, ..Settings::default() }`.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The suffix of error domains and resource types, such as `example.com`.

@@ -17,6 +17,7 @@ pub const fn sequence_of(value: [u8; 8]) -> u64 {
 /// An escaped value ends with two zero bytes, and contains a zero byte only before one that is not zero. A value sorts
 /// before longer values that start with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Escape {
     /// Escapes zero bytes only, as 0, 255.
     Zero,

@@ -12,6 +12,8 @@ use crate::uid;
 pub const SHORT_LEN: u64 = 128;
 
 /// The part of the hierarchy that a list covers.
+///
+/// Exhaustive, because each store must implement every case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place<'a> {
     /// All records of the kind. Such a list has a count, but no orders.

@@ -9,6 +9,7 @@ use crate::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, Stor
 /// The methods of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "they are the methods' names")]
+#[non_exhaustive]
 pub enum Call {
     Get,
     List,

@@ -66,7 +66,10 @@ pub(crate) async fn prepare(
         return Err(Error::invalid_field("parent", format!("must lie less than {} levels deep", Uid::MAX_SEGMENTS)));
     }
 
-    let share = parent.as_ref().unwrap_or(&cx.caller().identity);
+    let share = match &parent {
+        Some(parent) => parent,
+        None => &cx.demand_caller()?.identity,
+    };
     let known = Arc::clone(cx.platform().capabilities());
     let read = move |body| {
         let mut input = fields::read(kind.fields, &known, body, None);
@@ -157,7 +160,7 @@ fn new_uid(cx: &Context<'_>, kind: &Kind, parent: Option<&Uid>) -> Uid {
 
 fn already_there(kind: &Kind, uid: &Uid) -> Error {
     let parent = kind.parent.kind().unwrap_or("parent");
-    let message = format!("There is already a resource of kind {} of this {parent}", kind.name);
+    let message = format!("A resource of kind {} of this {parent} already exists", kind.name);
     Error::already_exists(message).of_resource(kind, uid.as_str())
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use serde_json::Value;
 
-use super::{RENDERING, encode, rendered};
+use super::{CURRENT_RENDERING, encode, rendered};
 use crate::{
     context::Context,
     error::{Error, Result},
@@ -62,7 +62,8 @@ pub(crate) async fn list_in(
 ) -> Result<ListReply> {
     let kind = registered.kind;
     let (platform, now) = (cx.platform(), cx.now());
-    let binding = format!("{}\n{}", cx.caller().identity, request.canonical);
+    let identity = cx.caller().map_or("", |caller| &caller.identity);
+    let binding = format!("{identity}\n{}", request.canonical);
     let after = match request.page_token.as_str() {
         "" => None,
         token => platform
@@ -105,7 +106,7 @@ async fn completed(
 ) -> Result<(Vec<Bytes>, Option<Position>)> {
     let kind = registered.kind;
     let is_cut = kind.fields.iter().any(|field| field.unlisted);
-    if !is_cut && stored.iter().all(|item| item.rendering == RENDERING) {
+    if !is_cut && stored.iter().all(|item| item.rendering == CURRENT_RENDERING) {
         // The replies have the stored bytes, which the store has already limited.
         return Ok((stored.into_iter().map(|item| item.body).collect(), None));
     }

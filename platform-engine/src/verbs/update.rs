@@ -16,7 +16,7 @@ use crate::{
     fields::{self, Checked, times},
     kind::{Change, Kind, Registered, Verb},
     store::{Key, Require},
-    write::{COMPUTED, Write},
+    write::{RENDER_ON_READ, Write},
 };
 
 pub(crate) async fn update(
@@ -41,7 +41,7 @@ pub(crate) async fn update(
     let (old, private, computed) = match &record {
         Some(record) => {
             write.require_or_retry(Require::Revision(key, record.revision));
-            (Checked::stored(&record.body)?, record.private.clone(), record.rendering == COMPUTED)
+            (Checked::stored(&record.body)?, record.private.clone(), record.rendering == RENDER_ON_READ)
         }
         // A singleton that was never written: the first update creates its record.
         None => {

@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use heck::ToSnakeCase;
+
 use super::{Referenced, Write, references_epoch};
 use crate::{
     error::{Error, Result},
@@ -16,7 +18,7 @@ use crate::{
     store::{Delete, Epoch, Filter, Item, Key, KeyValue, Query, Require, Scope, Store},
     timestamp::Timestamp,
     uid::Uid,
-    write::RENDERING,
+    write::CURRENT_RENDERING,
 };
 
 /// The maximum number of resources that are read to complete a delete. Our choice.
@@ -247,7 +249,7 @@ impl Dependents {
             let Some(record) = record.filter(|record| record.revision == revision) else { return Err(Error::stale()) };
             let old = Checked::stored(&record.body)?;
             let body = old.clone().cleared(&fields, now);
-            let computed = record.rendering != RENDERING;
+            let computed = record.rendering != CURRENT_RENDERING;
             write.put_body(referring.kind, &key.uid, Some(&old), &body, computed, record.private)?;
             write.require_or_retry(Require::Revision(key, revision));
         }
@@ -329,13 +331,7 @@ fn is_changed(write: &Write, gone: &BTreeSet<Key>, key: &Key) -> bool {
 
 /// Returns a camelCase name as separate words: "role bindings" for `roleBindings`.
 fn spoken(name: &str) -> String {
-    name.char_indices().fold(String::new(), |mut words, (at, c)| {
-        if c.is_ascii_uppercase() && at > 0 {
-            words.push(' ');
-        }
-        words.push(c.to_ascii_lowercase());
-        words
-    })
+    name.to_snake_case().replace('_', " ")
 }
 
 /// References of puts.

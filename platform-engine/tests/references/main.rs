@@ -7,7 +7,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -15,15 +15,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use platform_engine::{
     access::{Caller, Capabilities, Capability, FixedGrants},
-    clock::Clock,
-    entropy::Entropy,
     error::{Code, Detail, Error, Result},
     kind::{Domain, Field, Kind, Method, OnDelete, Parent, Registered, Resource, Type},
-    platform::{BuildError, Platform, Settings},
+    platform::{BuildError, Builder, Platform, Settings},
     store::{
         Commit, Committed, Delete, Epoch, Key, KeyValue, Page, Query, Read, Require, Scope, Store, StoreError,
         memory::MemoryStore,
     },
+    testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,
     write::Write,
@@ -292,7 +291,7 @@ fn a_delete_that_nothing_can_reference_reads_no_references() {
 
 #[test]
 fn a_table_with_a_wrong_reference_is_refused() {
-    let builder = Platform::builder(Arc::new(MemoryStore::new()), Counter::default(), Counter::default());
+    let builder = builder(Arc::new(MemoryStore::new()));
     let Err(BuildError::Kinds(found)) = builder.kind::<Group>().kind::<Wrong>().ephemeral_keys().build() else {
         panic!("built")
     };

@@ -40,23 +40,9 @@ impl Store for Interposed {
     }
 }
 
-/// Every second, and every number, once.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicI64);
-
-impl Clock for Counter {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(1000 * self.0.fetch_add(1, Ordering::SeqCst))
-    }
-}
-
-impl Entropy for Counter {
-    fn fill(&self, bytes: &mut [u8]) {
-        let number = self.0.fetch_add(1, Ordering::SeqCst).to_be_bytes();
-        bytes.fill(0);
-        let len = bytes.len();
-        bytes[len - number.len()..].copy_from_slice(&number);
-    }
+/// Returns a builder of a platform whose clock advances by a second with each reading.
+pub(crate) fn builder(store: Arc<dyn Store>) -> Builder {
+    Platform::builder(store, TestClock::ticking(Timestamp::EPOCH, 1000), SeededEntropy::new(1))
 }
 
 #[derive(Clone)]
@@ -76,7 +62,7 @@ impl World {
         let grants = [ORG, OTHER]
             .into_iter()
             .fold(FixedGrants::new(), |grants, group| grants.grant(operator.clone(), Uid::opaque(group), any));
-        let builder = Platform::builder(store.clone(), Counter::default(), Counter::default());
+        let builder = builder(store.clone());
         let builder = builder.kinds(KINDS).authority(grants).settings(settings);
         let platform = Arc::new(builder.ephemeral_keys().build().unwrap());
         let mut write = Write::default();

@@ -30,7 +30,7 @@ use platform_core::{
     timestamp::Timestamp,
     uid::Uid,
 };
-use platform_events::{Answer, Dispatcher, Options, Sink};
+use platform_events::{DeliveryResult, Dispatcher, Options, Sink};
 use platform_http::SystemEntropy;
 use tokio::{
     sync::{Notify, oneshot},
@@ -175,7 +175,7 @@ impl Drop for Delivering {
 }
 
 /// Scripts the response to an attempt, given the sink, the event, and the number of the attempt at this event, from 1.
-type Script = dyn Fn(&str, &Event, usize) -> (Duration, Answer) + Send + Sync;
+type Script = dyn Fn(&str, &Event, usize) -> (Duration, DeliveryResult) + Send + Sync;
 
 /// A sink that responds according to a script and records the events that it receives.
 pub(crate) struct Scripted {
@@ -198,7 +198,9 @@ impl std::fmt::Debug for Scripted {
 }
 
 impl Scripted {
-    pub(crate) fn new(script: impl Fn(&str, &Event, usize) -> (Duration, Answer) + Send + Sync + 'static) -> Arc<Self> {
+    pub(crate) fn new(
+        script: impl Fn(&str, &Event, usize) -> (Duration, DeliveryResult) + Send + Sync + 'static,
+    ) -> Arc<Self> {
         Arc::new(Self {
             script: Box::new(script),
             tries: Mutex::default(),
@@ -235,13 +237,13 @@ impl Scripted {
     }
 }
 
-pub(crate) fn respond(status: u16) -> (Duration, Answer) {
-    (Duration::ZERO, Answer::Status(status))
+pub(crate) fn respond(status: u16) -> (Duration, DeliveryResult) {
+    (Duration::ZERO, DeliveryResult::Status(status))
 }
 
 #[async_trait]
 impl Sink for Scripted {
-    async fn deliver(&self, subscription: &Subscription, event: &Event) -> Answer {
+    async fn deliver(&self, subscription: &Subscription, event: &Event) -> DeliveryResult {
         let sink = subscription.sink.clone();
         self.times.lock().entry(sink.clone()).or_default().push(Instant::now());
         self.in_progress.fetch_add(1, Ordering::SeqCst);
@@ -263,7 +265,7 @@ impl Sink for Scripted {
         if !takes.is_zero() {
             tokio::time::sleep(takes).await;
         }
-        if matches!(answer, Answer::Status(200..=299)) {
+        if matches!(answer, DeliveryResult::Status(200..=299)) {
             self.taken.lock().entry(sink.clone()).or_default().push((event.subject.clone(), event.id.clone()));
             self.more.notify_waiters();
         }
@@ -284,7 +286,7 @@ impl Drop for AttemptGuard<'_> {
 impl Scripted {
     /// Creates a sink that takes a while for each event.
     pub(crate) fn slow() -> Arc<Self> {
-        Self::new(|_, _, _| (Duration::from_millis(300), Answer::Status(200)))
+        Self::new(|_, _, _| (Duration::from_millis(300), DeliveryResult::Status(200)))
     }
 
     /// Returns the number of events acknowledged by all sinks.

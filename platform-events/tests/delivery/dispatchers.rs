@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use platform_core::outbox::Outbox;
 use platform_core::resources::events::Subscription;
-use platform_events::Answer;
+use platform_events::DeliveryResult;
 
 use crate::common::{Scripted, World, respond};
 
@@ -44,7 +44,7 @@ async fn two_dispatchers_share_the_work_without_duplicates() {
 async fn another_dispatcher_takes_over_after_a_crash_when_the_lease_expires() {
     let world = World::new().await;
     world.subscribe(&world.org, "https://a.test/").await;
-    let sink = Scripted::new(|_, _, _| (Duration::from_millis(20), Answer::Status(200)));
+    let sink = Scripted::new(|_, _, _| (Duration::from_millis(20), DeliveryResult::Status(200)));
     let crashed = world.deliver(&sink, |options| options.name = "one".to_owned());
     let expected = world.repos(&world.org, 100).await;
     sink.wait_for("https://a.test/", 30).await;
@@ -91,7 +91,7 @@ async fn a_lane_that_waits_for_a_permit_longer_than_its_lease_delivers_nothing_t
     world.subscribe(&busy, "https://busy.test/").await;
     world.subscribe(&waiting, "https://waiting.test/").await;
     let expected = world.repos(&busy, 150).await.len() + world.repos(&waiting, 150).await.len();
-    let sink = Scripted::new(|_, _, _| (Duration::from_millis(900), Answer::Status(200)));
+    let sink = Scripted::new(|_, _, _| (Duration::from_millis(900), DeliveryResult::Status(200)));
     // With one lane, the batches of one subscription outlast the lease of the other, which waits for its permit.
     let first = world.deliver(&sink, |options| (options.name, options.lanes) = ("one".to_owned(), 1));
     sink.wait_for("https://waiting.test/", 1).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use platform_core::outbox::Outbox;
 use platform_core::resources::events::{DeadLetter, DeadReason, DeliveryStatus, Mode};
-use platform_events::Answer;
+use platform_events::DeliveryResult;
 use tokio::time::Instant;
 
 use crate::common::{Scripted, World, respond};
@@ -58,7 +58,7 @@ async fn a_failing_event_is_retried_with_backoff_and_blocks_later_events() {
     let start = Instant::now();
     let sink = Scripted::new(move |_, _, attempt| match attempt {
         _ if start.elapsed() > Duration::from_secs(3600) => respond(204),
-        1 => (Duration::ZERO, Answer::Failed("connection refused".to_owned())),
+        1 => (Duration::ZERO, DeliveryResult::Failed("connection refused".to_owned())),
         2 => respond(408),
         3 => respond(425),
         4 => respond(429),
@@ -241,8 +241,8 @@ async fn a_slow_or_dead_sink_does_not_delay_others() {
     world.subscribe(&group, B).await;
     let sink = Scripted::new(|sink, _, _| match sink {
         B => respond(200),
-        _ if sink.contains("slow") => (Duration::from_secs(8), Answer::Status(200)),
-        _ => (Duration::from_secs(60), Answer::Status(200)),
+        _ if sink.contains("slow") => (Duration::from_secs(8), DeliveryResult::Status(200)),
+        _ => (Duration::from_secs(60), DeliveryResult::Status(200)),
     });
     // Fewer troubled lanes than there are bad sinks, and enough other lanes for the first attempts of all of them.
     let _delivering = world.deliver(&sink, |options| (options.lanes, options.troubled_lanes) = (90, 4));
@@ -283,7 +283,7 @@ async fn one_slow_host_of_many_organizations_does_not_delay_others() {
     // Just fast enough not to count as slow.
     let sink = Scripted::new(|sink, _, _| match sink {
         B => respond(200),
-        _ => (Duration::from_millis(900), Answer::Status(200)),
+        _ => (Duration::from_millis(900), DeliveryResult::Status(200)),
     });
     let _delivering = world.deliver(&sink, |options| (options.lanes, options.troubled_lanes) = (32, 8));
     tokio::time::sleep(Duration::from_millis(450)).await;
@@ -321,7 +321,7 @@ async fn an_organization_with_more_slow_sinks_than_lanes_does_not_delay_others()
     // Healthy, and just fast enough not to count as slow.
     let sink = Scripted::new(|sink, _, _| match sink {
         B => respond(200),
-        _ => (Duration::from_millis(900), Answer::Status(200)),
+        _ => (Duration::from_millis(900), DeliveryResult::Status(200)),
     });
     let _delivering = world.deliver(&sink, |options| (options.lanes, options.troubled_lanes) = (64, 16));
     tokio::time::sleep(Duration::from_millis(450)).await;

@@ -16,7 +16,7 @@ use platform_core::{
     resources::events::{DeliveryStatus, Subscription},
     uid::Uid,
 };
-use platform_events::{Answer, Sink, Webhook, WebhookOptions, check_public_sink};
+use platform_events::{DeliveryResult, Sink, Webhook, WebhookOptions, check_public_sink};
 use platform_http::SystemClock;
 use platform_oidc::{Algorithm, Verifier, VerifierOptions, jwks::KeySet, jws::Jws, reach::Lookup};
 use serde_json::Value;
@@ -54,7 +54,7 @@ async fn a_receiver_gets_a_cloudevent_with_a_token_that_this_platform_does_not_a
     let receiver = Receiver::start(|_| 200).await;
     let issuer = issuer();
     let answer = webhook(Arc::clone(&issuer)).deliver(&subscription(receiver.url()), &event()).await;
-    assert_eq!(answer, Answer::Status(200));
+    assert_eq!(answer, DeliveryResult::Status(200));
     let (head, body) = receiver.requests().remove(0);
     let header = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default();
     assert_eq!(
@@ -104,7 +104,7 @@ async fn a_redirect_is_not_followed() {
     })
     .await;
     let answer = webhook(issuer()).deliver(&subscription(format!("http://{sink}/")), &event()).await;
-    assert_eq!((answer, trap.requests().len()), (Answer::Status(307), 0));
+    assert_eq!((answer, trap.requests().len()), (DeliveryResult::Status(307), 0));
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn the_body_of_a_huge_response_is_cut_off() {
     .await;
     let webhook = webhook(issuer());
     let answer = webhook.deliver(&subscription(format!("http://{sink}/")), &event()).await;
-    assert_eq!(answer, Answer::Status(200), "the status alone decides");
+    assert_eq!(answer, DeliveryResult::Status(200), "the status alone decides");
     // The webhook closes the connection while it is still in use. The sum includes the data in the system's socket
     // buffers.
     let sent = on_closed.await.unwrap();
@@ -153,7 +153,7 @@ async fn endless_interim_responses_fail_the_attempt_and_close_the_connection() {
     })
     .await;
     let answer = webhook(issuer()).deliver(&subscription(format!("http://{sink}/")), &event()).await;
-    assert!(matches!(&answer, Answer::Failed(reason) if reason.contains("interim")), "{answer:?}");
+    assert!(matches!(&answer, DeliveryResult::Failed(reason) if reason.contains("interim")), "{answer:?}");
     // Includes the data in the system's socket buffers.
     assert!(on_closed.await.unwrap() < 32 << 20);
 }
@@ -171,7 +171,7 @@ async fn a_response_with_a_huge_head_fails_the_attempt() {
     })
     .await;
     let answer = webhook(issuer()).deliver(&subscription(format!("http://{sink}/")), &event()).await;
-    assert!(matches!(answer, Answer::Failed(_)), "{answer:?}");
+    assert!(matches!(answer, DeliveryResult::Failed(_)), "{answer:?}");
 }
 
 #[tokio::test]
@@ -271,7 +271,7 @@ async fn private_addresses_are_not_connected_to_in_any_notation() {
         "100.64.0.1",
     ] {
         let answer = webhook_to_public.deliver(&subscription(format!("http://{host}:{port}/")), &event()).await;
-        assert!(matches!(answer, Answer::Failed(_)), "{host}: {answer:?}");
+        assert!(matches!(answer, DeliveryResult::Failed(_)), "{host}: {answer:?}");
     }
     // A name with a private address, alone or together with a public one, as in DNS rebinding.
     for addresses in [vec![trap.address], vec!["93.184.216.34:80".parse().unwrap(), trap.address]] {
@@ -280,7 +280,7 @@ async fn private_addresses_are_not_connected_to_in_any_notation() {
             Webhook::new(issuer(), WebhookOptions { lookup: Some(lookup), ..options.clone() }).unwrap();
         let answer =
             webhook_to_public.deliver(&subscription(format!("http://receiver.example.com:{port}/")), &event()).await;
-        assert!(matches!(&answer, Answer::Failed(reason) if reason.contains("public")), "{answer:?}");
+        assert!(matches!(&answer, DeliveryResult::Failed(reason) if reason.contains("public")), "{answer:?}");
     }
     assert_eq!(trap.connections(), 0);
 }
@@ -311,7 +311,10 @@ async fn plain_http_is_rejected_unless_allowed() {
     let receiver = Receiver::start(|_| 200).await;
     let options = WebhookOptions { allow_private: true, ..WebhookOptions::default() };
     let answer = Webhook::new(issuer(), options).unwrap().deliver(&subscription(receiver.url()), &event()).await;
-    assert_eq!((answer, receiver.connections()), (Answer::Failed("the sink must be an https URL".to_owned()), 0));
+    assert_eq!(
+        (answer, receiver.connections()),
+        (DeliveryResult::Failed("the sink must be an https URL".to_owned()), 0)
+    );
 }
 
 /// Serves each connection with a function.

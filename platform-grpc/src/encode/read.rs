@@ -3,14 +3,13 @@
 use std::fmt;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use platform_engine::timestamp::Timestamp;
-use prost::encoding::WireType;
+use platform_engine::{duration::Duration, timestamp::Timestamp};
 use serde::{
     Deserializer,
     de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor},
 };
 
-use super::{FieldPlan, Plan, Scalar, Shape, Writer};
+use super::{FieldPlan, Plan, Scalar, Shape, WireType, Writer};
 
 /// Reads an object and writes it as a message, without a key and a length.
 pub(super) struct Message<'a> {
@@ -213,9 +212,9 @@ impl<'de> Visitor<'de> for Value<'_> {
                 }
                 Err(_) => None,
             },
-            Scalar::Duration => match duration(text) {
-                Some((seconds, nanos)) => return self.seconds(seconds, nanos),
-                None => None,
+            Scalar::Duration => match Duration::parse(text) {
+                Ok(duration) => return self.seconds(duration.seconds(), duration.nanos()),
+                Err(_) => None,
             },
             Scalar::Bool => text.parse().ok().map(|value: bool| value.into()),
             Scalar::Int32 => text.parse().ok().map(|value: i32| value.into()),
@@ -277,37 +276,6 @@ impl<'de> Visitor<'de> for Value<'_> {
                 Ok(())
             }
             _ => Err(A::Error::invalid_type(Unexpected::Map, &self)),
-        }
-    }
-}
-
-/// Parses seconds followed by `s`, such as `-1.5s`, into whole seconds and nanoseconds of the same sign.
-fn duration(text: &str) -> Option<(i64, i32)> {
-    let text = text.strip_suffix('s')?;
-    let (sign, text) = text.strip_prefix('-').map_or((1, text), |text| (-1, text));
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let whole: i64 = whole.parse().ok()?;
-    let nanos: i32 = format!("{fraction:0<9}").parse().ok()?;
-    (fraction.len() <= 9).then_some((sign * whole, i32::try_from(sign).ok()? * nanos))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_duration_is_parsed_into_seconds_and_nanoseconds_of_the_same_sign() {
-        for (text, read) in [
-            ("3600s", Some((3600, 0))),
-            ("1.5s", Some((1, 500_000_000))),
-            ("-0.000000001s", Some((0, -1))),
-            ("-2.25s", Some((-2, -250_000_000))),
-            ("0s", Some((0, 0))),
-            ("1", None),
-            ("s", None),
-            ("1.0000000001s", None),
-        ] {
-            assert_eq!(duration(text), read, "{text}");
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use heck::ToLowerCamelCase;
 use platform_core::{proto::FILE_DESCRIPTOR_SET, timestamp::Timestamp};
 use proptest::{
     option,
@@ -16,7 +17,7 @@ use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value, json};
 
-use super::{Plan, camel};
+use super::Plan;
 use crate::decode;
 
 const CASES: u32 = 48;
@@ -52,7 +53,7 @@ fn any_message(message: &MessageDescriptor) -> BoxedStrategy<Value> {
     let alone = |field: &FieldDescriptor| field.containing_oneof().is_none_or(|oneof| oneof.is_synthetic());
     let entry = |field: &FieldDescriptor| {
         any_field(field).prop_map({
-            let name = camel(field.name());
+            let name = field.name().to_lower_camel_case();
             move |value| (name.clone(), value)
         })
     };
@@ -115,7 +116,7 @@ fn any_value(kind: &Kind) -> BoxedStrategy<Value> {
 fn normal(message: &MessageDescriptor, value: &Value) -> Value {
     let object = value.as_object().unwrap();
     let fields = message.fields().filter_map(|field| {
-        let value = object.get(&camel(field.name())).or_else(|| object.get(field.json_name()))?;
+        let value = object.get(&field.name().to_lower_camel_case()).or_else(|| object.get(field.json_name()))?;
         let value = normal_field(&field, value);
         let is_default = match (&field.kind(), &value) {
             (_, Value::Array(values)) => values.is_empty(),
@@ -124,7 +125,7 @@ fn normal(message: &MessageDescriptor, value: &Value) -> Value {
             (Kind::Int64, value) => *value == json!("0"),
             (_, value) => [json!(""), json!(0), json!(false)].contains(value),
         };
-        (field.supports_presence() || !is_default).then(|| (camel(field.name()), value))
+        (field.supports_presence() || !is_default).then(|| (field.name().to_lower_camel_case(), value))
     });
     Value::Object(fields.collect())
 }

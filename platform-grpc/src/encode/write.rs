@@ -1,6 +1,11 @@
 //! The subset of protobuf's wire format that the contract needs.
 
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+/// The wire types of the fields that are written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WireType {
+    Varint = 0,
+    LengthDelimited = 2,
+}
 
 /// A buffer of messages under construction.
 ///
@@ -70,11 +75,16 @@ impl Writer {
     }
 
     pub(crate) fn key(&mut self, number: u32, wire: WireType) {
-        encode_key(number, wire, &mut self.bytes);
+        self.varint(u64::from(number << 3 | wire as u32));
     }
 
-    pub(crate) fn varint(&mut self, value: u64) {
-        encode_varint(value, &mut self.bytes);
+    /// Writes a number in groups of seven bits, the lowest first. All but the last have the highest bit set.
+    pub(crate) fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.bytes.push(value as u8);
     }
 
     /// Writes a length and the bytes.
@@ -93,13 +103,14 @@ impl Writer {
     /// the one reserved byte.
     pub(crate) fn end_length(&mut self, start: usize) {
         let length = self.bytes.len().saturating_sub(start);
-        let more = encoded_len_varint(length as u64).saturating_sub(1);
+        let more = prost::length_delimiter_len(length).saturating_sub(1);
         if more > 0 {
             self.bytes.resize(self.bytes.len() + more, 0);
             self.bytes.copy_within(start..start + length, start + more);
         }
         let mut place = self.bytes.get_mut(start.saturating_sub(1)..).unwrap_or_default();
-        encode_varint(length as u64, &mut place);
+        let written = prost::encode_length_delimiter(length, &mut place);
+        debug_assert!(written.is_ok(), "the place has the length of the delimiter");
     }
 
     /// Returns the number of bytes written.

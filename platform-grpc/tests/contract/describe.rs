@@ -1,5 +1,6 @@
 //! Reads the options of the `.proto` files.
 
+use heck::ToLowerCamelCase;
 use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor, Value};
 
 /// Returns an option whose type is a message.
@@ -27,14 +28,7 @@ fn segment(segment: &str) -> String {
     let Some((before, rest)) = segment.split_once('{') else { return segment.to_owned() };
     let (name, rest) = rest.split_at(rest.find(['=', '}']).unwrap());
     let name = name.rsplit('.').next().unwrap();
-    format!("{before}{{{}{rest}", camel(name))
-}
-
-/// Converts a name to camelCase.
-pub(crate) fn camel(snake: &str) -> String {
-    let mut words = snake.split('_');
-    let first = words.next().unwrap_or_default().to_owned();
-    words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
+    format!("{before}{{{}{rest}", name.to_lower_camel_case())
 }
 
 /// Returns the name of a capability.

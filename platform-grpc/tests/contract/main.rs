@@ -8,6 +8,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+#[path = "../../../platform-core/tests/engine/snapshot.rs"]
 mod snapshot;
 
 mod describe;

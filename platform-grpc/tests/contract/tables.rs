@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use platform_core::proto::FILE_DESCRIPTOR_SET;
+use heck::ToLowerCamelCase;
 use platform_core::{
     access::Capability,
     kind::{Access, Action, Authorization, Field, Kind, Method, Parent, Registered, Type, Verb},
@@ -14,23 +14,11 @@ use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind as Proto, MessageDescriptor, MethodDescriptor, Value,
 };
 
-use crate::describe::{camel, capability, extension, http_rule};
-
-/// Our own kinds, which are not in the contract and which REST alone serves.
-const NOT_IN_CONTRACT: &[&str] = &[
-    "RepoFollower",
-    "DirectoryUser",
-    "GroupAccessRequest",
-    "SignIn",
-    "PendingEvent",
-    "EventBody",
-    "DeliveryStatus",
-    "Delivery",
-    "DeadLetter",
-];
-
-/// Our own kinds that belong to services of the contract: the contract has their methods but not their resources.
-const RESOURCES_NOT_IN_CONTRACT: &[&str] = &["Image", "Ping", "GroupAccessRequest"];
+use crate::{
+    compile,
+    describe::{capability, extension, http_rule},
+    snapshot,
+};
 
 /// The expected differences with their reasons: prefixes of lines that only one side has.
 const EXCEPTIONS: &[(&str, &str)] = &[
@@ -42,12 +30,27 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("BatchCreateRoleBindingsRequest.requests.roleBinding.", "output-only fields are not read in requests"),
 ];
 
-fn registered_of_contract() -> impl Iterator<Item = &'static Registered> {
-    KINDS.iter().filter(|registered| !NOT_IN_CONTRACT.contains(&registered.kind.name))
+/// Returns the kinds that a `.proto` file has a method of. REST alone serves the others.
+fn of_contract(pool: &DescriptorPool) -> Vec<&'static Registered> {
+    let services = services(pool);
+    let is_known = |registered: &&Registered| {
+        let kind = registered.kind;
+        let actions = registered.actions.iter().map(|action| action.name.to_owned());
+        let mut names = actions.chain(kind.methods.iter().map(|method| kind.rpc(method.verb)));
+        names.any(|name| services.iter().any(|rpc| rpc.parent_service().name() == kind.service && rpc.name() == name))
+    };
+    KINDS.iter().filter(is_known).collect()
 }
 
-fn of_contract() -> impl Iterator<Item = &'static Kind> {
-    registered_of_contract().map(|registered| registered.kind)
+/// Returns the kinds of the contract with their messages. A kind without standard methods may have none.
+fn messages(pool: &DescriptorPool) -> Vec<(&'static Registered, MessageDescriptor)> {
+    let message = |registered: &'static Registered| {
+        let kind = registered.kind;
+        let message = pool.get_message_by_name(&format!("chainguard.platform.{}.v2.{}", kind.domain.name, kind.name));
+        assert!(message.is_some() || kind.methods.is_empty(), "no file has the message {}", kind.name);
+        Some((registered, message?))
+    };
+    of_contract(pool).into_iter().filter_map(message).collect()
 }
 
 fn services(pool: &DescriptorPool) -> Vec<MethodDescriptor> {
@@ -65,12 +68,12 @@ fn line(service: &str, name: &str, http: (&str, &str), mut capabilities: Vec<&st
 
 #[test]
 fn methods_have_the_paths_capabilities_and_events_of_the_tables() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let proto = services(&pool).into_iter().map(|method| proto_line(&pool, &method));
-    let tables = registered_of_contract().flat_map(|registered| {
+    let tables = of_contract(&pool).into_iter().flat_map(|registered| {
         let kind = registered.kind;
         let standard = kind.methods.iter().map(move |method| {
-            let held = method.capabilities.iter().map(|one| one.id()).collect();
+            let held = ids(method.capabilities);
             let path = format!("/{}/v2/{}", kind.domain.name, path(kind, method));
             let http = (http(method.verb), path.as_str());
             line(kind.service, &kind.rpc(method.verb), http, held, method.open, method.event.unwrap_or_default())
@@ -82,7 +85,7 @@ fn methods_have_the_paths_capabilities_and_events_of_the_tables() {
 
 #[test]
 fn methods_of_version_1_have_the_paths_capabilities_and_events_of_the_tables() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let proto = services_of_version_1(&pool).into_iter().map(|method| proto_line(&pool, &method));
     let tables = SERVICES.iter().flat_map(action_lines);
     assert_same(proto.collect(), tables.collect());
@@ -90,14 +93,14 @@ fn methods_of_version_1_have_the_paths_capabilities_and_events_of_the_tables() {
 
 #[test]
 fn messages_of_version_1_have_the_fields_of_the_tables() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     for method in services_of_version_1(&pool) {
-        let is_it = |one: &&Registered| one.kind.service == method.parent_service().name();
-        let service = SERVICES
-            .iter()
-            .filter(is_it)
-            .find(|one| one.kind.domain.has_package(method.parent_service().package_name()));
-        let action = service.unwrap().actions.iter().find(|action| action.name == method.name()).unwrap();
+        let service = method.parent_service();
+        let is_it = |one: &&Registered| {
+            one.kind.service == service.name() && one.kind.domain.has_package(service.package_name())
+        };
+        let actions = SERVICES.iter().find(is_it).unwrap().actions;
+        let action = actions.iter().find(|action| action.name == method.name()).unwrap();
         for (message, fields) in [(method.input(), action.request), (method.output(), action.response)] {
             same_names(method.full_name(), &message, fields);
         }
@@ -106,6 +109,7 @@ fn messages_of_version_1_have_the_fields_of_the_tables() {
 
 /// Checks that a message of version 1 has the fields of a table, with their types. Rules are those of the kinds.
 fn same_names(path: &str, message: &MessageDescriptor, fields: &'static [Field]) {
+    let camel = |name: &str| name.to_lower_camel_case();
     let mut proto: Vec<_> =
         message.fields().map(|field| (camel(field.name()), proto_type(&field), oneof_of(&field))).collect();
     let mut tables: Vec<_> =
@@ -115,11 +119,11 @@ fn same_names(path: &str, message: &MessageDescriptor, fields: &'static [Field])
     assert_eq!(proto, tables, "{path} {}", message.full_name());
     for field in message.fields() {
         let table = fields.iter().find(|one| camel(one.name) == camel(field.name())).unwrap();
-        let inner_message = match field.kind() {
+        let message = match field.kind() {
             Proto::Message(entry) if field.is_map() => entry.map_entry_value_field().kind(),
             kind => kind,
         };
-        if let (Proto::Message(message), Some(fields)) = (inner_message, inner(&table.ty)) {
+        if let (Proto::Message(message), Some(fields)) = (message, inner(&table.ty)) {
             same_names(path, &message, fields);
         }
     }
@@ -159,8 +163,12 @@ fn action_lines(registered: &'static Registered) -> impl Iterator<Item = String>
     })
 }
 
+/// Returns the identifiers of capabilities, without those that the enum of the contract lacks.
+fn ids(held: &'static [Capability]) -> Vec<&'static str> {
+    held.iter().map(|one| one.id()).filter(|id| platform_core::capabilities::by_id(id).is_some()).collect()
+}
+
 fn needs(action: &'static Action) -> (Vec<&'static str>, bool) {
-    let ids = |held: &'static [Capability]| held.iter().map(|one| one.id()).collect();
     match action.authorization {
         Authorization::Public => (Vec::new(), true),
         Authorization::Authenticated => (Vec::new(), false),
@@ -195,11 +203,10 @@ fn path(kind: &Kind, method: &Method) -> String {
 
 #[test]
 fn resources_have_the_fields_of_the_tables_with_their_types_and_rules() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let (mut proto, mut tables) = (BTreeSet::new(), BTreeSet::new());
-    for kind in of_contract().filter(|kind| !RESOURCES_NOT_IN_CONTRACT.contains(&kind.name)) {
-        let message = pool.get_message_by_name(&format!("chainguard.platform.{}.v2.{}", kind.domain.name, kind.name));
-        message_fields(kind.name, &message.unwrap(), false, &mut proto);
+    for (Registered { kind, .. }, message) in messages(&pool) {
+        message_fields(kind.name, &message, false, &mut proto);
         table_fields(kind.name, kind.fields, false, &mut tables);
     }
     assert_same(proto, tables);
@@ -207,11 +214,10 @@ fn resources_have_the_fields_of_the_tables_with_their_types_and_rules() {
 
 #[test]
 fn replies_always_have_the_fields_that_the_contract_requires() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let mut required = 0;
-    for kind in of_contract().filter(|kind| !RESOURCES_NOT_IN_CONTRACT.contains(&kind.name)) {
-        let message = pool.get_message_by_name(&format!("chainguard.platform.{}.v2.{}", kind.domain.name, kind.name));
-        required += required_fields(kind.name, &message.unwrap(), kind.fields);
+    for (Registered { kind, .. }, message) in messages(&pool) {
+        required += required_fields(kind.name, &message, kind.fields);
     }
     assert!(required > 30, "{required}");
 }
@@ -220,8 +226,10 @@ fn replies_always_have_the_fields_that_the_contract_requires() {
 fn required_fields(prefix: &str, message: &MessageDescriptor, fields: &'static [Field]) -> usize {
     let mut required = 0;
     for proto in message.fields() {
-        let path = format!("{prefix}.{}", camel(proto.name()));
-        let Some(field) = fields.iter().find(|field| field.name == camel(proto.name())) else { continue };
+        let path = format!("{prefix}.{}", proto.name().to_lower_camel_case());
+        let Some(field) = fields.iter().find(|field| field.name == proto.name().to_lower_camel_case()) else {
+            continue;
+        };
         if field_behaviors(&proto).contains("REQUIRED") {
             assert!(field.is_written(), "replies leave out {path} when it is empty");
             required += 1;
@@ -235,10 +243,11 @@ fn required_fields(prefix: &str, message: &MessageDescriptor, fields: &'static [
 
 #[test]
 fn requests_and_responses_have_the_fields_of_the_tables() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let (mut proto, mut tables) = (BTreeSet::new(), BTreeSet::new());
+    let of_contract = of_contract(&pool);
     for method in services(&pool) {
-        let owner = registered_of_contract().filter(|one| one.kind.service == method.parent_service().name());
+        let owner = of_contract.iter().filter(|one| one.kind.service == method.parent_service().name());
         let owner: Vec<_> = owner.collect();
         let action = owner.iter().flat_map(|one| one.actions).find(|action| action.name == method.name());
         if let Some(action) = action {
@@ -284,7 +293,7 @@ fn message_fields(prefix: &str, message: &MessageDescriptor, output: bool, found
         let oneof = field.containing_oneof().filter(|oneof| !oneof.is_synthetic());
         let oneof = oneof.map(|oneof| oneof.name().to_owned());
         // This project ignores the `json_name` of a file.
-        let path = format!("{prefix}.{}", camel(field.name()));
+        let path = format!("{prefix}.{}", field.name().to_lower_camel_case());
         let is = |rule: &str| rules.contains(rule);
         found.insert(described(
             &path,
@@ -398,8 +407,18 @@ fn inner(ty: &'static Type) -> Option<&'static [Field]> {
 }
 
 #[test]
+fn the_kinds_that_rest_alone_serves_match_the_committed_file() {
+    let known: Vec<_> = of_contract(&compile::pool()).iter().map(|one| one.kind.name).collect();
+    let mut text = "# The kinds that no `.proto` file has, so that REST alone serves them.\n\n".to_owned();
+    for kind in KINDS.iter().map(|one| one.kind).filter(|kind| !known.contains(&kind.name)) {
+        text += &format!("{}\n", kind.name);
+    }
+    snapshot::assert_snapshot("tests/rest_only.txt", &text);
+}
+
+#[test]
 fn capabilities_have_the_numbers_of_the_tables() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let names = pool.get_enum_by_name("chainguard.capabilities.Capability").unwrap();
     let of = |name: &str, number: i64| format!("{name} {number}");
     let proto = names.values().filter(|value| value.number() > 0);
@@ -410,14 +429,9 @@ fn capabilities_have_the_numbers_of_the_tables() {
 
 #[test]
 fn every_example_is_a_valid_message_without_its_rest_only_fields() {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
-    let of_contract = KINDS
-        .iter()
-        .filter(|one| !NOT_IN_CONTRACT.contains(&one.kind.name) && !RESOURCES_NOT_IN_CONTRACT.contains(&one.kind.name));
-    for registered in of_contract {
-        let kind = registered.kind;
-        let name = format!("chainguard.platform.{}.v2.{}", kind.domain.name, kind.name);
-        let message = pool.get_message_by_name(&name).unwrap();
+    let pool = compile::pool();
+    for (registered, message) in messages(&pool) {
+        let (kind, name) = (registered.kind, message.full_name().to_owned());
         let mut example = (registered.example)();
         for field in kind.fields.iter().filter(|field| field.rest_only) {
             example.as_object_mut().unwrap().remove(field.name);

@@ -2,11 +2,9 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use platform_core::proto::FILE_DESCRIPTOR_SET;
-use prost_reflect::DescriptorPool;
 use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor};
 
-use crate::snapshot;
+use crate::{compile, snapshot};
 
 #[test]
 fn no_name_number_or_type_on_the_wire_is_changed_or_removed() {
@@ -27,7 +25,7 @@ fn no_name_number_or_type_on_the_wire_is_changed_or_removed() {
 
 /// Describes all methods, fields and enum values, one per line. Skips `v2beta1`, whose packages equal those of `v2`.
 fn wire() -> BTreeSet<String> {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let pool = compile::pool();
     let ours = |package: &str| package.starts_with("chainguard.") && !package.ends_with(".v2beta1");
     let services = pool.services().filter(|service| ours(service.package_name()));
     let messages = pool.all_messages().filter(|message| ours(message.package_name()) && !message.is_map_entry());

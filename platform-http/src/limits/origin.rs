@@ -184,7 +184,7 @@ impl Origin {
         let authenticated = match (&self.caller, token) {
             (Some(caller), _) => Ok(caller.clone()),
             (None, Some(token)) => authenticator.authenticate(token).await,
-            (None, None) => Err(Error::unauthenticated("A bearer token is needed")),
+            (None, None) => Err(Error::missing_token()),
         };
         let caller = authenticated.map_err(|error| self.refused(error))?;
         self.caller(&caller)?;

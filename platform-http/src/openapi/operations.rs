@@ -1,5 +1,6 @@
 //! Operations of routes: parameters, body and responses of each, from the table of its kind.
 
+use heck::ToSnakeCase;
 use http::Method;
 use platform_engine::{
     access::Capability,
@@ -192,14 +193,8 @@ pub(super) fn describe_kinds(kinds: &[&Registered]) -> String {
 }
 
 /// Splits a camelCase name into words.
-fn words(camel: &str) -> String {
-    camel.chars().fold(String::new(), |mut words, c| {
-        if c.is_uppercase() && !words.is_empty() {
-            words.push(' ');
-        }
-        words.extend(c.to_lowercase());
-        words
-    })
+pub(super) fn words(camel: &str) -> String {
+    camel.to_snake_case().replace('_', " ")
 }
 
 /// Turns the name of an RPC, which is an imperative, into a summary: `LookupGroup` becomes "Lookup group".

@@ -1,7 +1,7 @@
 //! Path and query parameters.
 
+use heck::ToSnakeCase;
 use platform_engine::{
-    json::snake_case,
     kind::{Action, Field, Kind, Parent, Part, Registered, Type, Verb},
     request::list_fields,
     uid::Uid,
@@ -127,7 +127,7 @@ fn query(schemas: &Schemas<'_>, field: &Field, prefix: &str, parameters: &mut Ve
 fn as_documented(name: &str) -> String {
     let common = ["pageSize", "pageToken", "ancestorsOf", "descendantsOf", "childrenOf", "inRoot"];
     match common.contains(&name) {
-        true => snake_case(name),
+        true => name.to_snake_case(),
         false => name.to_owned(),
     }
 }
@@ -135,7 +135,8 @@ fn as_documented(name: &str) -> String {
 /// Returns the `orderBy` parameter. Its pattern allows every spelling that the server accepts, an empty string, and
 /// extra spaces.
 fn order_by(kind: &Kind) -> Value {
-    let names = kind.fields.iter().flat_map(|field| field.sort).flat_map(|name| [(*name).to_owned(), snake_case(name)]);
+    let names =
+        kind.fields.iter().flat_map(|field| field.sort).flat_map(|name| [(*name).to_owned(), name.to_snake_case()]);
     let mut spelled: Vec<String> = Vec::new();
     for name in names {
         if !spelled.contains(&name) {

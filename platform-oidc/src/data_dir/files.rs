@@ -10,6 +10,7 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 use tempfile::NamedTempFile;
+use zeroize::Zeroizing;
 
 use super::DataDirError;
 
@@ -49,7 +50,7 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, DataDi
         Err(error) => return Err(failed("open", path)(error)),
     };
     check_owner_only(path, &file.metadata().map_err(failed("read", path))?)?;
-    let mut json = Vec::new();
+    let mut json = Zeroizing::new(Vec::new());
     file.take(MAX_FILE).read_to_end(&mut json).map_err(failed("read", path))?;
     // Drops serde_json's message: it may quote the input, which may be a secret.
     serde_json::from_slice(&json).map(Some).map_err(|_| malformed(path, "it is not a valid file of this version"))
@@ -86,7 +87,8 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DataDi
 /// Writes and syncs a temporary file in the same directory, which only its owner can read and which is deleted on drop
 /// unless it is renamed.
 fn write_temporary(path: &Path, contents: &impl Serialize) -> Result<NamedTempFile, DataDirError> {
-    let json = serde_json::to_vec_pretty(contents).map_err(io::Error::from).map_err(failed("write", path))?;
+    let json = serde_json::to_vec_pretty(contents).map(Zeroizing::new);
+    let json = json.map_err(io::Error::from).map_err(failed("write", path))?;
     let file = tempfile::Builder::new().prefix(".new-").tempfile_in(directory(path)).map_err(failed("create", path))?;
     let write = |mut file: &File| {
         file.write_all(&json)?;

@@ -10,6 +10,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use platform_core::{aip::page_token::PageKeys, clock::Clock, entropy::Entropy, seal::SealKeys, timestamp::Timestamp};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use super::{
     DataDirError,
@@ -51,12 +52,12 @@ pub struct KeysStamp {
     len: u64,
 }
 
-/// A secret key of 256 bits.
+/// A secret key of 256 bits. Its memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretKey {
     id: String,
     created: Timestamp,
-    secret: [u8; 32],
+    secret: Zeroizing<[u8; 32]>,
 }
 
 impl Keys {
@@ -195,7 +196,7 @@ impl SecretKey {
     }
 
     fn numbered(&self) -> (u64, [u8; 32]) {
-        (u64::from_str_radix(&self.id, 16).unwrap_or_default(), self.secret)
+        (u64::from_str_radix(&self.id, 16).unwrap_or_default(), *self.secret)
     }
 
     /// Returns the creation time.
@@ -248,7 +249,7 @@ struct SigningEntry {
     kid: String,
     algorithm: String,
     created: Timestamp,
-    pkcs8: String,
+    pkcs8: Zeroizing<String>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -256,7 +257,7 @@ struct SigningEntry {
 struct SecretEntry {
     id: String,
     created: Timestamp,
-    secret: String,
+    secret: Zeroizing<String>,
 }
 
 impl KeysFile {
@@ -321,14 +322,15 @@ impl SigningEntry {
             kid: key.kid().to_owned(),
             algorithm: algorithm.name().to_owned(),
             created,
-            pkcs8: STANDARD.encode(key.to_pkcs8()?),
+            pkcs8: STANDARD.encode(&*key.to_pkcs8()?).into(),
         })
     }
 
     fn to_key(&self) -> Result<SigningKey, UnusableKey> {
         let algorithm = Algorithm::from_name(&self.algorithm).filter(|algorithm| Algorithm::OWN.contains(algorithm));
         let algorithm = algorithm.ok_or(UnusableKey("a signing key has an unknown algorithm"))?;
-        let der = STANDARD.decode(&self.pkcs8).map_err(|_| UnusableKey("a signing key is not base64"))?;
+        let der = STANDARD.decode(&*self.pkcs8).map_err(|_| UnusableKey("a signing key is not base64"))?;
+        let der = Zeroizing::new(der);
         let key = SigningKey::from_pkcs8(algorithm, &der)?;
         if key.kid() == self.kid { Ok(key) } else { Err(UnusableKey("the kid of a signing key is not its thumbprint")) }
     }
@@ -336,14 +338,15 @@ impl SigningEntry {
 
 impl SecretEntry {
     fn generate(created: Timestamp, entropy: &dyn Entropy) -> Self {
-        let (mut id, mut secret) = ([0; 8], [0; 32]);
+        let (mut id, mut secret) = ([0; 8], Zeroizing::new([0; 32]));
         entropy.fill(&mut id);
-        entropy.fill(&mut secret);
-        Self { id: hex::encode(id), created, secret: STANDARD.encode(secret) }
+        entropy.fill(&mut *secret);
+        Self { id: hex::encode(id), created, secret: STANDARD.encode(&*secret).into() }
     }
 
     fn into_key(self) -> Option<SecretKey> {
-        let secret = STANDARD.decode(&self.secret).ok()?.try_into().ok()?;
+        let secret = Zeroizing::new(STANDARD.decode(&*self.secret).ok()?);
+        let secret = Zeroizing::new(secret.as_slice().try_into().ok()?);
         Some(SecretKey { id: self.id, created: self.created, secret })
     }
 }

@@ -200,7 +200,7 @@ impl Sts {
     }
 
     /// Returns the person's entry in the provider's directory, found by the id that the provider's correlation rule
-    /// selects and never by an e-mail address. If the directory is enabled, an entry is required; an existing entry
+    /// selects and never by an email address. If the directory is enabled, an entry is required; an existing entry
     /// must be active in any case.
     async fn directory_entry(&self, provider: &IdentityProvider, oidc: &Oidc, claims: &Claims) -> Result<Option<Uid>> {
         let id = match oidc.correlation_rule {

@@ -1,20 +1,17 @@
-//! A manual clock, deterministic randomness, a stub issuer, and tokens assembled by hand.
+//! A stub issuer, times, and tokens assembled by hand.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use platform_core::{clock::Clock, entropy::Entropy, timestamp::Timestamp, uid::Uid};
+use platform_core::{
+    testing::{SeededEntropy, TestClock},
+    timestamp::Timestamp,
+    uid::Uid,
+};
 use platform_oidc::{
     AccessToken, Algorithm, DiscoveryOptions, Fetch, Issuer, Keys, TrustedIssuer, Verifier, VerifierOptions,
     fetch::FetchError,
@@ -30,43 +27,17 @@ pub const TRUSTED: &str = "https://issuer.example";
 /// 2027-01-15T08:00:00Z.
 pub const NOW: i64 = 1_800_000_000;
 
-#[derive(Debug)]
-pub struct TestClock(AtomicI64);
-
-impl TestClock {
-    pub fn set(&self, seconds: i64) {
-        self.0.store(seconds * 1000, Ordering::SeqCst);
-    }
-
-    pub fn advance(&self, by: Duration) {
-        self.0.fetch_add(by.as_millis() as i64, Ordering::SeqCst);
-    }
-}
-
-impl Clock for TestClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.load(Ordering::SeqCst))
-    }
-}
-
-#[derive(Debug, Default)]
-pub struct TestEntropy(AtomicU64);
-
-impl Entropy for TestEntropy {
-    fn fill(&self, bytes: &mut [u8]) {
-        for byte in bytes {
-            let step = self.0.fetch_add(1, Ordering::SeqCst);
-            *byte = (step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
-        }
-    }
-}
-
 pub fn clock() -> Arc<TestClock> {
-    Arc::new(TestClock(AtomicI64::new(NOW * 1000)))
+    Arc::new(TestClock::at(at(NOW)))
 }
 
-pub fn entropy() -> Arc<TestEntropy> {
-    Arc::default()
+pub fn entropy() -> Arc<SeededEntropy> {
+    Arc::new(SeededEntropy::new(1))
+}
+
+/// Returns the time at a number of seconds since 1970.
+pub fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_millis(seconds * 1000)
 }
 
 /// A [`Fetch`] without a network, which serves stored responses. Every fetch waits for the gate, which is open at

@@ -13,7 +13,7 @@ use platform_oidc::{AccessToken, Algorithm, Keys, jwks::KeySet, key::SigningKey}
 use serde_json::{Map, Value, json};
 
 use crate::{
-    common::{API, NOW, OWN, TRUSTED, decode, encode, entropy, key},
+    common::{API, NOW, OWN, TRUSTED, at, decode, encode, entropy, key},
     fixture::{Fixture, VIEWER, claims_of, code_of, error_of, token},
 };
 
@@ -195,7 +195,7 @@ async fn trap_c12_expired_static_keys_are_rejected() {
     fixture.platform.update(&fixture.operator, &robot, &identity, "staticKeys").await.unwrap();
     let reply = fixture.assume(&token(&mine, json!({"iss": "https://robots", "sub": "robot"})), &robot).await.unwrap();
     assert_eq!(reply.expiry, soon, "a token does not outlive the static keys");
-    fixture.clock.set(NOW + 600);
+    fixture.clock.set(at(NOW + 600));
     let rejected = fixture.assume(&token(&mine, json!({"iss": "https://robots", "sub": "robot"})), &robot).await;
     assert_eq!(code_of(rejected), Code::Unauthenticated);
 }
@@ -242,7 +242,7 @@ async fn an_issued_token_stays_valid_after_the_claim_match_changes() {
     identity.claim_match.as_mut().unwrap().subject = "somebody else".to_owned();
     fixture.platform.update(&fixture.operator, &alice, &identity, "claimMatch.subject").await.unwrap();
     assert_eq!(code_of(fixture.assume(&upstream, &alice).await), Code::Unauthenticated);
-    fixture.clock.set(NOW + 1800);
+    fixture.clock.set(at(NOW + 1800));
     assert!(fixture.sees(first.token.expose(), &fixture.org).await);
     let second = fixture.assume(first.token.expose(), &alice).await.unwrap();
     assert_eq!(second.expiry, first.expiry, "an exchange does not extend a token's lifetime");
@@ -252,15 +252,15 @@ async fn an_issued_token_stays_valid_after_the_claim_match_changes() {
 async fn last_seen_time_is_set_at_most_once_an_hour_and_update_time_is_not() {
     let fixture = Fixture::new().await;
     let alice = fixture.alice().await;
-    let at = |seconds: i64| Some(Timestamp::from_millis((NOW + seconds) * 1000));
+    let after = |seconds: i64| Some(at(NOW + seconds));
     let get = || async { fixture.platform.get::<Identity>(&fixture.operator, &alice).await.unwrap() };
-    assert_eq!(get().await.last_seen_time, at(0));
+    assert_eq!(get().await.last_seen_time, after(0));
     for (now, seen) in [(60, 0), (3599, 0), (3600, 3600), (7000, 3600), (7200, 7200)] {
-        fixture.clock.set(NOW + now);
+        fixture.clock.set(at(NOW + now));
         let token = fixture.upstream(json!({"exp": NOW + 9000}));
         fixture.assume(&token, &alice).await.unwrap();
         let identity = get().await;
-        assert_eq!((identity.last_seen_time, identity.update_time), (at(seen), at(0)), "after {now} s");
+        assert_eq!((identity.last_seen_time, identity.update_time), (after(seen), after(0)), "after {now} s");
     }
 }
 
@@ -330,7 +330,7 @@ async fn own_tokens_are_upstream_tokens_for_identities_that_name_this_server_and
     let any_viewer = fixture.identity(&fixture.org, any_viewer).await;
     fixture.bind(&any_viewer, VIEWER, &fixture.org).await;
     let first = fixture.assume(&fixture.upstream(json!({})), &alice).await.unwrap();
-    fixture.clock.set(NOW + 3000);
+    fixture.clock.set(at(NOW + 3000));
     let second = fixture.assume(first.token.expose(), &any_viewer).await.unwrap();
     assert_eq!(second.expiry, first.expiry, "chains of exchanges do not extend a token's lifetime");
     assert_eq!(claims_of(second.token.expose())["act"]["sub"], json!(alice));
@@ -354,7 +354,7 @@ async fn a_token_within_its_leeway_cannot_be_exchanged() {
     let ttl = std::time::Duration::from_secs(1);
     let short = AccessToken { subject: &subject, audiences: &[API], ttl, claims };
     let short = fixture.issuer.access_token(&short).unwrap().token;
-    fixture.clock.set(NOW + 30);
+    fixture.clock.set(at(NOW + 30));
     // The verifier accepts the token within the leeway, but no time is left for an exchange.
     assert_eq!(code_of(fixture.assume(&short, &alice).await), Code::Unauthenticated);
 }

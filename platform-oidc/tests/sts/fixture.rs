@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use platform_core::{
     access::{Authenticator, Caller},
-    clock::Clock,
-    entropy::Entropy,
     error::{Code, Error, Result},
     iam::{Bootstrap, Iam},
     platform::{Platform, Settings},
     resources::iam::{Group, Identity, RoleBinding},
     store::{Store, memory::MemoryStore},
-    timestamp::Timestamp,
+    testing::TestClock,
     tokens::{Exchange, RawToken, Refresh, TokenPair, TokenService},
     uid::Uid,
 };
@@ -22,27 +20,7 @@ use platform_oidc::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::common::{
-    API, StubFetch, TRUSTED, TestClock, TestEntropy, claims, clock, entropy, key, own_issuer, trusted, verifier,
-};
-
-#[derive(Debug)]
-struct SharedClock(Arc<TestClock>);
-
-impl Clock for SharedClock {
-    fn now(&self) -> Timestamp {
-        self.0.now()
-    }
-}
-
-#[derive(Debug)]
-struct SharedEntropy(Arc<TestEntropy>);
-
-impl Entropy for SharedEntropy {
-    fn fill(&self, bytes: &mut [u8]) {
-        self.0.fill(bytes);
-    }
-}
+use crate::common::{API, StubFetch, TRUSTED, claims, clock, entropy, key, own_issuer, trusted, verifier};
 
 pub const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
@@ -77,8 +55,7 @@ impl Fixture {
         let entropy = entropy();
         let operator = Uid::new_root(&*entropy);
         let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
-        let platform =
-            platform_core::builder(store.clone(), SharedClock(clock.clone()), SharedEntropy(entropy.clone()));
+        let platform = platform_core::builder(store.clone(), (*clock).clone(), (*entropy).clone());
         let platform = Arc::new(platform.settings(settings).ephemeral_keys().build().unwrap());
         let org = Uid::new_root(&*entropy);
         let first =
@@ -135,7 +112,7 @@ impl Fixture {
     }
 
     pub async fn bind(&self, identity: &str, role: &str, group: &str) -> Uid {
-        let (identity_uid, role_uid) = (identity.to_owned(), role.to_owned());
+        let (identity_uid, role_uid) = (Uid::opaque(identity), Uid::opaque(role));
         let binding = RoleBinding { identity_uid, role_uid, ..RoleBinding::default() };
         self.platform.create(&self.operator, group, &binding).await.unwrap().uid
     }

@@ -11,7 +11,7 @@ use platform_oidc::person_uid;
 use serde_json::json;
 
 use crate::{
-    common::{API, NOW, OWN, TRUSTED},
+    common::{API, NOW, OWN, TRUSTED, at},
     fixture::{Fixture, VIEWER, claims_of, code_of, error_of, object},
 };
 
@@ -204,7 +204,7 @@ async fn a_token_without_a_registration_id_applies_to_the_registration_at_its_is
     };
     let early = token();
     assert!(fixture.sees(&early, &fixture.org).await);
-    fixture.clock.set(NOW + 60);
+    fixture.clock.set(at(NOW + 60));
     fixture.sts.unregister(&upstream, &person).await.unwrap();
     register().await;
     fixture.bind(&person, VIEWER, &fixture.org).await;

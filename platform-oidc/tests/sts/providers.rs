@@ -77,8 +77,8 @@ async fn a_person_of_a_provider_has_its_default_role_and_the_mapped_roles_of_the
     assert_eq!(may_create().await, Err(Code::PermissionDenied));
     let mapping = |group: &str| ExternalGroupRoleMapping {
         external_group_id: group.to_owned(),
-        role_uid: built_in("editor").to_string(),
-        scope: tenant.org.to_string(),
+        role_uid: built_in("editor"),
+        scope: tenant.org.clone(),
         ..ExternalGroupRoleMapping::default()
     };
     fixture.platform.create(&fixture.operator, &tenant.provider, &mapping("admins")).await.unwrap();

@@ -11,7 +11,7 @@ use platform_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{API, NOW, OWN},
+    common::{API, NOW, OWN, at},
     fixture::{Fixture, VIEWER, claims_of, code_of},
 };
 
@@ -36,7 +36,7 @@ async fn a_refresh_token_is_base64_json_and_returns_both_tokens() {
     let (person, access, refresh) = sign_in(&fixture, json!({ "aud": [API] })).await;
     let token = read(&refresh);
     assert_eq!((&token["exp"], &token["sub"]), (&json!(NOW + 30 * 24 * 3600), &json!(person)));
-    fixture.clock.set(NOW + 4000);
+    fixture.clock.set(at(NOW + 4000));
     let pair = fixture.refresh(&refresh, json!({ "aud": [API] })).await.unwrap();
     let next = pair.refresh_token.token.expose();
     assert_eq!(read(next)["exp"], token["exp"], "refreshing does not extend a sign-in");
@@ -188,9 +188,9 @@ async fn a_sign_in_ends_when_it_expires_or_is_ended_or_the_person_is_deleted() {
     assert_eq!(code_of(fixture.refresh(&refresh, aud()).await), Code::Unauthenticated);
 
     let (_, _, refresh) = sign_in(&fixture, aud()).await;
-    fixture.clock.set(NOW + 30 * 24 * 3600);
+    fixture.clock.set(at(NOW + 30 * 24 * 3600));
     assert_eq!(code_of(fixture.refresh(&refresh, aud()).await), Code::Unauthenticated);
-    fixture.clock.set(NOW);
+    fixture.clock.set(at(NOW));
 
     let (_, _, refresh) = sign_in(&fixture, aud()).await;
     fixture.platform.delete::<Identity>(&fixture.operator, &person).await.unwrap();

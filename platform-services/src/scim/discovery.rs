@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
+    attributes::{self, Attribute},
     reply::{LIST, MAX_COUNT},
     user::SCHEMA,
 };
@@ -83,56 +84,24 @@ fn user_type(base: &str) -> Value {
 
 /// Returns the schema of the stored attributes (RFC 7643 section 7).
 fn user_schema(base: &str) -> Value {
-    let text = |name: &str, description: &str| attribute(name, "string", description, json!({}));
-    let unique = json!({ "required": true, "uniqueness": "server" });
-    let parts = json!({ "subAttributes": [
-        text("givenName", "The given name"),
-        text("familyName", "The family name"),
-    ] });
-    let addresses = json!({ "multiValued": true, "subAttributes": [
-        text("value", "The address"),
-        text("type", "The purpose of the address"),
-        attribute("primary", "boolean", "Whether it is the primary address", json!({})),
-    ] });
     json!({
         "schemas": [SCHEMA_OF_SCHEMAS],
         "id": SCHEMA,
         "name": "User",
         "description": "A user of the directory",
-        "attributes": [
-            attribute("userName", "string", "The name with which the user signs in, unique in the directory", unique),
-            attribute("externalId", "string", "The directory's identifier of the user", json!({ "caseExact": true })),
-            attribute("name", "complex", "The parts of the user's name", parts),
-            text("displayName", "The display name"),
-            attribute("active", "boolean", "Whether the user may sign in", json!({})),
-            attribute("emails", "complex", "Mail addresses, of which only the primary one is stored", addresses),
-        ],
+        "attributes": attributes::defined().map(Attribute::definition).collect::<Vec<_>>(),
         "meta": { "resourceType": "Schema", "location": format!("{base}/Schemas/{SCHEMA}") },
     })
-}
-
-/// Returns the definition of an attribute: the most common characteristics, overridden by `overrides`.
-fn attribute(name: &str, ty: &str, description: &str, overrides: Value) -> Value {
-    let mut attribute = json!({
-        "name": name,
-        "type": ty,
-        "multiValued": false,
-        "description": description,
-        "required": false,
-        "caseExact": false,
-        "mutability": "readWrite",
-        "returned": "default",
-        "uniqueness": "none",
-    });
-    if let (Value::Object(attribute), Value::Object(overrides)) = (&mut attribute, overrides) {
-        attribute.extend(overrides);
-    }
-    attribute
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_has_the_attributes_of_the_table() {
+        attributes::tests::assert_has(&list_of_one(json!({})), attributes::LIST);
+    }
 
     #[test]
     fn every_discovery_document_is_at_its_location() {

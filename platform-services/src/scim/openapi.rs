@@ -4,82 +4,105 @@ use platform_core::uid::Uid;
 use platform_http::openapi::errors;
 use serde_json::{Map, Value, json};
 
-use crate::openapi::{Operation, Parts, content, property, reference};
+use super::attributes::{self, Attribute};
+use crate::openapi::{Operation, Parts, content, reference};
 
-/// An operation with the schema of its body, and the status, the description and the schema of its reply.
-type Row = (Operation, Option<&'static str>, (u16, &'static str, Option<&'static str>));
+/// Operation with the parts that differ from those of the others.
+struct Row {
+    operation: Operation,
+    /// Schema of the request body; empty for an operation without one.
+    body: &'static str,
+    /// Status, description and schema of the reply. [`NO_BODY`] is a reply without a body, [`ANY`] is any object.
+    reply: (u16, &'static str, &'static str),
+    /// Statuses of errors in addition to those of [`EVERYWHERE`].
+    errors: &'static [u16],
+}
+
+const NO_BODY: &str = "";
+const ANY: &str = "object";
 
 const USERS: &str = "/scim/v2/{provider}/Users";
 const USER: &str = "/scim/v2/{provider}/Users/{id}";
 
 const OPERATIONS: &[Row] = &[
-    (operation("get", USERS, "ScimListUsers", "Lists users"), None, (200, "A page of users.", Some("ScimList"))),
-    (
-        operation("post", USERS, "ScimCreateUser", "Creates a user"),
-        Some("ScimUser"),
-        (201, "The user.", Some("ScimUser")),
+    Row::new("get", USERS, "ScimListUsers", "Lists users").replies(200, "A page of users.", "ScimList").fails(&[400]),
+    Row::new("post", USERS, "ScimCreateUser", "Creates a user")
+        .body("ScimUser")
+        .replies(201, "The user.", "ScimUser")
+        .fails(&[400, 409, 412, 413]),
+    Row::new("get", USER, "ScimGetUser", "Gets a user").replies(200, "The user.", "ScimUser").fails(&[404]),
+    Row::new("put", USER, "ScimReplaceUser", "Replaces a user")
+        .body("ScimUser")
+        .replies(200, "The user.", "ScimUser")
+        .fails(&[400, 404, 409, 412, 413]),
+    Row::new("patch", USER, "ScimPatchUser", "Patches a user")
+        .body("ScimPatch")
+        .replies(200, "The user.", "ScimUser")
+        .fails(&[400, 404, 409, 412, 413]),
+    Row::new("delete", USER, "ScimDeleteUser", "Deletes a user")
+        .replies(204, "The user is deleted.", NO_BODY)
+        .fails(&[404, 409, 412]),
+    Row::new(
+        "get",
+        "/scim/v2/{provider}/ServiceProviderConfig",
+        "ScimGetServiceProviderConfig",
+        "Gets the capabilities of this service",
+    )
+    .replies(200, "The configuration.", ANY),
+    Row::new(
+        "get",
+        "/scim/v2/{provider}/ResourceTypes",
+        "ScimListResourceTypes",
+        "Lists the resource types, which are only users",
+    )
+    .replies(200, "The resource types.", "ScimList"),
+    Row::new("get", "/scim/v2/{provider}/ResourceTypes/User", "ScimGetResourceType", "Gets the resource type of users")
+        .replies(200, "The resource type of users.", ANY),
+    Row::new("get", "/scim/v2/{provider}/Schemas", "ScimListSchemas", "Lists the schemas of resources").replies(
+        200,
+        "The schemas of resources.",
+        "ScimList",
     ),
-    (operation("get", USER, "ScimGetUser", "Gets a user"), None, (200, "The user.", Some("ScimUser"))),
-    (
-        operation("put", USER, "ScimReplaceUser", "Replaces a user"),
-        Some("ScimUser"),
-        (200, "The user.", Some("ScimUser")),
-    ),
-    (
-        operation("patch", USER, "ScimPatchUser", "Patches a user"),
-        Some("ScimPatch"),
-        (200, "The user.", Some("ScimUser")),
-    ),
-    (operation("delete", USER, "ScimDeleteUser", "Deletes a user"), None, (204, "The user is deleted.", None)),
-    (
-        operation(
-            "get",
-            "/scim/v2/{provider}/ServiceProviderConfig",
-            "ScimGetServiceProviderConfig",
-            "Gets the capabilities of this service",
-        ),
-        None,
-        (200, "The configuration.", Some("")),
-    ),
-    (
-        operation(
-            "get",
-            "/scim/v2/{provider}/ResourceTypes",
-            "ScimListResourceTypes",
-            "Lists the resource types, which are only users",
-        ),
-        None,
-        (200, "The resource types.", Some("ScimList")),
-    ),
-    (
-        operation(
-            "get",
-            "/scim/v2/{provider}/ResourceTypes/User",
-            "ScimGetResourceType",
-            "Gets the resource type of users",
-        ),
-        None,
-        (200, "The resource type of users.", Some("")),
-    ),
-    (
-        operation("get", "/scim/v2/{provider}/Schemas", "ScimListSchemas", "Lists the schemas of resources"),
-        None,
-        (200, "The schemas of resources.", Some("ScimList")),
-    ),
-    (
-        operation(
-            "get",
-            "/scim/v2/{provider}/Schemas/urn:ietf:params:scim:schemas:core:2.0:User",
-            "ScimGetSchema",
-            "Gets the schema of users",
-        ),
-        None,
-        (200, "The schema of users.", Some("")),
-    ),
+    Row::new(
+        "get",
+        "/scim/v2/{provider}/Schemas/urn:ietf:params:scim:schemas:core:2.0:User",
+        "ScimGetSchema",
+        "Gets the schema of users",
+    )
+    .replies(200, "The schema of users.", ANY),
 ];
 
-const fn operation(method: &'static str, path: &'static str, id: &'static str, summary: &'static str) -> Operation {
-    Operation { method, path, id, summary, description: "" }
+impl Row {
+    const fn new(method: &'static str, path: &'static str, id: &'static str, summary: &'static str) -> Self {
+        let operation = Operation { method, path, id, summary, description: "" };
+        Self { operation, body: NO_BODY, reply: (200, "", ANY), errors: &[] }
+    }
+
+    const fn body(mut self, schema: &'static str) -> Self {
+        self.body = schema;
+        self
+    }
+
+    const fn replies(mut self, status: u16, description: &'static str, schema: &'static str) -> Self {
+        self.reply = (status, description, schema);
+        self
+    }
+
+    const fn fails(mut self, errors: &'static [u16]) -> Self {
+        self.errors = errors;
+        self
+    }
+
+    fn responses(&self) -> Map<String, Value> {
+        let (status, description, schema) = self.reply;
+        let mut responses = Map::from_iter([(status.to_string(), response(description, schema))]);
+        let occurring = ERRORS.iter().filter(|(status, _)| EVERYWHERE.contains(status) || self.errors.contains(status));
+        responses
+            .extend(occurring.map(|(status, description)| (status.to_string(), response(description, "ScimError"))));
+        // This one is sent before the request reaches this service, in the format of the other operations.
+        responses.extend(errors(&[504]));
+        responses
+    }
 }
 
 /// Errors in SCIM's format.
@@ -87,44 +110,50 @@ const ERRORS: &[(u16, &str)] = &[
     (400, "A value is invalid."),
     (401, "The SCIM token is missing or not valid for this path."),
     (403, "SCIM is not enabled for this identity provider."),
-    (404, "The resource does not exist."),
+    (404, "The user does not exist."),
     (409, "The user already exists, or too many changes were made at once."),
     (412, "The write has a precondition, which cannot be checked because users have no versions."),
     (413, "The body is larger than 256 KiB."),
+    (414, "The path or the query exceeds the length limit of this server."),
     (429, "A limit was exceeded."),
     (500, "A server fault."),
     (503, "The server is temporarily unavailable."),
 ];
 
-const FORMAT: &[&str] = &["application/scim+json"];
+/// Statuses of errors that every operation has.
+const EVERYWHERE: &[u16] = &[401, 403, 414, 429, 500, 503];
+
+/// Schemas with their attributes, and the descriptions of those that need one.
+const SCHEMAS: &[(&str, &[Attribute], &str)] = &[
+    ("ScimUser", attributes::USER, "Other attributes are ignored."),
+    ("ScimList", attributes::LIST, ""),
+    ("ScimPatch", attributes::PATCH, ""),
+    ("ScimError", attributes::ERROR, ""),
+];
 
 /// Returns the part of the document.
 pub(super) fn part() -> Value {
     let mut paths = Map::new();
-    for (operation, body, (status, description, schema)) in OPERATIONS {
-        let mut responses = Map::new();
-        let mut success = json!({ "description": description });
-        if let (Some(schema), Some(success)) = (schema, success.as_object_mut()) {
-            let schema = if schema.is_empty() { json!({ "type": "object" }) } else { reference(schema) };
-            success.insert("content".to_owned(), content(FORMAT, &schema));
-        }
-        responses.insert(status.to_string(), success);
-        let occurring = ERRORS.iter().filter(|(status, _)| *status != 412 || operation.method != "get");
-        responses.extend(occurring.map(|(status, description)| {
-            let content = content(FORMAT, &reference("ScimError"));
-            (status.to_string(), json!({ "description": description, "content": content }))
-        }));
-        responses.extend(errors(&[414, 504]));
+    for row in OPERATIONS {
+        let operation = row.operation;
         paths.entry(operation.path).or_insert_with(|| json!({ "parameters": in_path(operation.path) }));
+        let query = if operation.id == "ScimListUsers" { attributes::QUERY } else { &[] };
         let parts = Parts {
             tag: "Scim",
             security: Some(json!([{ "scim": [] }])),
-            parameters: if operation.id == "ScimListUsers" { list_parameters() } else { Vec::new() },
-            body: body.map(|schema| json!({ "content": content(FORMAT, &reference(schema)) })),
-            responses,
+            parameters: query.iter().map(Attribute::parameter).collect(),
+            body: (row.body != NO_BODY).then(|| json!({ "content": scim(row.body) })),
+            responses: row.responses(),
         };
         operation.add_to(&mut paths, parts);
     }
+    let schema = |(name, attributes, about): &(&str, &[Attribute], &str)| {
+        let mut schema = attributes::schema(attributes);
+        if let (Some(schema), false) = (schema.as_object_mut(), about.is_empty()) {
+            schema.insert("description".to_owned(), (*about).into());
+        }
+        ((*name).to_owned(), schema)
+    };
     json!({
         "tags": [{
             "name": "Scim",
@@ -137,9 +166,21 @@ pub(super) fn part() -> Value {
                 "type": "http", "scheme": "bearer",
                 "description": "The SCIM token of the identity provider, which is valid only for its SCIM paths.",
             } },
-            "schemas": { "ScimUser": user(), "ScimList": list(), "ScimPatch": patch(), "ScimError": error() },
+            "schemas": SCHEMAS.iter().map(schema).collect::<Map<_, _>>(),
         },
     })
+}
+
+fn response(description: &str, schema: &str) -> Value {
+    match schema {
+        NO_BODY => json!({ "description": description }),
+        schema => json!({ "description": description, "content": scim(schema) }),
+    }
+}
+
+fn scim(schema: &str) -> Value {
+    let schema = if schema == ANY { json!({ "type": "object" }) } else { reference(schema) };
+    content(&["application/scim+json"], &schema)
 }
 
 fn in_path(path: &str) -> Vec<Value> {
@@ -155,109 +196,6 @@ fn in_path(path: &str) -> Vec<Value> {
     if path == USER { vec![provider, id] } else { vec![provider] }
 }
 
-fn list_parameters() -> Vec<Value> {
-    let parameter = |name: &str, ty: &str, description: &str| {
-        let schema = json!({ "type": ty });
-        json!({ "name": name, "in": "query", "description": description, "schema": schema })
-    };
-    vec![
-        parameter("filter", "string", "`userName eq \"x\"` or `externalId eq \"x\"`."),
-        parameter("startIndex", "integer", "The index of the first user, starting at 1."),
-        parameter("count", "integer", "The maximum number of users on the page, at most 200."),
-    ]
-}
-
-fn text(description: &str) -> Value {
-    property("string", description)
-}
-
-fn texts(description: &str) -> Value {
-    json!({ "type": "array", "items": { "type": "string" }, "description": description })
-}
-
-fn user() -> Value {
-    let address = json!({ "type": "object", "properties": {
-        "value": text("The address, or the value of the operation."),
-        "type": text("The type of the address."),
-        "primary": property("boolean", "Whether it is the primary address."),
-    } });
-    let name = json!({ "givenName": text("The given name."), "familyName": text("The family name.") });
-    json!({
-        "type": "object",
-        "description": "Other attributes are ignored.",
-        "properties": {
-            "schemas": texts("The URNs of the schemas (RFC 7643)."),
-            "id": { "type": "string", "readOnly": true, "description": "The user's uid." },
-            "userName": text("The user name, unique in the directory and case-insensitive."),
-            "externalId": text("The directory's own identifier."),
-            "displayName": text("The display name."),
-            "active": property("boolean", "Whether the user may sign in."),
-            "name": { "type": "object", "properties": name, "description": "The parts of the name." },
-            "emails": {
-                "type": "array", "items": address,
-                "description": "Email addresses, of which only the primary one is stored.",
-            },
-            "meta": {
-                "type": "object", "readOnly": true, "description": "Type, times and location of the resource.",
-            },
-        },
-        "required": ["userName"],
-    })
-}
-
-fn list() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "schemas": texts("The URN of list responses."),
-            "totalResults": property("integer", "The number of users that match."),
-            "startIndex": property("integer", "The index of the first user on the page, starting at 1."),
-            "itemsPerPage": property("integer", "The number of users on the page."),
-            "Resources": { "type": "array", "items": { "type": "object" }, "description": "The users." },
-        },
-        "required": ["schemas", "totalResults", "Resources"],
-    })
-}
-
-fn patch() -> Value {
-    let operation = json!({
-        "type": "object",
-        "properties": {
-            "op": {
-                "type": "string", "enum": ["add", "replace", "remove"],
-                "description": "The operation; case-insensitive.",
-            },
-            "path": text("The attribute to change. Without a path, the value is an object of attributes."),
-            "value": { "description": "The address, or the value of the operation." },
-        },
-        "required": ["op"],
-    });
-    json!({
-        "type": "object",
-        "properties": {
-            "schemas": texts("The URN of patch requests."),
-            "Operations": {
-                "type": "array", "items": operation, "minItems": 1, "maxItems": 100,
-                "description": "The operations, applied in order and atomically.",
-            },
-        },
-        "required": ["Operations"],
-    })
-}
-
-fn error() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "schemas": texts("The URN of errors."),
-            "status": text("The HTTP status."),
-            "scimType": text("The type of error (RFC 7644, 3.12)."),
-            "detail": text("The error message, for people."),
-        },
-        "required": ["schemas", "status", "detail"],
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{PREFIX, find};
@@ -266,9 +204,20 @@ mod tests {
     #[test]
     fn every_operation_is_routed() {
         let uid = "a".repeat(40);
-        for (operation, ..) in OPERATIONS {
+        for Row { operation, .. } in OPERATIONS {
             let path = operation.path.replace("{provider}", &uid).replace("{id}", "0123456789abcdef");
             assert!(path.strip_prefix(PREFIX).and_then(find).is_some(), "{path}");
+        }
+    }
+
+    #[test]
+    fn only_operations_with_a_body_can_reject_it_and_only_writes_can_conflict() {
+        for Row { operation, body, errors, .. } in OPERATIONS {
+            assert_eq!(errors.contains(&413), *body != NO_BODY, "{}", operation.id);
+            for status in [409, 412] {
+                assert_eq!(errors.contains(&status), operation.method != "get", "{} {status}", operation.id);
+            }
+            assert_eq!(errors.contains(&404), operation.path == USER, "{}", operation.id);
         }
     }
 }

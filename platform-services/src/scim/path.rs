@@ -43,7 +43,7 @@ pub(super) enum Target {
     GivenName,
     FamilyName,
     Active,
-    /// All mail addresses, or those that match the filter.
+    /// All email addresses, or those that match the filter.
     Emails(Option<ValFilter>),
     /// The `value` of these addresses.
     EmailValue(Option<ValFilter>),

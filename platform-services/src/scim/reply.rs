@@ -44,13 +44,16 @@ impl ScimError {
         Self { allow, ..self }
     }
 
-    pub(super) fn into_reply(self) -> Reply {
-        let (status, detail) = (self.status.as_str(), self.detail);
-        let body = match self.kind {
+    fn to_json(&self) -> Value {
+        let (status, detail) = (self.status.as_str(), &self.detail);
+        match self.kind {
             "" => json!({ "schemas": [ERROR], "status": status, "detail": detail }),
             kind => json!({ "schemas": [ERROR], "status": status, "scimType": kind, "detail": detail }),
-        };
-        let mut reply = scim(self.status, &body);
+        }
+    }
+
+    pub(super) fn into_reply(self) -> Reply {
+        let mut reply = scim(self.status, &self.to_json());
         if self.status == StatusCode::UNAUTHORIZED {
             reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
@@ -87,4 +90,14 @@ pub(super) fn scim(status: StatusCode, body: &Value) -> Reply {
     *reply.status_mut() = status;
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/scim+json"));
     reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::attributes, *};
+
+    #[test]
+    fn an_error_has_the_attributes_of_the_table() {
+        attributes::tests::assert_has(&ScimError::invalid("invalidValue", "x").to_json(), attributes::ERROR);
+    }
 }

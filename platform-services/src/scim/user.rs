@@ -17,7 +17,7 @@ use super::{
 pub(super) const SCHEMA: &str = "urn:ietf:params:scim:schemas:core:2.0:User";
 
 /// Maximum number of operations in one patch; our choice.
-const MAX_OPERATIONS: usize = 100;
+pub(super) const MAX_OPERATIONS: usize = 100;
 
 /// Maximum number of keys of a body, in all its objects; our choice.
 const MAX_KEYS: usize = 1000;
@@ -65,7 +65,7 @@ fn id(user: &DirectoryUser) -> &str {
 /// a new user and unchanged for a stored one.
 ///
 /// # Errors
-/// `invalidValue`, and `invalidSyntax` for an attribute that is given twice.
+/// `invalidValue`, and `invalidSyntax` for an attribute that is specified more than once.
 pub(super) fn read(body: &Value, stored: Option<&DirectoryUser>) -> Parsed<DirectoryUser> {
     let active = stored.is_none_or(|stored| stored.active);
     let mut user = DirectoryUser { active, ..DirectoryUser::default() };
@@ -98,7 +98,7 @@ pub(super) fn check_keys(body: &Value) -> Parsed<()> {
                 }
                 let mut names = HashSet::new();
                 if let Some(twice) = object.keys().find(|name| !names.insert(name.to_ascii_lowercase())) {
-                    return Err(ScimError::invalid("invalidSyntax", format!("{twice} is given twice")));
+                    return Err(ScimError::invalid("invalidSyntax", format!("{twice} is specified more than once")));
                 }
                 left.extend(object.values());
             }
@@ -214,7 +214,7 @@ fn set_all(user: &mut DirectoryUser, body: &Value, source: Source) -> Parsed<()>
             continue;
         }
         if seen.contains(&target) {
-            return Err(ScimError::invalid("invalidSyntax", format!("{name} is given twice")));
+            return Err(ScimError::invalid("invalidSyntax", format!("{name} is specified more than once")));
         }
         match &target {
             // Attributes nested under the name of their schema.
@@ -293,7 +293,7 @@ fn boolean(name: &str, value: &Value) -> Parsed<bool> {
     }
 }
 
-/// Mail address in a request.
+/// Email address in a request.
 struct Email {
     address: String,
     primary: bool,
@@ -323,7 +323,7 @@ fn emails(value: &Value) -> Parsed<Option<Email>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::attributes, *};
 
     fn user() -> DirectoryUser {
         let body = json!({
@@ -361,6 +361,32 @@ mod tests {
         }
         let twice = json!({ "userName": "a", "active": false, format!("{SCHEMA}:active"): true });
         assert_eq!(refused(read(&twice, None)), "invalidSyntax");
+    }
+
+    #[test]
+    fn the_attributes_of_the_table_are_those_that_are_read_and_written() {
+        let sent = attributes::tests::object(attributes::USER);
+        let written = to_json(&read(&sent, None).unwrap(), "https://api.test");
+        attributes::tests::assert_has(&written, attributes::USER);
+        for attribute in attributes::defined() {
+            assert_eq!(written[attribute.name], sent[attribute.name]);
+            let target = Target::parse(attribute.name).unwrap();
+            assert!(!matches!(target, Target::ReadOnly | Target::NotStored), "{}", attribute.name);
+        }
+
+        let operation = json!({ "op": "add", "path": "displayName", "value": "A" });
+        let patch = json!({ "schemas": [], "Operations": [operation] });
+        attributes::tests::assert_has(&patch, attributes::PATCH);
+        for attribute in attributes::PATCH {
+            let mut without = patch.clone();
+            without.as_object_mut().unwrap().remove(attribute.name);
+            assert_eq!(operations(&without).is_err(), attribute.required, "{}", attribute.name);
+        }
+        for attribute in attributes::OPERATION.iter().filter(|attribute| attribute.required) {
+            let mut without = patch.clone();
+            without["Operations"][0].as_object_mut().unwrap().remove(attribute.name);
+            operations(&without).unwrap_err();
+        }
     }
 
     #[test]

@@ -200,7 +200,10 @@ pub(super) fn part() -> Value {
             { "name": AUTH, "description": "Registration, inspection and deletion of persons." },
         ],
         "paths": paths,
-        "components": { "schemas": {
+        "components": { "securitySchemes": { "bearer": {
+            "bearerFormat": "JWT",
+            "description": "A token of this server's issuer, or of a trusted issuer.",
+        } }, "schemas": {
             "ExchangeRequest": request_schema(&documented(Exchange::FIELDS)),
             "ExchangeRefreshTokenRequest": request_schema(&documented(Refresh::FIELDS)),
             "RegisterRequest": request_schema(Register::FIELDS),

@@ -19,7 +19,7 @@ use platform_http::{Layers, Limits, SystemClock, SystemEntropy};
 use platform_oidc::{
     AccessToken, Algorithm, DiscoveryOptions, HttpFetch, Issuer, Keys, Sts, StsOptions, Verifier, VerifierOptions,
 };
-use platform_services::{Import, Scim, Tokens};
+use platform_services::{Import, Scim, Tokens, openapi::INFO};
 use serde_json::{Value, json};
 
 use crate::support::{self, Answer, Listening, OPERATOR, ORG, UidIsToken, peer::Peer};
@@ -97,7 +97,7 @@ impl World {
         let (tokens, access_token) = token_service(&platform);
         let rest = rest.mount(Tokens::new(tokens)).mount(Scim);
         let import = Import::all(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone());
-        let document = rest.openapi().with(import.openapi()).into_value();
+        let document = rest.openapi(INFO).with(import.openapi()).into_value();
         let routes = Router::new().route_service("/import/{kind}", import);
         let service = Layers::default().around(routes.fallback_service(rest));
         let server = Listening::serving(service, limits).await;

@@ -4,18 +4,14 @@ use std::{
     collections::BTreeMap,
     fmt, fs,
     path::Path,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::{Mutex, PoisonError},
     thread,
 };
 
 use anyhow::{Context as _, Result, ensure};
 use platform_engine::{
-    clock::Clock,
-    entropy::Entropy,
     store::{Commit, Delete, Key, KeyValue, Put, Query, Scope, Store},
+    testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -200,19 +196,20 @@ impl Ran {
 /// Creates the files of a data directory and rotates the keys.
 fn rotate(directory: &Path, trace: &Path, ran: &Mutex<Ran>) -> Result<()> {
     let directory = &directory.join("data");
-    let (clock, entropy) = (Arc::new(Ticks::default()), Seeded(Mutex::new(fastrand::Rng::with_seed(1))));
+    // The keys of each rotation have a time of their own.
+    let (clock, entropy) = (TestClock::ticking(Timestamp::EPOCH, 3_600_000), SeededEntropy::new(1));
     let mut sequence = 0;
     let mut acknowledge = |wrote| {
         sequence += 1;
         let mut ran = ran.lock().unwrap_or_else(PoisonError::into_inner);
         ran.acknowledge(trace, sequence, wrote);
     };
-    let keys = Keys::read_or_create(directory, Algorithm::Es256, &*clock, &entropy)?;
+    let keys = Keys::read_or_create(directory, Algorithm::Es256, &clock, &entropy)?;
     acknowledge(Contents::from([("keys".to_owned(), Some(ids(&keys)))]));
     let bootstrap = Bootstrap::read_or_create(directory, || Bootstrap::draw(&entropy))?;
     acknowledge(Contents::from([("bootstrap".to_owned(), Some(format!("{bootstrap:?}")))]));
     for _ in 0..10 {
-        let keys = Keys::rotate(directory, Algorithm::Es256, &*clock, &entropy)?;
+        let keys = Keys::rotate(directory, Algorithm::Es256, &clock, &entropy)?;
         acknowledge(Contents::from([("keys".to_owned(), Some(ids(&keys)))]));
     }
     Ok(())
@@ -221,25 +218,6 @@ fn rotate(directory: &Path, trace: &Path, ran: &Mutex<Ran>) -> Result<()> {
 fn ids(keys: &Keys) -> String {
     let ids = [keys.page_tokens(), keys.sealing()].concat();
     ids.iter().map(|key| format!("{} ", key.id())).collect()
-}
-
-/// A clock that advances an hour with each reading.
-#[derive(Debug, Default)]
-struct Ticks(AtomicI64);
-
-impl Clock for Ticks {
-    fn now(&self) -> Timestamp {
-        Timestamp::EPOCH.plus_millis(self.0.fetch_add(3_600_000, Ordering::Relaxed))
-    }
-}
-
-#[derive(Debug)]
-struct Seeded(Mutex<fastrand::Rng>);
-
-impl Entropy for Seeded {
-    fn fill(&self, bytes: &mut [u8]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).fill(bytes);
-    }
 }
 
 /// Verifies the directory that a power cut left: it has the state after some write, no earlier than the last write that
@@ -304,7 +282,7 @@ fn verify_files(directory: &Path, ran: &Ran, acknowledged: u64) -> Result<()> {
     let bootstrap = directory
         .join("bootstrap.json")
         .exists()
-        .then(|| Bootstrap::read_or_create(&directory, || Bootstrap::draw(&Seeded(Mutex::default()))));
+        .then(|| Bootstrap::read_or_create(&directory, || Bootstrap::draw(&SeededEntropy::new(2))));
     let bootstrap = bootstrap.transpose()?.map(|bootstrap| format!("{bootstrap:?}"));
     for (name, found) in [("keys", keys), ("bootstrap", bootstrap)] {
         let writes = || ran.acknowledged.iter().filter(|write| write.wrote.contains_key(name));

@@ -14,7 +14,7 @@ use futures_util::StreamExt;
 use platform_core::{
     access::Authenticator,
     error::{Error, Result},
-    event::Heard,
+    event::StreamItem,
     platform::Platform,
     uid::Uid,
 };
@@ -75,8 +75,8 @@ impl Operator {
             }
             Endpoint::Tail => Body::from_stream(platform.subscribe_to_all().map(|heard| {
                 let line = match heard {
-                    Heard::Event { sequence, event } => json!({ "sequence": sequence, "event": &*event }),
-                    Heard::Missed(count) => json!({ "missed": count }),
+                    StreamItem::Event { sequence, event } => json!({ "sequence": sequence, "event": &*event }),
+                    StreamItem::Missed(count) => json!({ "missed": count }),
                 };
                 Ok::<_, std::convert::Infallible>(Bytes::from(format!("{line}\n")))
             })),

@@ -222,7 +222,7 @@ impl Installed {
 
 /// Reads the packages installed in the images that the caller may see.
 async fn installed(cx: &Context<'_>, images: &[ImageRef]) -> Result<Installed> {
-    let visible = Scopes::disjoint(cx.nodes(READ).iter().cloned().map(Scope::Subtree));
+    let visible = cx.nodes(READ).scopes();
     let mut uids = BTreeMap::new();
     for image in images {
         for repo in repos(cx, &visible, &image.repo).await? {
@@ -262,11 +262,14 @@ const NAMES: usize = 200;
 /// Returns the advisories with fixes of installed packages: public ones, and those of the groups in which the caller may
 /// read images.
 async fn fixed(cx: &Context<'_>, installed: &Installed) -> Result<Vec<Advisory>> {
-    let own = cx.nodes(READ);
+    let own = cx.nodes(READ).scopes().into_vec();
     let public = public_groups(cx)?.into_vec();
-    let all: BTreeSet<_> = own.iter().cloned().map(Scope::Subtree).chain(public).collect();
+    let all: BTreeSet<_> = own.into_iter().chain(public).collect();
     let is_in_another = |scope: &Scope| match scope {
-        Scope::Subtree(uid) => uid.ancestry().skip(1).any(|above| all.contains(&Scope::Subtree(Uid::opaque(above)))),
+        Scope::Subtree(uid) => {
+            let contains = |above| all.contains(&Scope::Subtree(Uid::opaque(above)));
+            all.contains(&Scope::All) || uid.ancestry().skip(1).any(contains)
+        }
         _ => false,
     };
     // The scopes of a query must be disjoint.

@@ -50,6 +50,8 @@ pub struct DeadLetter {
 }
 
 /// The reason why an event was given up.
+///
+/// Exhaustive, because each reason has a label in the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
@@ -103,7 +105,11 @@ impl Resource for DeadLetter {
         &[Action::post("RedeliverDeadLetter", "deadLetters/{uid=**}:redeliver", |cx, request| {
             Box::pin(redeliver(cx, request))
         })
-        .request(&[Field::string("uid").about("The resource's uid.").required().check(check::uid).pattern(check::UID)])
+        .request(&[Field::string("uid")
+            .about("The resource's uid.")
+            .required()
+            .check(check::uid)
+            .pattern(Uid::PATTERN)])
         .authorization(Authorization::At("uid", &[cap("subscriptions.update")]))];
 
     fn example() -> Self {

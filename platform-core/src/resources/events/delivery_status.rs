@@ -9,7 +9,7 @@ use super::super::{check, domain};
 use super::Subscription;
 use crate::{
     access::cap,
-    context::{Context, MAX_ATTEMPTS},
+    context::{Context, retry},
     error::{Error, Result},
     json::int64,
     kind::{Action, Authorization, Field, Kind, Method, Parent, Resource, Type},
@@ -71,6 +71,7 @@ pub struct DeliveryStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
+#[non_exhaustive]
 pub enum Mode {
     /// Unspecified.
     ModeUnspecified,
@@ -124,7 +125,11 @@ impl Resource for DeliveryStatus {
         &[Action::post("ResumeDelivery", "deliveryStatuses/{uid=**}:resume", |cx, request| {
             Box::pin(resume(cx, request))
         })
-        .request(&[Field::string("uid").about("The resource's uid.").required().check(check::uid).pattern(check::UID)])
+        .request(&[Field::string("uid")
+            .about("The resource's uid.")
+            .required()
+            .check(check::uid)
+            .pattern(Uid::PATTERN)])
         .authorization(Authorization::At("uid", &[cap("subscriptions.update")]))];
 
     fn example() -> Self {
@@ -160,7 +165,7 @@ impl DeliveryStatus {
     /// ABORTED when the status keeps changing concurrently, and those of the store.
     pub async fn resume(platform: &Platform, subscription: &Uid) -> Result<bool> {
         let key = Key::new(Self::KIND.name, subscription.clone());
-        for _ in 0..MAX_ATTEMPTS {
+        let resumed = retry(|| async {
             let read = platform.store().get(std::slice::from_ref(&key), &[]).await?;
             let Some(record) = read.records.into_iter().next().flatten() else { return Ok(false) };
             let mut status: Self = serde_json::from_slice(&record.body).map_err(Error::internal)?;
@@ -170,16 +175,13 @@ impl DeliveryStatus {
             let mut write = Write::default();
             write.require_or_retry(Require::Revision(key.clone(), record.revision));
             write.put(subscription, &status, Bytes::new())?;
-            match platform.without_caller(async |cx| cx.commit(write).await).await {
-                Err(error) if error.is_stale() => {}
-                Err(error) => return Err(error),
-                Ok(_) => {
-                    platform.wake(std::slice::from_ref(subscription));
-                    return Ok(true);
-                }
-            }
+            platform.without_caller(async |cx| cx.commit(write).await).await.map(|_| true)
+        })
+        .await?;
+        if resumed {
+            platform.wake(std::slice::from_ref(subscription));
         }
-        Err(Error::busy())
+        Ok(resumed)
     }
 }
 

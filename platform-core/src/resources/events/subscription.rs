@@ -9,7 +9,7 @@ use crate::{
     access::cap,
     context::Context,
     error::{Error, Result},
-    kind::{Change, Field, Kind, Method, Parent, Resource},
+    kind::{Change, Field, Kind, Method, Parent, Resource, parent_uid},
     store::Epoch,
     timestamp::Timestamp,
     uid::Uid,
@@ -110,7 +110,7 @@ impl Resource for Subscription {
             }
             let check = data_of::<SinkPolicy>(cx)?.check;
             check(&subscription.sink).map_err(|rule| Error::invalid_field("sink", rule))?;
-            let group = change.uid.parent().unwrap_or_default();
+            let group = parent_uid(&change.uid)?;
             let Some(subscribers) = cx.platform().subscribers(change.uid.root()).await? else { return Ok(()) };
             change.write.require_subscribers(&subscribers);
             let existing = subscribers.all().iter().filter(|uid| uid.parent().as_ref() == Some(&group)).count();

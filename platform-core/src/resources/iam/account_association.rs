@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use strum::VariantNames;
 
 use super::Group;
 use super::{
@@ -117,14 +118,30 @@ pub struct GitHubInstallation {
     pub name: String,
 }
 
-const PROVIDER_TYPES: &[&str] = &[
-    "ACCOUNT_PROVIDER_TYPE_UNSPECIFIED",
-    "ACCOUNT_PROVIDER_TYPE_GOOGLE",
-    "ACCOUNT_PROVIDER_TYPE_AMAZON",
-    "ACCOUNT_PROVIDER_TYPE_AZURE",
-];
+/// A provider of cloud accounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, VariantNames)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub enum AccountProviderType {
+    #[default]
+    AccountProviderTypeUnspecified,
+    AccountProviderTypeGoogle,
+    AccountProviderTypeAmazon,
+    AccountProviderTypeAzure,
+}
 
-const CHECK_STATUSES: &[&str] = &["CHECK_STATUS_UNSPECIFIED", "CHECK_STATUS_READY", "CHECK_STATUS_NOT_READY"];
+/// The result of a check of an association.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, VariantNames)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub enum CheckStatus {
+    #[default]
+    CheckStatusUnspecified,
+    CheckStatusReady,
+    CheckStatusNotReady,
+}
 
 const INSTALLATION: &[Field] = &[
     Field::new("installationId", Type::Int64).about("The installation's numeric identifier.").required(),
@@ -162,7 +179,7 @@ const FIELDS: &[Field] = &[
             .check(services)],
     )
     .about("Service principals that act for the group.")
-    .gives(),
+    .privileged(),
     Field::message(
         "azure",
         &[
@@ -207,10 +224,10 @@ impl Resource for AccountAssociation {
     )
     .request(&[
         field::uid("uid").about("The association's uid, which is that of its group.").required(),
-        Field::enumeration("providerType", PROVIDER_TYPES).about("Which provider to check.").required(),
+        Field::enumeration("providerType", AccountProviderType::VARIANTS).about("Which provider to check.").required(),
     ])
     .response(&[
-        Field::enumeration("status", CHECK_STATUSES).about("Whether the provider accepts the association."),
+        Field::enumeration("status", CheckStatus::VARIANTS).about("Whether the provider accepts the association."),
         Field::string("reason").about("Why it is not ready."),
         Field::string("message").about("An explanation for people."),
     ])
@@ -314,10 +331,13 @@ async fn check_association(cx: &Context<'_>, request: Map<String, Value>) -> Res
     let uid = Uid::opaque(text("uid"));
     let association = cx.read::<AccountAssociation>(&uid).await?;
     let association = association.ok_or_else(|| Error::not_found(AccountAssociation::KIND, uid.as_str()))?;
-    let configured = match text("providerType") {
-        "ACCOUNT_PROVIDER_TYPE_GOOGLE" => association.google.is_some(),
-        "ACCOUNT_PROVIDER_TYPE_AMAZON" => association.amazon.is_some(),
-        _ => association.azure.is_some(),
+    let provider = request.get("providerType").map(AccountProviderType::deserialize).transpose();
+    let configured = match provider.map_err(Error::internal)?.unwrap_or_default() {
+        AccountProviderType::AccountProviderTypeGoogle => association.google.is_some(),
+        AccountProviderType::AccountProviderTypeAmazon => association.amazon.is_some(),
+        AccountProviderType::AccountProviderTypeAzure => association.azure.is_some(),
+        // The field is required.
+        AccountProviderType::AccountProviderTypeUnspecified => false,
     };
     let (reason, message) = match configured {
         false => ("not configured", "The association has no configuration for this provider"),
@@ -327,5 +347,5 @@ async fn check_association(cx: &Context<'_>, request: Map<String, Value>) -> Res
              providers, so it is unknown whether the provider accepts them",
         ),
     };
-    Ok(json!({ "status": "CHECK_STATUS_NOT_READY", "reason": reason, "message": message }))
+    Ok(json!({ "status": CheckStatus::CheckStatusNotReady, "reason": reason, "message": message }))
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
 use super::super::domain;
-use super::{IdentityProvider, owner};
+use super::{IdentityProvider, names::DIRECTORY_USER, owner};
 use crate::{
     access::cap,
     context::Context,
@@ -48,7 +48,7 @@ pub struct DirectoryUser {
 }
 
 impl Resource for DirectoryUser {
-    const KIND: &'static Kind = &Kind::new("DirectoryUser", "directoryUsers", "DirectoryUsersService", domain::IAM)
+    const KIND: &'static Kind = &Kind::new(DIRECTORY_USER, "directoryUsers", "DirectoryUsersService", domain::IAM)
         .parent(Parent::Of(IdentityProvider::KIND))
         .methods(&[
             Method::list(&[cap("identity_providers.list")]).params(&[
@@ -69,23 +69,15 @@ impl Resource for DirectoryUser {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .keys(&[DerivedKey { name: "foldedUserName", values: |body| vec![folded(body)] }])
+        .keys(&[DerivedKey::new("foldedUserName", |body| vec![folded(body)])])
         .unique(&[
-            Unique {
-                space: "directoryUser.userName",
-                what: "a user of this name in the directory",
-                value: |body| Some(of_provider(body, folded(body).as_bytes())),
-                by: &[],
-            },
-            Unique {
-                space: "directoryUser.externalId",
-                what: "a user of this external id in the directory",
-                value: |body| {
-                    let id = text(body, "externalId");
-                    (!id.is_empty()).then(|| of_provider(body, id.as_bytes()))
-                },
-                by: &[],
-            },
+            Unique::new("directoryUser.userName", "A user of this name in the directory", |body| {
+                Some(of_provider(body, folded(body).as_bytes()))
+            }),
+            Unique::new("directoryUser.externalId", "A user of this external id in the directory", |body| {
+                let id = text(body, "externalId");
+                (!id.is_empty()).then(|| of_provider(body, id.as_bytes()))
+            }),
         ])
         .cascade();
 
@@ -121,6 +113,7 @@ fn of_provider(body: &Value, value: &[u8]) -> KeyValue {
 
 /// A selection of a directory's users.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DirectoryUsers {
     /// All users.
     All,
@@ -219,7 +212,7 @@ pub(crate) async fn delete(cx: &Context<'_>, provider: &Uid, expected: (Director
 /// Requires that the organization of a provider has an owner left when this user can no longer sign in.
 async fn keep_owner(cx: &Context<'_>, provider: &Uid, user: &DirectoryUser, write: &mut Write) -> Result<()> {
     match cx.read::<IdentityProvider>(provider).await? {
-        Some(provider) => owner::keep_without_user(cx, &provider, user, write).await,
+        Some(provider) => owner::keep_without_user(cx, &provider.admission(), &user.external_id, write).await,
         None => Ok(()),
     }
 }

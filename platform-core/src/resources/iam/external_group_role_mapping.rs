@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use super::{
     super::{check, domain, field},
     IdentityProvider,
+    names::{EXTERNAL_GROUP_ROLE_MAPPING, GIVEN_ROLE},
 };
 use crate::{
     BoxFuture,
@@ -19,7 +20,7 @@ use crate::{
     iam::{may_give_role, provider_epoch},
     kind::{
         Action, Authorization, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Unique,
-        action_event,
+        action_event, parent_uid,
     },
     store::{Delete, Key, KeyValue, Require},
     timestamp::Timestamp,
@@ -34,13 +35,13 @@ pub struct ExternalGroupRoleMapping {
     /// The uid of the provider and a segment.
     pub uid: Uid,
     /// The uid of the provider.
-    pub identity_provider_uid: String,
+    pub identity_provider_uid: Uid,
     /// The external group's name in the provider's tokens, compared bytewise.
     pub external_group_id: String,
     /// The uid of the role: a built-in role or a role of the organization.
-    pub role_uid: String,
+    pub role_uid: Uid,
     /// The uid of the group where the role is held: the provider's organization.
-    pub scope: String,
+    pub scope: Uid,
     /// When it was created.
     pub create_time: Option<Timestamp>,
     /// When it was last updated.
@@ -53,13 +54,13 @@ const FIELDS: &[Field] = &[
     Field::string("externalGroupId")
         .about("The group as the identity provider names it in its tokens.")
         .required()
-        .gives()
+        .privileged()
         .check(external_group),
-    field::uid("roleUid").about("The role that members of the external group have.").required().gives(),
+    field::uid("roleUid").about("The role that members of the external group have.").required().privileged(),
     field::uid("scope")
         .about("The uid of the group where they have the role: the organization of the identity provider.")
         .required()
-        .gives(),
+        .privileged(),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
 ];
@@ -69,7 +70,7 @@ const MAX_BATCH: usize = 1000;
 
 impl Resource for ExternalGroupRoleMapping {
     const KIND: &'static Kind = &Kind::new(
-        "ExternalGroupRoleMapping",
+        EXTERNAL_GROUP_ROLE_MAPPING,
         "externalGroupRoleMappings",
         "ExternalGroupRoleMappingsService",
         domain::IAM,
@@ -84,13 +85,9 @@ impl Resource for ExternalGroupRoleMapping {
         Method::delete(&[cap("identity_providers.delete")]).event("iam.external_group_role_mappings.deleted.v1"),
     ])
     .fields(FIELDS)
-    .keys(&[DerivedKey { name: "givenRole", values: |body| check::key_of("roleUid", body) }])
-    .unique(&[Unique {
-        space: "externalGroupRoleMapping",
-        what: "a mapping of this external group to this role",
-        value: mapped_once,
-        by: &["givenRole"],
-    }])
+    .keys(&[DerivedKey::of_field(GIVEN_ROLE, "roleUid")])
+    .unique(&[Unique::new("externalGroupRoleMapping", "A mapping of this external group to this role", mapped_once)
+        .by(&[GIVEN_ROLE])])
     .cascade();
 
     const ACTIONS: &'static [Action] = &[Action::post(
@@ -114,14 +111,14 @@ impl Resource for ExternalGroupRoleMapping {
     .event("iam.external_group_role_mappings.deleted.batch.v1")];
 
     fn example() -> Self {
-        let organization = "63921b2c44617e3f2603851537be0123af4a57d7";
-        let provider = format!("{organization}/0123456789abcdef");
+        let organization = Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7");
+        let provider = Uid::opaque(format!("{organization}/0123456789abcdef"));
         Self {
             uid: Uid::opaque(format!("{provider}/fedcba9876543210")),
             identity_provider_uid: provider,
             external_group_id: "platform-admins".to_owned(),
-            role_uid: organization.to_owned(),
-            scope: organization.to_owned(),
+            role_uid: organization.clone(),
+            scope: organization,
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
         }
@@ -129,17 +126,17 @@ impl Resource for ExternalGroupRoleMapping {
 
     fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let provider = change.uid.parent().unwrap_or_default();
+            let provider = parent_uid(&change.uid)?;
             change.write.raise(provider_epoch(&provider));
             let Some(mapping) = &mut change.new else { return Ok(()) };
             let organization = Uid::opaque(provider.root());
-            if mapping.scope != organization.as_str() {
+            if mapping.scope != organization {
                 return Err(Error::invalid_field("scope", "must be the organization of the identity provider"));
             }
             // The provider may be in a descendant group of the organization, where the role is held.
             cx.demand(&organization, &[cap("role_bindings.create")])?;
             may_give_role(cx, &organization, &mapping.role_uid, "roleUid", &mut change.write).await?;
-            mapping.identity_provider_uid = provider.to_string();
+            mapping.identity_provider_uid = provider;
             Ok(())
         })
     }

@@ -9,7 +9,7 @@ use strum::VariantNames;
 
 use super::{
     super::{check, data_of, domain, events::subscription::subscriptions_epoch, field},
-    RoleBinding, group_access_request, identity, owner, role, role_binding,
+    Identity, RoleBinding, group_access_request, identity, owner, role, role_binding,
 };
 use crate::{
     BoxFuture,
@@ -18,10 +18,15 @@ use crate::{
     error::{Error, Result, Violations},
     event::Draft,
     iam::{identity_epoch, organization_epoch},
-    kind::{Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Unique, Verb},
-    store::{Filter, KeyValue, Query, Scope},
+    kind::{
+        Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Registered, Resource, Type, Unique, Verb,
+        canonical,
+    },
+    store::{Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
+    verbs,
+    write::Write,
 };
 
 /// An organization, or a folder at any depth in one.
@@ -53,6 +58,7 @@ pub struct Group {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum OrgKind {
     #[default]
     OrgKindUnspecified,
@@ -64,9 +70,11 @@ pub enum OrgKind {
 }
 
 /// The status of an organization.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum OrgStatus {
     #[default]
     OrgStatusUnspecified,
@@ -74,9 +82,6 @@ pub enum OrgStatus {
     OrgStatusReady,
     OrgStatusSuspended,
 }
-
-const ORG_STATUSES: &[&str] =
-    &["ORG_STATUS_UNSPECIFIED", "ORG_STATUS_INITIALIZING", "ORG_STATUS_READY", "ORG_STATUS_SUSPENDED"];
 
 /// An installation's settings for groups.
 #[derive(Debug, Clone)]
@@ -116,22 +121,12 @@ impl Resource for Group {
         ])
         .fields(GROUP_FIELDS)
         .keys(&[
-            DerivedKey { name: "segment", values: |body| vec![KeyValue::text(check::last_segment(body))] },
-            DerivedKey { name: "verifiedName", values: |body| verified_name(body).into_iter().collect() },
+            DerivedKey::new("segment", |body| vec![KeyValue::text(check::last_segment(body))]),
+            DerivedKey::new("verifiedName", |body| verified_name(body).into_iter().collect()),
         ])
         .unique(&[
-            Unique {
-                space: "group.name",
-                what: "a group of this name in the group",
-                value: check::name_in_parent,
-                by: &["name"],
-            },
-            Unique {
-                space: "group.verified",
-                what: "a verified organization of this name",
-                value: verified_name,
-                by: &[],
-            },
+            Unique::in_parent("group.name", "A group of this name in the group", "name").by(&["name"]),
+            Unique::new("group.verified", "A verified organization of this name", verified_name),
         ]);
 
     const ACTIONS: &'static [Action] = &[
@@ -145,7 +140,7 @@ impl Resource for Group {
         })
         .request(&[field::uid("groupUid").about("The group to join.").required()]),
         Action::post("RepairOwner", "groups/{groupUid=**}:repairOwner", |cx, request| {
-            Box::pin(owner::repair(cx, request))
+            Box::pin(repair_owner(cx, request))
         })
         .request(&[
             field::uid("groupUid").about("The organization.").required(),
@@ -223,7 +218,7 @@ impl Resource for Group {
             violations.none_or(())?;
             if organization && change.verb == Verb::Create {
                 group.status = OrgStatus::OrgStatusReady;
-                let caller = &cx.caller().identity;
+                let caller = &cx.demand_caller()?.identity;
                 let owner =
                     RoleBinding::new(&change.uid, caller, &role::owner_uid(), cx.platform().entropy(), cx.now());
                 change.write.put(&owner.uid, &owner, Bytes::new())?;
@@ -275,7 +270,7 @@ const GROUP_FIELDS: &[Field] = &[
     Field::CREATE_TIME,
     Field::UPDATE_TIME,
     Field::enumeration("kind", OrgKind::VARIANTS).about("The kind of a verified organization."),
-    Field::enumeration("status", ORG_STATUSES).about("Whether the organization is ready for use.").output_only(),
+    Field::enumeration("status", OrgStatus::VARIANTS).about("Whether the organization is ready for use.").output_only(),
 ];
 
 fn verified_name(body: &Value) -> Option<KeyValue> {
@@ -292,7 +287,7 @@ fn verified_name(body: &Value) -> Option<KeyValue> {
 /// PERMISSION_DENIED where the caller may not create groups, INVALID_ARGUMENT when `parent` matches none or several.
 async fn parent_for_create(cx: &Context<'_>, parent: &str, needed: &[Capability]) -> Result<Option<Uid>> {
     if parent.is_empty() {
-        let person = cx.caller().identity.is_root() && cx.caller().narrowing.is_none();
+        let person = cx.caller().is_some_and(|caller| caller.identity.is_root() && caller.narrowing.is_none());
         let open = data_of::<GroupSettings>(cx)?.open_organizations && person;
         return if open || cx.is_operator() { Ok(None) } else { Err(Error::denied()) };
     }
@@ -308,7 +303,7 @@ async fn parent_for_create(cx: &Context<'_>, parent: &str, needed: &[Capability]
     let mut found = Vec::new();
     for (key, value) in [("name", parent), ("segment", segment)] {
         let mut query = Query::new(Group::KIND.name, Scope::Roots);
-        query.scopes = nodes.iter().cloned().map(Scope::Subtree).collect();
+        query.scopes = nodes.scopes().into_vec();
         query.filters = vec![Filter::AnyOf { key, values: vec![KeyValue::text(value)] }];
         query.limit = 100;
         let page = cx.page(query).await?;
@@ -333,7 +328,7 @@ async fn organization_of_caller(cx: &Context<'_>) -> Result<Option<Group>> {
     let email = &identity::of_caller(cx)?.email;
     let Some((_, domain)) = email.rsplit_once('@') else { return Ok(None) };
     let domain = domain.to_ascii_lowercase();
-    if data_of::<GroupSettings>(cx)?.shared_mail_domains.contains(&domain) || !cx.caller().identity.is_root() {
+    if data_of::<GroupSettings>(cx)?.shared_mail_domains.contains(&domain) || !cx.demand_caller()?.identity.is_root() {
         return Ok(None);
     }
     let named = Filter::AnyOf { key: "verifiedName", values: vec![KeyValue::text(&domain)] };
@@ -343,7 +338,7 @@ async fn organization_of_caller(cx: &Context<'_>) -> Result<Option<Group>> {
 
 async fn lookup(cx: &Context<'_>) -> Result<Value> {
     match organization_of_caller(cx).await? {
-        Some(group) => Ok(json!({ "group": crate::kind::canonical(&group)? })),
+        Some(group) => Ok(json!({ "group": canonical(&group)? })),
         None => Err(Error::not_found(Group::KIND, "the organization of your email domain")),
     }
 }
@@ -359,4 +354,38 @@ async fn request_access(cx: &Context<'_>, request: Map<String, Value>) -> Result
     let group = group.ok_or_else(|| Error::not_found(Group::KIND, group_uid))?;
     group_access_request::record(cx, &group.uid).await?;
     Ok(json!({}))
+}
+
+/// Binds an identity to the role `owner` at an organization, whether or not it has owners. Only the operator may do this.
+async fn repair_owner(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
+    const BINDING: Registered = Registered::of::<RoleBinding>();
+    if !cx.is_operator() {
+        return Err(Error::denied());
+    }
+    let uid_in = |name: &str| Uid::opaque(request.get(name).and_then(Value::as_str).unwrap_or_default());
+    let (organization, identity) = (uid_in("groupUid"), uid_in("identityUid"));
+    if !organization.is_root() {
+        return Err(Error::invalid_field("groupUid", "must be the uid of an organization, which has one segment"));
+    }
+    let missing = || Error::not_found(Group::KIND, organization.as_str());
+    let group = cx.record(Group::KIND, &organization).await?.ok_or_else(missing)?;
+    let record = cx.record(Identity::KIND, &identity).await?;
+    let record = record.ok_or_else(|| Error::not_found(Identity::KIND, identity.as_str()))?;
+    if !owner::can_own(cx, &organization, &identity).await? {
+        let why = "must be a registered person or an identity directly in the organization, and assumable";
+        return Err(Error::invalid_field("identityUid", why));
+    }
+    let mut write = Write::default();
+    write.require_or_fail(Require::Exists(Key::new(Group::KIND.name, group.key.uid)), missing());
+    write.require_or_retry(Require::Revision(record.key, record.revision));
+    let owner = RoleBinding::new(&organization, &identity, &role::owner_uid(), cx.platform().entropy(), cx.now());
+    write.put(&owner.uid, &owner, Bytes::new())?;
+    write.raise(identity_epoch(&identity));
+    let stored = verbs::encode(&canonical(&owner)?)?;
+    let reply = cx.rendered(&BINDING, vec![stored]).await?.pop();
+    let reply = reply.ok_or_else(|| Error::internal("a resource was lost while rendering"))?;
+    cx.record_method_event(&mut write, &BINDING, Verb::Create, &owner.uid, Some(&reply)).await?;
+    cx.commit(write).await?;
+    let binding: Value = serde_json::from_slice(&reply).map_err(Error::internal)?;
+    Ok(json!({ "roleBinding": binding }))
 }

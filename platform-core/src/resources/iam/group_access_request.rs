@@ -26,7 +26,7 @@ pub struct GroupAccessRequest {
     /// The uid of the group and a segment, which is the same for every request of one person.
     pub uid: Uid,
     /// The uid of the person.
-    pub identity_uid: String,
+    pub identity_uid: Uid,
     /// The person's verified email address.
     pub email: String,
     /// When the person first requested access.
@@ -57,7 +57,7 @@ impl Resource for GroupAccessRequest {
     fn example() -> Self {
         Self {
             uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"),
-            identity_uid: "7f0c2b1d44617e3f2603851537be0123af4a57d8".to_owned(),
+            identity_uid: Uid::opaque("7f0c2b1d44617e3f2603851537be0123af4a57d8"),
             email: "ada@example.com".to_owned(),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
@@ -101,7 +101,7 @@ pub(super) async fn record(cx: &Context<'_>, group: &Uid) -> Result<()> {
     }
     let request = GroupAccessRequest {
         uid,
-        identity_uid: identity.uid.to_string(),
+        identity_uid: identity.uid.clone(),
         email: identity.email.clone(),
         create_time: before.create_time.or(Some(now)),
         update_time: before.update_time.max(Some(now)),

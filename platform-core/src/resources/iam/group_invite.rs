@@ -7,17 +7,20 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::{
-    super::{check, domain, field},
-    Identity, Role, RoleBinding, role_binding,
+    super::{domain, field},
+    Identity, Role, RoleBinding,
+    names::{GIVEN_ROLE, GROUP_INVITE},
+    role_binding,
 };
 use crate::{
     BoxFuture,
     access::{ActsAs, Caller, Capability, RegistrationId, Session, cap},
     context::Context,
+    duration::Duration,
     error::{Error, Result},
     event::Draft,
     iam::{identity_epoch, may_give_role},
-    kind::{Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Verb},
+    kind::{Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Verb, parent_uid},
     seal::Secret,
     store::{Delete, Filter, Key, KeyValue, Query, Record, Require, Scope},
     timestamp::Timestamp,
@@ -32,7 +35,7 @@ pub struct GroupInvite {
     /// The uid of the group and a segment.
     pub uid: Uid,
     /// The uid of the role: a built-in role, or a role of the group or one of its ancestors.
-    pub role_uid: String,
+    pub role_uid: Uid,
     /// The role, looked up on every read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<InvitedRole>,
@@ -59,7 +62,7 @@ pub struct GroupInvite {
 #[serde(default)]
 pub struct InvitedRole {
     /// The role's uid.
-    pub uid: String,
+    pub uid: Uid,
     /// The role's name.
     pub name: String,
     /// The role's description.
@@ -76,7 +79,7 @@ const ROLE: &[Field] = &[
 ];
 
 impl Resource for GroupInvite {
-    const KIND: &'static Kind = &Kind::new("GroupInvite", "groupInvites", "GroupInvitesService", domain::IAM)
+    const KIND: &'static Kind = &Kind::new(GROUP_INVITE, "groupInvites", "GroupInvitesService", domain::IAM)
         .parent(Parent::Group)
         .methods(&[
             Method::list(&[cap("group_invites.list")])
@@ -91,7 +94,7 @@ impl Resource for GroupInvite {
             field::uid("roleUid")
                 .about("The role that the invite gives: a built-in role, or a role of the group or its ancestors.")
                 .required()
-                .gives(),
+                .privileged(),
             Field::message("role", ROLE).about("The role that the invite gives.").output_only(),
             Field::string("email")
                 .about(
@@ -114,16 +117,16 @@ impl Resource for GroupInvite {
             Field::CREATE_TIME,
             Field::UPDATE_TIME.rest_only(),
         ])
-        .keys(&[DerivedKey { name: "givenRole", values: |body| check::key_of("roleUid", body) }])
+        .keys(&[DerivedKey::of_field(GIVEN_ROLE, "roleUid")])
         .cascade();
 
     fn example() -> Self {
         let group = "63921b2c44617e3f2603851537be0123af4a57d7";
         Self {
             uid: Uid::opaque(format!("{group}/0123456789abcdef")),
-            role_uid: group.to_owned(),
+            role_uid: Uid::opaque(group),
             role: Some(InvitedRole {
-                uid: group.to_owned(),
+                uid: Uid::opaque(group),
                 name: "viewer".to_owned(),
                 description: "Viewer Role (built-in)".to_owned(),
                 capabilities: vec![cap("groups.list").id().to_owned()],
@@ -142,20 +145,22 @@ impl Resource for GroupInvite {
     fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let (Some(invite), Verb::Create) = (&mut change.new, change.verb) else { return Ok(()) };
-            let group = change.uid.parent().unwrap_or_default();
+            let group = parent_uid(&change.uid)?;
             may_give_role(cx, &group, &invite.role_uid, "roleUid", &mut change.write).await?;
-            let life = invite.ttl.as_deref().and_then(check::millis).unwrap_or_default();
+            let ttl = invite.ttl.as_deref().and_then(|ttl| Duration::parse(ttl).ok());
+            let life = ttl.map_or(0, Duration::millis);
             invite.expiration_time = Some(cx.now().plus_millis(life));
             let (mut key_id, mut secret) = ([0; 8], [0; 32]);
             cx.platform().entropy().fill(&mut key_id);
             cx.platform().entropy().fill(&mut secret);
             invite.key_id = hex::encode(key_id);
             let code = format!("{PREFIX}{}_{}", invite.key_id, hex::encode(secret));
+            let caller = cx.demand_caller()?;
             let private = Private {
                 code_hash: hash(&code),
-                invited_by: cx.caller().identity.clone(),
+                invited_by: caller.identity.clone(),
                 registration: cx.registration(),
-                session: cx.caller().session.as_deref().cloned(),
+                session: caller.session.as_deref().cloned(),
             };
             change.private = serde_json::to_vec(&private).map(Bytes::from).map_err(Error::internal)?;
             invite.code = Secret::new(code);
@@ -170,10 +175,10 @@ impl Resource for GroupInvite {
 
     fn render<'a>(cx: &'a Context<'a>, invites: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let roles = invites.iter().map(|invite| Uid::opaque(invite.role_uid.as_str()));
+            let roles = invites.iter().map(|invite| invite.role_uid.clone());
             let roles = role_binding::look_up::<Role>(cx, roles).await?;
             for invite in invites {
-                let role = roles.get(invite.role_uid.as_str()).cloned().unwrap_or_default();
+                let role = roles.get(&invite.role_uid).cloned().unwrap_or_default();
                 invite.role = Some(InvitedRole {
                     uid: invite.role_uid.clone(),
                     name: role.name,
@@ -240,8 +245,8 @@ fn email(value: &Value) -> std::result::Result<(), String> {
 }
 
 fn ttl(value: &Value) -> std::result::Result<(), String> {
-    let millis = value.as_str().and_then(check::millis);
-    if millis.is_some_and(|millis| millis > 0) { Ok(()) } else { Err("must be greater than 0s".to_owned()) }
+    let ttl = value.as_str().and_then(|ttl| Duration::parse(ttl).ok());
+    if ttl.is_some_and(|ttl| ttl.millis() > 0) { Ok(()) } else { Err("must be greater than 0s".to_owned()) }
 }
 
 /// The result of redeeming an invite.
@@ -250,7 +255,7 @@ pub struct Redeemed {
     /// The group of the invite.
     pub group: Uid,
     /// The uid of the role that the person got there.
-    pub role: String,
+    pub role: Uid,
     /// The uid of the new role binding.
     pub role_binding: Uid,
 }
@@ -298,7 +303,7 @@ pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &
     // `email` is verified: an unverified address is in `email_unverified`.
     let is_for_person = invite.email.is_empty() || invite.email.eq_ignore_ascii_case(&identity.email);
     let in_time = invite.expiration_time.is_some_and(|until| cx.now() < until);
-    let group = invite.uid.parent().unwrap_or_default();
+    let group = parent_uid(&invite.uid)?;
     if !is_for_person || !in_time || !cx.allows(&group, INVITER_CAPABILITIES) {
         return Err(invalid_code());
     }

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use strum::VariantNames;
+use strum::{IntoStaticStr, VariantNames};
 
 use super::{
     super::{check, domain, field},
-    RoleBinding, owner, person_uid,
+    names::ROLE_BINDING,
+    owner, person_uid,
 };
 use crate::{
     BoxFuture,
@@ -120,6 +121,7 @@ pub struct AwsIdentity {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum ServicePrincipal {
     #[default]
     ServicePrincipalUnspecified,
@@ -154,22 +156,39 @@ pub(super) fn is_service(short_name: &str) -> bool {
     ServicePrincipal::VARIANTS.iter().skip(1).any(|name| name.strip_prefix(PREFIX) == Some(short_name))
 }
 
-/// The types of a relationship, which lists can filter by.
-const RELATIONSHIP_TYPES: &[&str] = &[
-    "RELATIONSHIP_TYPE_UNSPECIFIED",
-    "RELATIONSHIP_TYPE_CLAIM_MATCH",
-    "RELATIONSHIP_TYPE_STATIC",
-    "RELATIONSHIP_TYPE_AWS_IDENTITY",
-    "RELATIONSHIP_TYPE_SERVICE_PRINCIPAL",
-];
+/// The type of a relationship, which lists can filter by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub enum RelationshipType {
+    RelationshipTypeUnspecified,
+    RelationshipTypeClaimMatch,
+    RelationshipTypeStatic,
+    RelationshipTypeAwsIdentity,
+    RelationshipTypeServicePrincipal,
+}
 
-/// The field of each type, in the order of [`RELATIONSHIP_TYPES`] without the first.
-const RELATIONSHIP_FIELDS: [&str; 4] = ["claimMatch", "staticKeys", "awsIdentity", "servicePrincipal"];
+/// The field of each type of relationship.
+const RELATIONSHIPS: [(&str, RelationshipType); 4] = [
+    ("claimMatch", RelationshipType::RelationshipTypeClaimMatch),
+    ("staticKeys", RelationshipType::RelationshipTypeStatic),
+    ("awsIdentity", RelationshipType::RelationshipTypeAwsIdentity),
+    ("servicePrincipal", RelationshipType::RelationshipTypeServicePrincipal),
+];
 
 /// The maximum lifetime of static keys: 365 days.
 const STATIC_KEYS_MILLIS: i64 = 365 * 24 * 60 * 60 * 1000;
 
 impl Identity {
+    /// Returns whether it can be assumed: whether it is a registered person, or a token can prove its relationship.
+    pub(super) fn is_assumable(&self, now: Timestamp) -> bool {
+        let by_keys = self.static_keys.as_ref().is_some_and(|keys| keys.expiration_time.is_some_and(|end| now < end));
+        let has_no_relationship = self.service_principal == ServicePrincipal::default()
+            && self.static_keys.is_none()
+            && self.aws_identity.is_none();
+        self.claim_match.is_some() || by_keys || (self.uid.is_root() && has_no_relationship)
+    }
+
     /// Returns the required subject of its tokens; empty if it is not a single one.
     pub fn subject(&self) -> &str {
         let matched = self.claim_match.as_ref().map(|claims| claims.subject.as_str());
@@ -202,11 +221,11 @@ impl Resource for Identity {
         .methods(&[
             Method::list(&[cap("identity.list")]).params(&[
                 Param::exact("name").about("Only identities with exactly this name."),
-                Param {
-                    field: Field::enumeration("relationshipType", RELATIONSHIP_TYPES)
+                Param::new(
+                    Field::enumeration("relationshipType", RelationshipType::VARIANTS)
                         .about("Only identities that are assumed in this way."),
-                    by: By::Value("relationshipType"),
-                },
+                    By::Value("relationshipType"),
+                ),
             ]),
             Method::get(&[cap("identity.list")]),
             Method::create(&[cap("identity.create")]).event("iam.identity.created.v1"),
@@ -234,23 +253,23 @@ impl Resource for Identity {
             Field::message("claimMatch", CLAIM_MATCH)
                 .about("Assumed with a token of an OpenID Connect issuer whose claims match.")
                 .oneof("relationship")
-                .gives(),
+                .privileged(),
             Field::message("staticKeys", STATIC_KEYS)
                 .about("Assumed with a token signed by one of these keys.")
                 .oneof("relationship")
-                .gives(),
+                .privileged(),
             Field::message("awsIdentity", AWS_IDENTITY)
                 .about(
                     "Assumed by an AWS identity. Stored, but not supported by the token exchange of this installation.",
                 )
                 .oneof("relationship")
-                .gives(),
+                .privileged(),
             Field::enumeration("servicePrincipal", ServicePrincipal::VARIANTS)
                 .about("Assumed by a service of the installation.")
                 .oneof("relationship")
-                .gives(),
+                .privileged(),
         ])
-        .keys(&[DerivedKey { name: "relationshipType", values: relationship_type }])
+        .keys(&[DerivedKey::new("relationshipType", relationship_type)])
         .roots(Roots::Personal);
 
     const ACTIONS: &'static [Action] =
@@ -288,7 +307,10 @@ impl Resource for Identity {
             + usize::from(self.service_principal != ServicePrincipal::default());
         // A registered person acts with a token of an issuer that the operator trusts, and needs no relationship.
         if forms != 1 && !(forms == 0 && self.uid.is_root()) {
-            violations.add("relationship", format!("must be exactly one of {}", RELATIONSHIP_FIELDS.join(", ")));
+            violations.add(
+                "relationship",
+                format!("must be exactly one of {}", RELATIONSHIPS.map(|(field, _)| field).join(", ")),
+            );
         }
         if let Some(claims) = &self.claim_match {
             claims.validate(violations);
@@ -305,8 +327,8 @@ impl Resource for Identity {
             if change.verb != Verb::Create {
                 change.write.raise(identity_epoch(&change.uid));
             }
-            let before = change.old.as_ref().filter(|old| owner::is_assumable(old, cx.now()));
-            let now_assumable = change.new.as_ref().is_some_and(|new| owner::is_assumable(new, cx.now()));
+            let before = change.old.as_ref().filter(|old| old.is_assumable(cx.now()));
+            let now_assumable = change.new.as_ref().is_some_and(|new| new.is_assumable(cx.now()));
             if change.new.is_none() && cx.platform().settings().operators.contains(&change.uid) {
                 return Err(Error::blocked("OPERATOR", "cannot delete an operator of the installation"));
             }
@@ -315,7 +337,7 @@ impl Resource for Identity {
             }
             let Some(identity) = &mut change.new else {
                 let of_identity = KeyValue::text(&change.uid);
-                change.write.delete(Delete::With(RoleBinding::KIND.name, "identityUid", of_identity));
+                change.write.delete(Delete::With(ROLE_BINDING, "identityUid", of_identity));
                 return Ok(());
             };
             if change.verb == Verb::Create {
@@ -458,9 +480,8 @@ fn public_keys(value: &Value) -> std::result::Result<(), String> {
 }
 
 fn relationship_type(body: &Value) -> Vec<KeyValue> {
-    let names = RELATIONSHIP_TYPES.iter().skip(1);
-    let set = RELATIONSHIP_FIELDS.iter().zip(names).filter(|(field, _)| body.get(**field).is_some());
-    set.map(|(_, name)| KeyValue::text(name)).collect()
+    let set = RELATIONSHIPS.into_iter().filter(|(field, _)| body.get(*field).is_some());
+    set.map(|(_, relationship)| KeyValue::text(relationship.into())).collect()
 }
 
 /// Returns the uid of a person, whether or not the person has registered.

@@ -3,12 +3,12 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use strum::VariantNames;
 
 use super::{
     super::{check, domain, field},
-    ExternalGroupRoleMapping, owner,
+    ExternalGroupRoleMapping,
+    names::{GIVEN_ROLE, IDENTITY_PROVIDER},
+    owner,
 };
 use crate::{
     BoxFuture,
@@ -17,7 +17,7 @@ use crate::{
     error::{Error, Result},
     event::Draft,
     iam::{may_give_role, provider_epoch},
-    kind::{Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Verb},
+    kind::{Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Verb, parent_uid},
     seal::Secret,
     store::{KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
@@ -25,8 +25,10 @@ use crate::{
     write::Write,
 };
 
+mod oidc;
 mod scim;
 
+pub use oidc::{CorrelationRule, Oidc};
 pub(crate) use scim::verify as verify_scim_token;
 pub use scim::{CredentialState, Scim, ScimAccess};
 
@@ -46,7 +48,7 @@ pub struct IdentityProvider {
     pub update_time: Option<Timestamp>,
     /// The uid of the role of everyone who signs in by the provider: a built-in role, or a role of the group or its
     /// ancestors.
-    pub default_role: String,
+    pub default_role: Uid,
     /// The OpenID Connect configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oidc: Option<Oidc>,
@@ -55,80 +57,13 @@ pub struct IdentityProvider {
     pub scim: Option<Scim>,
 }
 
-/// A client at an OpenID Connect issuer.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Oidc {
-    /// The issuer's URL.
-    pub issuer: String,
-    /// The client's id.
-    pub client_id: String,
-    /// The client's secret. Input only: stored sealed, and never returned.
-    pub client_secret: Secret,
-    /// OAuth scopes to request in addition to the default ones, in this order.
-    pub additional_scopes: Vec<String>,
-    /// The claim with the external groups of a person.
-    pub groups_claim: String,
-    /// The claim that equals the person's external id in the directory; immutable.
-    pub correlation_rule: CorrelationRule,
-    /// Whether sign-ins use PKCE, which proves that the client that began a sign-in completes it.
-    pub pkce_enabled: bool,
-}
-
-/// The claim that equals the external id of a person.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
-#[allow(clippy::enum_variant_names, reason = "the contract names them so")]
-pub enum CorrelationRule {
-    /// The claim `sub`, as the default.
-    #[default]
-    CorrelationRuleUnspecified,
-    /// The claim `sub`.
-    CorrelationRuleSubEqualsExternalId,
-    /// The claim `oid`.
-    CorrelationRuleOidEqualsExternalId,
-}
-
-/// The maximum length of a client secret, a client id, a scope or a claim's name in bytes; our choice.
-const MAX_TEXT: usize = 4096;
-
-const OIDC: &[Field] = &[
-    Field::string("issuer").about("The issuer's URL.").required().check(issuer),
-    Field::string("clientId")
-        .about("The client identifier of this installation at the issuer.")
-        .required()
-        .max_len(MAX_TEXT)
-        .check(bounded),
-    Field::string("clientSecret")
-        .about(
-            "The client secret. Never returned. An update with an empty secret keeps the stored one unless the mask names it.",
-        )
-        .input_only()
-        .max_len(MAX_TEXT)
-        .check(bounded),
-    Field::strings("additionalScopes")
-        .about("OAuth scopes to request in addition to `openid`, `email` and `profile`.")
-        .max_len(MAX_TEXT)
-        .distinct()
-        .check(scopes),
-    Field::string("groupsClaim")
-        .about("The claim with the person's groups; `groups` by default.")
-        .max_len(MAX_TEXT)
-        .check(bounded),
-    Field::enumeration("correlationRule", CorrelationRule::VARIANTS)
-        .about("The claim that identifies the person in the provider's directory. Immutable.")
-        .immutable(),
-    Field::bool("pkceEnabled").about("Whether sign-ins use PKCE."),
-];
-
 /// The capabilities that a caller needs to manage the tokens of a directory.
 pub(super) const SCIM_CAPABILITIES: &[crate::access::Capability] =
     &[cap("identity_providers.scim.manage"), cap("identity_providers.list")];
 
 impl Resource for IdentityProvider {
     const KIND: &'static Kind =
-        &Kind::new("IdentityProvider", "identityProviders", "IdentityProvidersService", domain::IAM)
+        &Kind::new(IDENTITY_PROVIDER, "identityProviders", "IdentityProvidersService", domain::IAM)
             .parent(Parent::Group)
             .methods(&[
                 Method::list(&[cap("identity_providers.list")])
@@ -149,20 +84,20 @@ impl Resource for IdentityProvider {
                 field::uid("defaultRole")
                     .about("The role of everyone who signs in by the provider.")
                     .required()
-                    .gives(),
-                Field::message("oidc", OIDC)
+                    .privileged(),
+                Field::message("oidc", oidc::FIELDS)
                     .about("The OpenID Connect configuration.")
                     .required()
                     .oneof("configuration")
-                    .gives(),
+                    .privileged(),
                 Field::message("scim", scim::FIELDS)
                     .about("The state of provisioning by SCIM. Omitted from lists.")
                     .output_only()
                     .unlisted(),
             ])
             .keys(&[
-                DerivedKey { name: "segment", values: |body| vec![KeyValue::text(check::last_segment(body))] },
-                DerivedKey { name: "givenRole", values: |body| check::key_of("defaultRole", body) },
+                DerivedKey::new("segment", |body| vec![KeyValue::text(check::last_segment(body))]),
+                DerivedKey::of_field(GIVEN_ROLE, "defaultRole"),
             ]);
 
     const ACTIONS: &'static [Action] = scim::ACTIONS;
@@ -174,7 +109,7 @@ impl Resource for IdentityProvider {
             description: "Everybody at example.com".to_owned(),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
-            default_role: "63921b2c44617e3f2603851537be0123af4a57d7".to_owned(),
+            default_role: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7"),
             oidc: Some(Oidc {
                 issuer: "https://sign-in.example.com".to_owned(),
                 client_id: "platform".to_owned(),
@@ -202,7 +137,7 @@ impl Resource for IdentityProvider {
             // With another issuer the persons have other uids, so the owners among them could no longer sign in.
             let issuer = |provider: &Self| provider.oidc.as_ref().map(|oidc| oidc.issuer.clone());
             if change.old.as_ref().is_some_and(|old| issuer(old) != issuer(provider)) {
-                owner::keep_with_provider(cx, &change.uid, Some(provider), &mut change.write).await?;
+                owner::keep_with_provider(cx, &change.uid, Some(provider.admission()), &mut change.write).await?;
             }
             Ok(())
         })
@@ -225,6 +160,14 @@ impl Resource for IdentityProvider {
     fn customize_event(event: &mut Draft) {
         event.body.shift_remove("createTime");
         event.body.shift_remove("updateTime");
+    }
+}
+
+impl IdentityProvider {
+    /// Returns the part that decides who can sign in by the provider.
+    pub(super) fn admission(&self) -> owner::Provider {
+        let scim = self.scim.as_ref().map(|scim| owner::Directory { enabled: scim.enabled });
+        owner::Provider { uid: self.uid.clone(), oidc: self.oidc.clone(), scim }
     }
 }
 
@@ -309,7 +252,7 @@ async fn may_trust(
         oidc.map(|oidc| (oidc.issuer.clone(), oidc.client_id.clone(), oidc.groups_claim.clone()))
     };
     let trust_changed = old.is_some_and(|old| trust(old) != trust(new));
-    let group = uid.parent().unwrap_or_default();
+    let group = parent_uid(uid)?;
     if trust_changed || old.is_none_or(|old| old.default_role != new.default_role) {
         may_give_role(cx, &group, &new.default_role, "defaultRole", write).await?;
     }
@@ -317,9 +260,8 @@ async fn may_trust(
         return Ok(());
     }
     for mapping in mappings(cx, uid, write).await? {
-        let scope = Uid::opaque(mapping.scope);
-        cx.demand(&scope, &[cap("role_bindings.create")])?;
-        may_give_role(cx, &scope, &mapping.role_uid, "oidc", write).await?;
+        cx.demand(&mapping.scope, &[cap("role_bindings.create")])?;
+        may_give_role(cx, &mapping.scope, &mapping.role_uid, "oidc", write).await?;
     }
     Ok(())
 }
@@ -329,11 +271,10 @@ async fn may_trust(
 ///
 /// The holder of the directory's token controls who can sign in; while SCIM is not enabled, the issuer does.
 async fn may_control_admission(cx: &Context<'_>, provider: &IdentityProvider, write: &mut Write) -> Result<()> {
-    let group = provider.uid.parent().unwrap_or_default();
+    let group = parent_uid(&provider.uid)?;
     may_give_role(cx, &group, &provider.default_role, "identityProviderUid", write).await?;
     for mapping in mappings(cx, &provider.uid, write).await? {
-        let scope = Uid::opaque(mapping.scope);
-        may_give_role(cx, &scope, &mapping.role_uid, "identityProviderUid", write).await?;
+        may_give_role(cx, &mapping.scope, &mapping.role_uid, "identityProviderUid", write).await?;
     }
     Ok(())
 }
@@ -350,62 +291,4 @@ async fn mappings(cx: &Context<'_>, uid: &Uid, write: &mut Write) -> Result<Vec<
     given.sort_by(|a, b| (&a.scope, &a.role_uid).cmp(&(&b.scope, &b.role_uid)));
     given.dedup_by(|a, b| (&a.scope, &a.role_uid) == (&b.scope, &b.role_uid));
     Ok(given)
-}
-
-/// Requires an issuer's URL as in OpenID Connect Discovery, without query and fragment, and here without userinfo.
-fn issuer(value: &Value) -> std::result::Result<(), String> {
-    let text = value.as_str().unwrap_or_default();
-    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or_default();
-    let host = rest.split('/').next().unwrap_or_default();
-    let plain = text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'?' | b'#' | b'@' | b'\\'));
-    if plain && !host.is_empty() && !host.starts_with(':') && text.len() <= MAX_TEXT {
-        Ok(())
-    } else {
-        Err("must be the URL of an issuer, such as https://sign-in.example.com".to_owned())
-    }
-}
-
-fn bounded(value: &Value) -> std::result::Result<(), String> {
-    match value.as_str().is_some_and(|text| !text.is_empty() && text.len() <= MAX_TEXT) {
-        true => Ok(()),
-        false => Err(format!("must have 1 to {MAX_TEXT} bytes")),
-    }
-}
-
-/// Requires OAuth 2.0 scopes: strings without spaces, quotes and backslashes.
-fn scopes(value: &Value) -> std::result::Result<(), String> {
-    let is_scope_byte = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\');
-    let is_scope = |scope: &Value| {
-        scope.as_str().is_some_and(|text| !text.is_empty() && text.len() <= MAX_TEXT && text.bytes().all(is_scope_byte))
-    };
-    match value.as_array().into_iter().flatten().all(is_scope) {
-        true => Ok(()),
-        false => Err("must be OAuth scopes without spaces".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_issuer_must_be_a_plain_url_with_a_host() {
-        for good in ["https://a.example", "http://localhost:8080", "https://a.example/tenant/v2.0"] {
-            assert_eq!(issuer(&good.into()), Ok(()), "{good}");
-        }
-        for bad in [
-            "",
-            "a.example",
-            "https://",
-            "https://a b",
-            "https://a@b",
-            "https://a?b",
-            "https://a#b",
-            "https://:1",
-            "ftp://a",
-            "https://a\\b",
-        ] {
-            assert!(issuer(&bad.into()).is_err(), "{bad}");
-        }
-    }
 }

@@ -4,23 +4,21 @@
 //! the organization and can be assumed. Every commit that may remove an owner requires and raises an epoch of the
 //! organization. Of two concurrent removals, each relying on the owner that the other removes, one is therefore retried.
 
-use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
-    CorrelationRule, DirectoryUser, Group, Identity, IdentityProvider, RoleBinding, ServicePrincipal, person_uid,
-    provider_person_uid, role,
+    CorrelationRule, Identity, Oidc,
+    names::{DIRECTORY_USER, IDENTITY_PROVIDER, ROLE_BINDING},
+    person_uid, provider_person_uid, role,
 };
 use crate::{
     access::cap,
     context::Context,
     error::{Error, Result},
     iam::identity_epoch,
-    kind::{Registered, Resource, Verb, canonical},
-    store::{Epoch, Filter, Key, KeyValue, Query, Require, Scope},
-    timestamp::Timestamp,
+    kind::Resource,
+    store::{Epoch, Filter, KeyValue, Page, Query, Require, Scope},
     uid::Uid,
-    verbs,
     write::Write,
 };
 
@@ -29,41 +27,72 @@ use crate::{
 const PAGE: usize = 100;
 const MAX_EXAMINED: usize = 1_000;
 
+// The parts of stored resources that the rule reads. Their kinds apply the rule, so this file does not import them.
+
+/// The part of an identity provider that decides who can sign in by it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Provider {
+    pub(super) uid: Uid,
+    pub(super) oidc: Option<Oidc>,
+    pub(super) scim: Option<Directory>,
+}
+
+/// The SCIM provisioning of a provider.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Directory {
+    pub(super) enabled: bool,
+}
+
+/// A user of a directory.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct User {
+    active: bool,
+}
+
+/// A role binding.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Binding {
+    identity_uid: Uid,
+}
+
 /// Returns the epoch that every commit raises if it may remove an owner of an organization.
 fn owners_epoch(organization: &str) -> Epoch {
     format!("owners/{organization}").into()
 }
 
-/// Requires that the organization of a binding has an owner left when the binding is deleted or replaced by `new`.
+/// Requires that the organization of a binding has an owner left when the binding is deleted or replaced. `old` and `new`
+/// are the uids of the identity and the role.
 ///
 /// # Errors
 /// FAILED_PRECONDITION, LAST_OWNER; and those of the store.
 pub(super) async fn keep_without_binding(
     cx: &Context<'_>,
-    old: &RoleBinding,
-    new: Option<&RoleBinding>,
+    uid: &Uid,
+    old: (&Uid, &Uid),
+    new: Option<(&Uid, &Uid)>,
     write: &mut Write,
 ) -> Result<()> {
-    let Some(organization) = owned_by(&old.uid, &old.role_uid) else { return Ok(()) };
-    let of = |binding: &RoleBinding| (binding.identity_uid.clone(), binding.role_uid.clone());
-    if new.is_some_and(|new| of(new) == of(old)) {
+    let Some(organization) = owned_by(uid, old.1) else { return Ok(()) };
+    if new == Some(old) {
         return Ok(());
     }
     require_epoch(cx, owners_epoch(&organization), write).await?;
     let mut owners = Owners::new(cx, &organization);
-    if owners.filter_owners(&[Uid::opaque(&*old.identity_uid)]).await?.is_empty() {
+    if owners.filter_owners(std::slice::from_ref(old.0)).await?.is_empty() {
         return Ok(());
     }
-    if let Some(new) = new.filter(|new| owned_by(&new.uid, &new.role_uid).is_some()) {
-        let identity = Uid::opaque(&*new.identity_uid);
-        if let Some(record) = cx.record(Identity::KIND, &identity).await?
-            && !owners.filter_owners(&[identity]).await?.is_empty()
-        {
-            write.require_or_retry(Require::Revision(record.key, record.revision));
-            return Ok(());
-        }
+    if let Some((identity, _)) = new.filter(|(_, role)| owned_by(uid, role).is_some())
+        && let Some(record) = cx.record(Identity::KIND, identity).await?
+        && !owners.filter_owners(std::slice::from_ref(identity)).await?.is_empty()
+    {
+        write.require_or_retry(Require::Revision(record.key, record.revision));
+        return Ok(());
     }
-    owners.require_another(|binding, _| *binding != old.uid).await
+    owners.require_another(|binding, _| binding != uid).await
 }
 
 /// Requires that every organization that an identity owns has an owner left without this identity.
@@ -81,11 +110,11 @@ pub(super) async fn keep_without_identity(cx: &Context<'_>, identity: &Uid, writ
 /// As [`keep_without_identity`].
 pub(super) async fn keep_without_user(
     cx: &Context<'_>,
-    provider: &IdentityProvider,
-    user: &DirectoryUser,
+    provider: &Provider,
+    external_id: &str,
     write: &mut Write,
 ) -> Result<()> {
-    let Some(person) = person_of(provider, &user.external_id) else { return Ok(()) };
+    let Some(person) = person_of(provider, external_id) else { return Ok(()) };
     keep_without(cx, &person, Scope::Children(Uid::opaque(provider.uid.root())), write).await
 }
 
@@ -97,15 +126,15 @@ pub(super) async fn keep_without_user(
 pub(super) async fn keep_with_provider(
     cx: &Context<'_>,
     provider: &Uid,
-    new: Option<&IdentityProvider>,
+    new: Option<Provider>,
     write: &mut Write,
 ) -> Result<()> {
     let organization = Uid::opaque(provider.root());
     require_epoch(cx, owners_epoch(&organization), write).await?;
     let mut owners = Owners::new(cx, &organization);
     let before = owners.providers().await?;
-    let others = before.iter().filter(|other| other.uid != *provider);
-    owners.providers = Some(others.chain(new).cloned().collect());
+    let others = before.iter().filter(|other| other.uid != *provider).cloned();
+    owners.providers = Some(others.chain(new).collect());
     if owners.has_another(|_, _| true).await? {
         return Ok(());
     }
@@ -118,7 +147,7 @@ async fn keep_without(cx: &Context<'_>, identity: &Uid, scope: Scope, write: &mu
     require_epoch(cx, identity_epoch(identity), write).await?;
     let bound = |key, value: &str| Filter::AnyOf { key, values: vec![KeyValue::text(value)] };
     let filters = vec![bound("identityUid", identity), bound("roleUid", &role::owner_uid())];
-    for item in cx.page(Query { filters, ..Query::new(RoleBinding::KIND.name, scope) }).await?.items {
+    for item in cx.page(Query { filters, ..Query::new(ROLE_BINDING, scope) }).await?.items {
         let Some(organization) = owned_by(&item.uid, &role::owner_uid()) else { continue };
         require_epoch(cx, owners_epoch(&organization), write).await?;
         let mut owners = Owners::new(cx, &organization);
@@ -145,14 +174,27 @@ async fn require_epoch(cx: &Context<'_>, epoch: Epoch, write: &mut Write) -> Res
 
 /// Returns the uid of the person who signs in by a provider as the user with this external id, or `None` if it does not
 /// follow from these two.
-fn person_of(provider: &IdentityProvider, external_id: &str) -> Option<Uid> {
+fn person_of(provider: &Provider, external_id: &str) -> Option<Uid> {
     let by_subject = provider.oidc.as_ref()?.correlation_rule == CorrelationRule::CorrelationRuleSubEqualsExternalId;
     if by_subject && !external_id.is_empty() { person_with_subject(provider, external_id) } else { None }
 }
 
 /// Returns the uid of the person who signs in by a provider under this subject.
-fn person_with_subject(provider: &IdentityProvider, subject: &str) -> Option<Uid> {
+fn person_with_subject(provider: &Provider, subject: &str) -> Option<Uid> {
     Some(provider_person_uid(&provider.uid, &provider.oidc.as_ref()?.issuer, subject))
+}
+
+/// Parses the parts of the resources of a page.
+fn parsed<T: DeserializeOwned>(page: &Page) -> Result<Vec<T>> {
+    page.items.iter().map(|item| serde_json::from_slice(&item.body).map_err(Error::internal)).collect()
+}
+
+/// Returns whether an identity counts as an owner of an organization that it is bound to as `owner`.
+///
+/// # Errors
+/// Those of the store.
+pub(super) async fn can_own(cx: &Context<'_>, organization: &Uid, identity: &Uid) -> Result<bool> {
+    Ok(!Owners::new(cx, organization).filter_owners(std::slice::from_ref(identity)).await?.is_empty())
 }
 
 /// The owners of an organization.
@@ -160,7 +202,7 @@ struct Owners<'a> {
     cx: &'a Context<'a>,
     organization: &'a Uid,
     /// The identity providers of the organization; read when first needed.
-    providers: Option<Vec<IdentityProvider>>,
+    providers: Option<Vec<Provider>>,
 }
 
 impl<'a> Owners<'a> {
@@ -179,17 +221,15 @@ impl<'a> Owners<'a> {
         let query = Query {
             filters: vec![role],
             limit: PAGE,
-            ..Query::new(RoleBinding::KIND.name, Scope::Children(self.organization.clone()))
+            ..Query::new(ROLE_BINDING, Scope::Children(self.organization.clone()))
         };
         let mut after = None;
         for _ in 0..MAX_EXAMINED / PAGE {
             let page = self.cx.page(Query { after, ..query.clone() }).await?;
             let mut others = Vec::new();
-            for item in page.items {
-                let binding: RoleBinding = serde_json::from_slice(&item.body).map_err(Error::internal)?;
-                let identity = Uid::opaque(binding.identity_uid);
-                if passes(&item.uid, &identity) {
-                    others.push(identity);
+            for (item, binding) in page.items.iter().zip(parsed::<Binding>(&page)?) {
+                if passes(&item.uid, &binding.identity_uid) {
+                    others.push(binding.identity_uid);
                 }
             }
             if !self.filter_owners(&others).await?.is_empty() {
@@ -219,7 +259,7 @@ impl<'a> Owners<'a> {
         let mut counted = Vec::new();
         for identity in self.cx.read_all::<Identity>(identities.iter().cloned()).await?.into_iter().flatten() {
             let reaches = identity.uid.parent().is_none_or(|home| home == *self.organization);
-            if reaches && is_assumable(&identity, self.cx.now()) && self.can_sign_in(&identity).await? {
+            if reaches && identity.is_assumable(self.cx.now()) && self.can_sign_in(&identity).await? {
                 counted.push(identity.uid);
             }
         }
@@ -227,9 +267,9 @@ impl<'a> Owners<'a> {
     }
 
     /// Reads the identity providers of the organization.
-    async fn providers(&self) -> Result<Vec<IdentityProvider>> {
-        let within = Query::new(IdentityProvider::KIND.name, Scope::Subtree(self.organization.clone()));
-        self.cx.find::<IdentityProvider>(Query { limit: MAX_EXAMINED, ..within }).await
+    async fn providers(&self) -> Result<Vec<Provider>> {
+        let within = Query::new(IDENTITY_PROVIDER, Scope::Subtree(self.organization.clone()));
+        parsed(&self.cx.page(Query { limit: MAX_EXAMINED, ..within }).await?)
     }
 
     /// Returns whether a person can sign in: by an issuer that the operator trusts, or by a provider of the organization,
@@ -253,58 +293,13 @@ impl<'a> Owners<'a> {
         let is_admitted = match by_directory {
             Some(provider) => {
                 let known = Filter::AnyOf { key: "externalId", values: vec![KeyValue::text(subject)] };
-                let known = Query {
-                    filters: vec![known],
-                    ..Query::new(DirectoryUser::KIND.name, Scope::Children(provider.uid.clone()))
-                };
-                self.cx.find::<DirectoryUser>(known).await?.iter().any(|user| user.active)
+                let known =
+                    Query { filters: vec![known], ..Query::new(DIRECTORY_USER, Scope::Children(provider.uid.clone())) };
+                parsed::<User>(&self.cx.page(known).await?)?.iter().any(|user| user.active)
             }
             None => found.is_some(),
         };
         self.providers = Some(providers);
         Ok(is_admitted)
     }
-}
-
-/// Returns whether an identity can be assumed: whether it is a registered person, or a token can prove its relationship.
-pub(super) fn is_assumable(identity: &Identity, now: Timestamp) -> bool {
-    let by_keys = identity.static_keys.as_ref().is_some_and(|keys| keys.expiration_time.is_some_and(|end| now < end));
-    let has_no_relationship = identity.service_principal == ServicePrincipal::default()
-        && identity.static_keys.is_none()
-        && identity.aws_identity.is_none();
-    identity.claim_match.is_some() || by_keys || (identity.uid.is_root() && has_no_relationship)
-}
-
-/// Binds an identity to the role `owner` at an organization, whether or not it has owners. Only the operator may do this.
-pub(super) async fn repair(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
-    const BINDING: Registered = Registered::of::<RoleBinding>();
-    if !cx.is_operator() {
-        return Err(Error::denied());
-    }
-    let uid_in = |name: &str| Uid::opaque(request.get(name).and_then(Value::as_str).unwrap_or_default());
-    let (organization, identity) = (uid_in("groupUid"), uid_in("identityUid"));
-    if !organization.is_root() {
-        return Err(Error::invalid_field("groupUid", "must be the uid of an organization, which has one segment"));
-    }
-    let missing = || Error::not_found(Group::KIND, organization.as_str());
-    let group = cx.record(Group::KIND, &organization).await?.ok_or_else(missing)?;
-    let record = cx.record(Identity::KIND, &identity).await?;
-    let record = record.ok_or_else(|| Error::not_found(Identity::KIND, identity.as_str()))?;
-    if Owners::new(cx, &organization).filter_owners(std::slice::from_ref(&identity)).await?.is_empty() {
-        let why = "must be a registered person or an identity directly in the organization, and assumable";
-        return Err(Error::invalid_field("identityUid", why));
-    }
-    let mut write = Write::default();
-    write.require_or_fail(Require::Exists(Key::new(Group::KIND.name, group.key.uid)), missing());
-    write.require_or_retry(Require::Revision(record.key, record.revision));
-    let owner = RoleBinding::new(&organization, &identity, &role::owner_uid(), cx.platform().entropy(), cx.now());
-    write.put(&owner.uid, &owner, Bytes::new())?;
-    write.raise(identity_epoch(&identity));
-    let stored = verbs::encode(&canonical(&owner)?)?;
-    let reply = cx.rendered(&BINDING, vec![stored]).await?.pop();
-    let reply = reply.ok_or_else(|| Error::internal("a resource was lost while rendering"))?;
-    cx.record_method_event(&mut write, &BINDING, Verb::Create, &owner.uid, Some(&reply)).await?;
-    cx.commit(write).await?;
-    let binding: Value = serde_json::from_slice(&reply).map_err(Error::internal)?;
-    Ok(json!({ "roleBinding": binding }))
 }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::{check, domain, field},
-    ExternalGroupRoleMapping, GroupInvite, IdentityProvider, RoleBinding,
+    super::{domain, field},
+    names::{EXTERNAL_GROUP_ROLE_MAPPING, GIVEN_ROLE, GROUP_INVITE, IDENTITY_PROVIDER, ROLE_BINDING},
 };
 use crate::{
     BoxFuture,
@@ -13,7 +13,7 @@ use crate::{
     context::Context,
     error::{Error, Result, Violations},
     iam::{may_give, organization_epoch},
-    kind::{Change, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb},
+    kind::{Change, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb, parent_uid},
     store::{Delete, KeyValue, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -62,16 +62,11 @@ impl Resource for Role {
                 .about("The role's capabilities.")
                 .max_items(MAX_CAPABILITIES)
                 .distinct()
-                .gives(),
+                .privileged(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique {
-            space: "role.name",
-            what: "a role of this name in the group",
-            value: check::name_in_parent,
-            by: &["name"],
-        }])
+        .unique(&[Unique::in_parent("role.name", "A role of this name in the group", "name").by(&["name"])])
         .roots(Roots::Shared);
 
     fn example() -> Self {
@@ -101,18 +96,16 @@ impl Resource for Role {
             if change.verb == Verb::Delete {
                 let bound = KeyValue::text(&change.uid);
                 let blocked = Error::blocked("RESOURCE_IN_USE", "cannot delete role that is still bound");
-                change
-                    .write
-                    .require_or_fail(Require::NoneWith(RoleBinding::KIND.name, "roleUid", bound.clone()), blocked);
+                change.write.require_or_fail(Require::NoneWith(ROLE_BINDING, "roleUid", bound.clone()), blocked);
                 for (giver, what) in [
-                    (IdentityProvider::KIND, "the default of an identity provider"),
-                    (ExternalGroupRoleMapping::KIND, "mapped from an external group"),
+                    (IDENTITY_PROVIDER, "the default of an identity provider"),
+                    (EXTERNAL_GROUP_ROLE_MAPPING, "mapped from an external group"),
                 ] {
                     let blocked = Error::blocked("RESOURCE_IN_USE", format!("cannot delete role that is {what}"));
-                    change.write.require_or_fail(Require::NoneWith(giver.name, "givenRole", bound.clone()), blocked);
+                    change.write.require_or_fail(Require::NoneWith(giver, GIVEN_ROLE, bound.clone()), blocked);
                 }
                 // An invite to a deleted role cannot be redeemed.
-                change.write.delete(Delete::With(GroupInvite::KIND.name, "givenRole", bound));
+                change.write.delete(Delete::With(GROUP_INVITE, GIVEN_ROLE, bound));
                 return Ok(());
             }
             let known = cx.platform().capabilities();
@@ -125,7 +118,7 @@ impl Resource for Role {
             }
             // Everyone who is bound to the role gets the added capabilities, so the caller must hold them.
             let added = after.difference(before.unwrap_or_default());
-            let group = change.uid.parent().unwrap_or_default();
+            let group = parent_uid(&change.uid)?;
             may_give(cx, &group, added, "capabilities")?;
             if change.verb == Verb::Update {
                 change.write.raise(organization_epoch(&change.uid));

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::super::domain;
-use super::{super::field, Group, Identity, Role, owner, role};
+use super::{super::field, Group, Identity, Role, names::ROLE_BINDING, owner, role};
 use crate::{
     BoxFuture,
     access::cap,
@@ -17,7 +17,7 @@ use crate::{
     iam::{identity_epoch, may_give},
     kind::{
         Action, Authorization, Change, DerivedKey, Field, Kind, Method, Param, Parent, Registered, Resource, Type,
-        Unique, action_event,
+        Unique, action_event, parent_uid,
     },
     store::{Key, KeyValue, Require},
     timestamp::Timestamp,
@@ -47,9 +47,9 @@ pub struct RoleBinding {
     /// When it was last updated.
     pub update_time: Option<Timestamp>,
     /// The uid of the identity that has the role. May be that of a person who has not registered yet.
-    pub identity_uid: String,
+    pub identity_uid: Uid,
     /// The uid of the role: a built-in role, or a role of the group or its ancestors.
-    pub role_uid: String,
+    pub role_uid: Uid,
 }
 
 /// The group or role of a binding, as bindings show it.
@@ -57,7 +57,7 @@ pub struct RoleBinding {
 #[serde(default)]
 pub struct Bound {
     /// The uid.
-    pub uid: String,
+    pub uid: Uid,
     /// The name.
     pub name: String,
     /// The description.
@@ -69,7 +69,7 @@ pub struct Bound {
 #[serde(default)]
 pub struct BoundIdentity {
     /// The uid.
-    pub uid: String,
+    pub uid: Uid,
     /// The name.
     pub name: String,
     /// The description.
@@ -84,15 +84,20 @@ pub struct BoundIdentity {
 
 impl RoleBinding {
     /// Returns a new binding, without writing it.
-    pub(crate) fn new(group: &Uid, identity: &str, role: &str, entropy: &dyn Entropy, now: Timestamp) -> Self {
+    pub(crate) fn new(group: &Uid, identity: &Uid, role: &Uid, entropy: &dyn Entropy, now: Timestamp) -> Self {
         Self {
             uid: group.new_child(entropy),
             create_time: Some(now),
             update_time: Some(now),
-            identity_uid: identity.to_owned(),
-            role_uid: role.to_owned(),
+            identity_uid: identity.clone(),
+            role_uid: role.clone(),
             ..Self::default()
         }
+    }
+
+    /// Returns the uids of the identity and the role.
+    fn bound(&self) -> (&Uid, &Uid) {
+        (&self.identity_uid, &self.role_uid)
     }
 }
 
@@ -118,18 +123,18 @@ pub(super) const FIELDS: &[Field] = &[
     Field::message("role", BOUND_FIELDS).about("The role.").output_only(),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
-    field::uid("identityUid").about("The identity that is given the role.").required().gives(),
+    field::uid("identityUid").about("The identity that is given the role.").required().privileged(),
     field::uid("roleUid")
         .about("The role to give: a built-in role, or a role of the group or its ancestors.")
         .required()
-        .gives(),
+        .privileged(),
 ];
 
 /// The maximum number of bindings per batch create.
 const MAX_BATCH: usize = 25;
 
 impl Resource for RoleBinding {
-    const KIND: &'static Kind = &Kind::new("RoleBinding", "roleBindings", "RoleBindingsService", domain::IAM)
+    const KIND: &'static Kind = &Kind::new(ROLE_BINDING, "roleBindings", "RoleBindingsService", domain::IAM)
         .parent(Parent::Group)
         .methods(&[
             Method::list(&[cap("role_bindings.list")]).params(&[
@@ -143,16 +148,9 @@ impl Resource for RoleBinding {
             Method::delete(&[cap("role_bindings.delete")]).event("iam.rolebindings.deleted.v1"),
         ])
         .fields(FIELDS)
-        .keys(&[DerivedKey {
-            name: "groupUid",
-            values: |body| group_of(body).map(KeyValue::text).into_iter().collect(),
-        }])
-        .unique(&[Unique {
-            space: "roleBinding",
-            what: "a binding of this identity to this role at the group",
-            value: bound_once,
-            by: &["identityUid", "roleUid"],
-        }])
+        .keys(&[DerivedKey::new("groupUid", |body| group_of(body).map(KeyValue::text).into_iter().collect())])
+        .unique(&[Unique::new("roleBinding", "A binding of this identity to this role at the group", bound_once)
+            .by(&["identityUid", "roleUid"])])
         .cascade();
 
     const ACTIONS: &'static [Action] =
@@ -165,8 +163,8 @@ impl Resource for RoleBinding {
                 .about("The bindings to create, 1 to 25. Either all are created or none.")
                 .max_items(MAX_BATCH)
                 .required()
-                .gives(),
-            field::uid("roleUid").about("The role of all bindings whose request does not name one.").gives(),
+                .privileged(),
+            field::uid("roleUid").about("The role of all bindings whose request does not name one.").privileged(),
         ])
         .response(&[Field::new("roleBindings", Type::List(&Type::Message(FIELDS)))
             .about("The bindings, in the order of the requests.")])
@@ -175,14 +173,14 @@ impl Resource for RoleBinding {
 
     fn example() -> Self {
         let bound = |uid: &str, name: &str| {
-            Some(Bound { uid: uid.to_owned(), name: name.to_owned(), description: "An example".to_owned() })
+            Some(Bound { uid: Uid::opaque(uid), name: name.to_owned(), description: "An example".to_owned() })
         };
         let (group, identity) =
             ("63921b2c44617e3f2603851537be0123af4a57d7", "7f0c2b1d44617e3f2603851537be0123af4a57d8");
         Self {
             uid: Uid::opaque(format!("{group}/0123456789abcdef")),
             identity: Some(BoundIdentity {
-                uid: identity.to_owned(),
+                uid: Uid::opaque(identity),
                 name: "ci".to_owned(),
                 description: "Builds images".to_owned(),
                 subject: "repo:example/app".to_owned(),
@@ -193,8 +191,8 @@ impl Resource for RoleBinding {
             role: bound(group, "viewer"),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
-            identity_uid: identity.to_owned(),
-            role_uid: "63921b2c44617e3f2603851537be0123af4a57d7".to_owned(),
+            identity_uid: Uid::opaque(identity),
+            role_uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7"),
         }
     }
 
@@ -202,12 +200,18 @@ impl Resource for RoleBinding {
         Box::pin(async move {
             if let Some(old) = &change.old {
                 change.write.raise(identity_epoch(&old.identity_uid));
-                owner::keep_without_binding(cx, old, change.new.as_ref(), &mut change.write).await?;
+                owner::keep_without_binding(
+                    cx,
+                    &change.uid,
+                    old.bound(),
+                    change.new.as_ref().map(Self::bound),
+                    &mut change.write,
+                )
+                .await?;
             }
             let Some(binding) = &mut change.new else { return Ok(()) };
-            let group = change.uid.parent().unwrap_or_default();
-            let before = change.old.as_ref().map(|old| (&old.identity_uid, &old.role_uid));
-            if before != Some((&binding.identity_uid, &binding.role_uid)) {
+            let group = parent_uid(&change.uid)?;
+            if change.old.as_ref().map(Self::bound) != Some(binding.bound()) {
                 may_bind(cx, &group, binding, &mut change.write).await?;
             }
             change.write.raise(identity_epoch(&binding.identity_uid));
@@ -252,7 +256,7 @@ fn bound_once(body: &Value) -> Option<KeyValue> {
 /// not hold.
 pub(super) async fn may_bind(cx: &Context<'_>, group: &Uid, binding: &RoleBinding, write: &mut Write) -> Result<()> {
     let mut violations = Violations::default();
-    let (identity, role_uid) = (Uid::opaque(&*binding.identity_uid), Uid::opaque(&*binding.role_uid));
+    let (identity, role_uid) = (binding.identity_uid.clone(), binding.role_uid.clone());
     let of_hierarchy = |uid: &Uid| uid.is_root() || uid.root() == group.root();
 
     let found = role::of_group(cx, group, &role_uid).await?;
@@ -281,16 +285,15 @@ pub(super) async fn may_bind(cx: &Context<'_>, group: &Uid, binding: &RoleBindin
 
 /// Looks up the names that bindings show, for a page of bindings at once.
 async fn hydrate(cx: &Context<'_>, bindings: &mut [RoleBinding]) -> Result<()> {
-    let of = |uid: &str| Uid::opaque(uid);
-    let identities = look_up::<Identity>(cx, bindings.iter().map(|binding| of(&binding.identity_uid))).await?;
-    let roles = look_up::<Role>(cx, bindings.iter().map(|binding| of(&binding.role_uid))).await?;
+    let identities = look_up::<Identity>(cx, bindings.iter().map(|binding| binding.identity_uid.clone())).await?;
+    let roles = look_up::<Role>(cx, bindings.iter().map(|binding| binding.role_uid.clone())).await?;
     let groups = look_up::<Group>(cx, bindings.iter().filter_map(|binding| binding.uid.parent())).await?;
     for binding in bindings {
-        let identity = identities.get(&*binding.identity_uid);
+        let identity = identities.get(&binding.identity_uid);
         binding.identity = Some(identity.map_or_else(
             || BoundIdentity { uid: binding.identity_uid.clone(), ..BoundIdentity::default() },
             |identity| BoundIdentity {
-                uid: identity.uid.to_string(),
+                uid: identity.uid.clone(),
                 name: identity.name.clone(),
                 description: identity.description.clone(),
                 subject: identity.subject().to_owned(),
@@ -298,14 +301,14 @@ async fn hydrate(cx: &Context<'_>, bindings: &mut [RoleBinding]) -> Result<()> {
                 email: identity.email.clone(),
             },
         ));
-        let group = binding.uid.parent().unwrap_or_default();
-        let found = groups.get(&*group);
+        let group = parent_uid(&binding.uid)?;
+        let found = groups.get(&group);
         binding.group = Some(Bound {
-            uid: group.to_string(),
+            uid: group.clone(),
             name: found.map(|group| group.name.clone()).unwrap_or_default(),
             description: found.map(|group| group.description.clone()).unwrap_or_default(),
         });
-        let found = roles.get(&*binding.role_uid);
+        let found = roles.get(&binding.role_uid);
         binding.role = Some(Bound {
             uid: binding.role_uid.clone(),
             name: found.map(|role| role.name.clone()).unwrap_or_default(),

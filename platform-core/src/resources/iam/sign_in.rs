@@ -11,7 +11,7 @@ use super::{super::field, Identity};
 use crate::{
     context::Context,
     error::{Error, Result},
-    kind::{Action, Field, Kind, Parent, Resource, Roots, Type},
+    kind::{Action, Field, Kind, Parent, Resource, Roots, Type, parent_uid},
     store::{Delete, Epoch, Key, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -196,7 +196,7 @@ pub(crate) async fn present(cx: &Context<'_>, uid: &Uid, family: &[u8], token: &
     if expired || !of_family || !latest {
         return Err(invalid_token());
     }
-    let identity = uid.parent().unwrap_or_default();
+    let identity = parent_uid(uid)?;
     Ok(Presented { identity, sign_in, state: private.state, revision: record.revision })
 }
 
@@ -230,10 +230,11 @@ pub(crate) async fn end(cx: &Context<'_>, uid: &Uid) -> Result<()> {
 
 /// Ends all sign-ins of the caller or, for the operator, of any identity, and returns their number.
 async fn end_all(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
-    let own = &cx.caller().identity;
+    let caller = cx.demand_caller()?;
+    let own = &caller.identity;
     let requested = request.get("identityUid").and_then(Value::as_str).map(Uid::opaque);
     let person = requested.unwrap_or_else(|| own.clone());
-    if cx.caller().narrowing.is_some() || (person != *own && !cx.is_operator()) {
+    if caller.narrowing.is_some() || (person != *own && !cx.is_operator()) {
         return Err(Error::denied());
     }
     let count = Query { count: true, limit: 1, ..Query::new(SignIn::KIND.name, Scope::Children(person.clone())) };

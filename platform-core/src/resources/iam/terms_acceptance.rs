@@ -31,9 +31,9 @@ pub struct TermsAcceptance {
     /// The document's id.
     pub doc_id: String,
     /// The uid of the identity that accepted the document first.
-    pub accepted_by: String,
+    pub accepted_by: Uid,
     /// The uid of the group.
-    pub org_uid: String,
+    pub org_uid: Uid,
     /// When the document was accepted.
     pub create_time: Option<Timestamp>,
     /// The same as `create_time`.
@@ -113,8 +113,8 @@ impl Resource for TermsAcceptance {
         Self {
             uid: Uid::opaque(format!("{group}/0123456789abcdef")),
             doc_id: "skills-tos.v1".to_owned(),
-            accepted_by: "7f0c2b1d44617e3f2603851537be0123af4a57d8".to_owned(),
-            org_uid: group.to_owned(),
+            accepted_by: Uid::opaque("7f0c2b1d44617e3f2603851537be0123af4a57d8"),
+            org_uid: Uid::opaque(group),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
         }
@@ -149,13 +149,13 @@ async fn accept(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> 
     };
     let keys: Vec<_> = ids.iter().map(key).collect();
     let stored = cx.records(&keys).await?;
-    let mut write = Write::default();
+    let (mut write, caller) = (Write::default(), cx.demand_caller()?);
     for ((id, key), _) in ids.iter().zip(keys).zip(stored).filter(|(_, stored)| stored.is_none()) {
         let acceptance = TermsAcceptance {
             uid: key.uid.clone(),
             doc_id: (*id).to_owned(),
-            accepted_by: cx.caller().identity.to_string(),
-            org_uid: group.to_string(),
+            accepted_by: caller.identity.clone(),
+            org_uid: group.clone(),
             create_time: Some(cx.now()),
             update_time: Some(cx.now()),
         };

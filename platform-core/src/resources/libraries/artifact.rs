@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use strum::VariantNames;
+use strum::{IntoStaticStr, VariantNames};
 
 use super::super::domain;
 use super::{ArtifactVersion, order};
@@ -51,10 +51,11 @@ pub struct Artifact {
 }
 
 /// A language ecosystem.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, VariantNames)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum Ecosystem {
     #[default]
     EcosystemUnspecified,
@@ -79,11 +80,7 @@ impl Ecosystem {
 
     /// Returns the name in the API.
     pub fn api_name(self) -> &'static str {
-        match self {
-            Self::EcosystemUnspecified => "ECOSYSTEM_UNSPECIFIED",
-            Self::EcosystemJava => "ECOSYSTEM_JAVA",
-            Self::EcosystemPython => "ECOSYSTEM_PYTHON",
-        }
+        self.into()
     }
 }
 
@@ -134,12 +131,9 @@ impl Resource for Artifact {
             Field::bool("remediated").about("Whether vulnerabilities were fixed in it.").input_only().rest_only(),
         ])
         .keys(&[
-            DerivedKey { name: "in", values: ecosystem },
-            DerivedKey {
-                name: "remediatedIn",
-                values: |body| if is_remediated(body) { ecosystem(body) } else { vec![] },
-            },
-            DerivedKey { name: "search", values: |body| vec![KeyValue::text(&text(body, "name").to_lowercase())] },
+            DerivedKey::new("in", ecosystem),
+            DerivedKey::new("remediatedIn", |body| if is_remediated(body) { ecosystem(body) } else { vec![] }),
+            DerivedKey::new("search", |body| vec![KeyValue::text(&text(body, "name").to_lowercase())]),
         ])
         .roots(Roots::Shared)
         .cascade();
@@ -171,11 +165,11 @@ impl Resource for Artifact {
 impl Imported for Artifact {
     const WRITE: &'static [Capability] = &[];
 
-    fn goes_with(uid: &Uid) -> Option<Delete> {
+    fn associated(uid: &Uid) -> Option<Delete> {
         Some(Delete::With(ArtifactVersion::KIND.name, "artifact", KeyValue::text(uid)))
     }
 
-    fn uid_in(&self, _: &Uid) -> Uid {
+    fn uid_in(&self, _: &str) -> Uid {
         Self::uid_of(self.ecosystem, &self.name)
     }
 

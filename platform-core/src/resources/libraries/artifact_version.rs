@@ -39,7 +39,7 @@ pub struct ArtifactVersion {
     #[serde(with = "crate::json::int64")]
     pub size_bytes: i64,
     /// The uid of the artifact ([`Artifact::uid_of`](super::Artifact::uid_of)). Input only: the API does not return it.
-    pub artifact: String,
+    pub artifact: Uid,
 }
 
 impl Resource for ArtifactVersion {
@@ -55,7 +55,7 @@ impl Resource for ArtifactVersion {
             .fields(&[
                 Field::UID,
                 Field::string("name").about("The artifact's name.").output_only(),
-                Field::string("version").about("The version.").output_only().sort(&["version"]).place(place),
+                Field::string("version").about("The version.").output_only().sort(&["version"]).sort_key(sort_key),
                 Field::string("description").about("A description of the version.").output_only().multiline(),
                 Field::CREATE_TIME,
                 Field::UPDATE_TIME,
@@ -74,7 +74,7 @@ impl Resource for ArtifactVersion {
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
             size_bytes: 64_738,
-            artifact: "python:requests".to_owned(),
+            artifact: Uid::opaque("python:requests"),
         }
     }
 }
@@ -82,7 +82,7 @@ impl Resource for ArtifactVersion {
 impl Imported for ArtifactVersion {
     const WRITE: &'static [Capability] = &[];
 
-    fn uid_in(&self, _: &Uid) -> Uid {
+    fn uid_in(&self, _: &str) -> Uid {
         Uid::opaque(format!("{}:{}", self.artifact, escaped(&self.version)))
     }
 
@@ -105,7 +105,7 @@ impl Imported for ArtifactVersion {
 }
 
 /// Returns the key that orders the version by the rules of its ecosystem, which is the prefix of the artifact's uid.
-fn place(body: &Value) -> KeyValue {
+fn sort_key(body: &Value) -> KeyValue {
     let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
     let ecosystem = text("uid").split(':').next().and_then(Ecosystem::of_word).unwrap_or_default();
     order::key(ecosystem, text("version"))

@@ -15,7 +15,7 @@ use crate::{
     uid::Uid,
 };
 
-use super::{super::field, Repo};
+use super::{super::field, Digest, Repo};
 
 /// An image of a repo, for one or several architectures. Our own kind: the contract has methods that read images, but none
 /// that write them.
@@ -27,7 +27,7 @@ pub struct Image {
     /// The uid of the repo and a segment that is derived from the digest when the image is written.
     pub uid: Uid,
     /// The digest of the index or manifest: `sha256:` and 64 hexadecimal digits.
-    pub digest: String,
+    pub digest: Digest,
     /// Whether the digest is that of an index of images for several architectures, and not of a single image's manifest.
     pub index: bool,
     /// The image for each architecture; exactly one if this is not an index.
@@ -45,7 +45,7 @@ pub struct ImagePlatform {
     /// The OCI name of the architecture, such as `amd64` or `arm64`.
     pub architecture: String,
     /// The digest of the manifest: `sha256:` and 64 hexadecimal digits.
-    pub digest: String,
+    pub digest: Digest,
     /// The size of its layers and its config in bytes.
     #[serde(with = "crate::json::int64")]
     pub size: i64,
@@ -112,7 +112,7 @@ impl Resource for Image {
     ];
 
     fn example() -> Self {
-        let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
+        let digest = Digest::opaque(format!("sha256:{}", "0123456789abcdef".repeat(4)));
         Self {
             uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef/fedcba9876543210"),
             digest: digest.clone(),
@@ -135,7 +135,7 @@ impl Resource for Image {
 
 impl Image {
     /// Returns the uid of a repo's image with this digest.
-    pub fn uid_of(repo: &Uid, digest: &str) -> Uid {
+    pub fn uid_of(repo: &str, digest: &str) -> Uid {
         derived_uid(repo, &[digest])
     }
 }
@@ -143,7 +143,7 @@ impl Image {
 impl Imported for Image {
     const WRITE: &'static [Capability] = &[cap("manifest.create"), cap("manifest.update")];
 
-    fn uid_in(&self, repo: &Uid) -> Uid {
+    fn uid_in(&self, repo: &str) -> Uid {
         Self::uid_of(repo, &self.digest)
     }
 
@@ -200,7 +200,7 @@ async fn size(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
 async fn find(cx: &Context<'_>, request: &Map<String, Value>) -> Result<Image> {
     let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
     let (repo, digest) = (Uid::opaque(text("repoUid")), text("digest"));
-    let image = cx.read::<Image>(&Image::uid_of(&repo, digest)).await?.filter(|image| image.digest == digest);
+    let image = cx.read::<Image>(&Image::uid_of(&repo, digest)).await?.filter(|image| *image.digest == *digest);
     match image {
         Some(image) => Ok(image),
         None if cx.read::<Repo>(&repo).await?.is_none() => Err(Error::not_found(Repo::KIND, repo.as_str())),

@@ -62,6 +62,7 @@ pub struct Repo {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum CatalogTier {
     #[default]
     CatalogTierUnspecified,
@@ -99,14 +100,18 @@ const SYNC_CONFIG: &[Field] = &[
     Field::string("source")
         .about("The repo to follow: its uid, or `organization/repo`. Responses have the uid.")
         .required(),
-    Field::bool("uniqueTags").about("Whether the tags of the source are unique.").output_only(),
+    Field::bool("uniqueTags")
+        .about("Whether the organization has each tag only once; set by the installation.")
+        .output_only(),
     Field::timestamp("expirationTime").about("When the repo stops following its source.").output_only(),
     Field::string("google").about("A Google Artifact Registry repository to copy to. Stored, but not acted on."),
     Field::string("amazon").about("An Amazon ECR repository to copy to. Stored, but not acted on."),
     Field::string("azure").about("An Azure registry to copy to. Stored, but not acted on."),
-    Field::string("apkoOverlay").about("A build overlay of the source.").output_only(),
+    Field::string("apkoOverlay")
+        .about("Additions of the installation to the images; set by the installation.")
+        .output_only(),
     Field::bool("gracePeriod")
-        .about("Whether the repo still follows its source although the right to do so has ended.")
+        .about("Whether expired tags are retained for a while; set by the installation.")
         .output_only(),
 ];
 
@@ -148,7 +153,7 @@ impl Resource for Repo {
                     "The repo that this one follows. Its tier, bundles, aliases and active tags are then those of the \
                      source.",
                 )
-                .gives(),
+                .privileged(),
             Field::new("customOverlay", Type::Message(overlay::FIELDS)).about(
                 "The additions of a custom image to its base. Stored, but not acted on: this installation builds no \
                  images.",
@@ -156,12 +161,7 @@ impl Resource for Repo {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique {
-            space: "repo.name",
-            what: "a repo of this name in the group",
-            value: check::name_in_parent,
-            by: &["name"],
-        }]);
+        .unique(&[Unique::in_parent("repo.name", "A repo of this name in the group", "name").by(&["name"])]);
 
     fn example() -> Self {
         Self {

@@ -28,7 +28,7 @@ pub struct RepoFollower {
     /// The uid of the repo that is followed and a segment that is derived from the follower's uid.
     pub uid: Uid,
     /// The uid of the follower.
-    pub repo_uid: String,
+    pub repo_uid: Uid,
     /// When the following expires unless it is renewed.
     pub expiration_time: Option<Timestamp>,
     /// When the following began.
@@ -61,7 +61,7 @@ impl Resource for RepoFollower {
     fn example() -> Self {
         Self {
             uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/fedcba9876543210/0123456789abcdef"),
-            repo_uid: "7f0c2b1d44617e3f2603851537be0123af4a57d8/0123456789abcdef".to_owned(),
+            repo_uid: Uid::opaque("7f0c2b1d44617e3f2603851537be0123af4a57d8/0123456789abcdef"),
             expiration_time: Some(Timestamp::EPOCH),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
@@ -112,9 +112,10 @@ pub(super) async fn begin(
     }
     let uid = uid_of(source, repo);
     let stored = cx.read::<RepoFollower>(&uid).await?.unwrap_or_default();
-    let (identity, now) = (&cx.caller().identity, cx.now());
+    let (caller, now) = (cx.demand_caller()?, cx.now());
+    let identity = &caller.identity;
     // The session is only stored if the role bindings alone do not give the right.
-    let session = match &cx.caller().session {
+    let session = match &caller.session {
         Some(session) if !cx.platform().grants(identity).await?.at(source).contains_all(PULL) => {
             Some(Session::clone(session))
         }
@@ -123,7 +124,7 @@ pub(super) async fn begin(
     let granted = Granted { identity: identity.clone(), registration: cx.registration(), session };
     let follower = RepoFollower {
         uid,
-        repo_uid: repo.to_string(),
+        repo_uid: repo.clone(),
         expiration_time: Some(until),
         create_time: stored.create_time.or(Some(now)),
         update_time: stored.update_time.max(Some(now)),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::super::{check, domain, field};
-use super::Repo;
+use super::{Digest, Repo};
 use crate::{
     access::cap,
     event::Draft,
@@ -23,7 +23,7 @@ pub struct Tag {
     /// The name; unique in its repo.
     pub name: String,
     /// The digest of the image: `sha256:` and 64 hexadecimal digits.
-    pub digest: String,
+    pub digest: Digest,
     /// When the tag was first created.
     pub create_time: Option<Timestamp>,
     /// When the tag was last created or moved.
@@ -41,10 +41,7 @@ impl Resource for Tag {
             Method::list(&[cap("tag.list")])
                 .params(&[
                     Param::exact("name").about("Only tags with exactly this name, hidden ones included."),
-                    Param {
-                        field: Field::timestamp("updatedSince").about("Only tags that were updated after this time."),
-                        by: By::Above("updateTime"),
-                    },
+                    Param::new(Field::timestamp("updatedSince").about("Only tags that were updated after this time."), By::Above("updateTime")),
                     Param::narrow(Field::bool("includeReferrers"))
                         .about("Whether to list tags such as `sha256-…`, too, which refer to an image's signatures and the like."),
                     Param::narrow(Field::bool("includeDates"))
@@ -74,20 +71,15 @@ impl Resource for Tag {
                 .distinct()
                 .check(check::bundles),
         ])
-        .keys(&[DerivedKey { name: "families", values: |body| vec![key(families(name_of(body)))] }])
-        .unique(&[Unique {
-            space: "tag.name",
-            what: "a tag of this name in the repo",
-            value: check::name_in_parent,
-            by: &["name"],
-        }])
+        .keys(&[DerivedKey::new("families", |body| vec![key(families(name_of(body)))])])
+        .unique(&[Unique::in_parent("tag.name", "A tag of this name in the repo", "name").by(&["name"])])
         .cascade();
 
     fn example() -> Self {
         Self {
             uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef/fedcba9876543210"),
             name: "latest".to_owned(),
-            digest: format!("sha256:{}", "0123456789abcdef".repeat(4)),
+            digest: Digest::opaque(format!("sha256:{}", "0123456789abcdef".repeat(4))),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
             deprecated: true,

@@ -166,7 +166,7 @@ impl Imported for Advisory {
 
     const EPOCH: Option<&'static str> = Some(ADVISORIES_EPOCH);
 
-    fn uid_in(&self, group: &Uid) -> Uid {
+    fn uid_in(&self, group: &str) -> Uid {
         derived_uid(group, &[&self.artifact_name, &self.advisory_id])
     }
 

@@ -21,6 +21,7 @@ pub struct Severity {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum SeverityType {
     #[default]
     TypeUnspecified,

@@ -85,8 +85,7 @@ impl Conversion for Binding {
         Box::pin(async move {
             let ids: Vec<_> = messages.iter().map(|message| text(message, "id").to_owned()).collect();
             let bindings = cx.read_all::<RoleBinding>(ids.iter().map(|id| Uid::opaque(&**id))).await?;
-            let role = |binding: &Option<RoleBinding>| binding.as_ref().map(|binding| binding.role_uid.clone());
-            let roles: Vec<_> = bindings.iter().map(|binding| Uid::opaque(role(binding).unwrap_or_default())).collect();
+            let roles: Vec<_> = bindings.into_iter().map(|binding| binding.unwrap_or_default().role_uid).collect();
             let groups: Vec<_> = ids.iter().map(|id| Uid::opaque(uid::parent(id).unwrap_or_default())).collect();
             let (roles, groups) = (cx.read_all::<Role>(roles).await?, cx.read_all::<Group>(groups).await?);
             for ((message, role), group) in messages.iter_mut().zip(roles).zip(groups) {

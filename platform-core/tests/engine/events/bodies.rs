@@ -178,7 +178,7 @@ fn shared_data_is_deleted_after_the_last_event_and_dead_letter_that_refers_to_it
     }
     let mut stream = world.platform.subscribe(&world.org);
     grow(&world, &repo, 20_000);
-    let Some(platform_core::event::Heard::Event { event: streamed, .. }) = block_on(stream.next()) else {
+    let Some(platform_core::event::StreamItem::Event { event: streamed, .. }) = block_on(stream.next()) else {
         panic!("expected an event")
     };
     assert!(streamed.event_body.is_none(), "a stream has the event in memory");

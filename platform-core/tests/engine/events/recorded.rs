@@ -127,13 +127,13 @@ fn events_of_each_kind_have_the_group_and_body_that_the_contract_requires() {
     let body = expect("iam.group_invite.created.v1", text(&invite, "uid"), &group, "GroupInvite");
     assert_eq!(body, json!({ "uid": invite["uid"], "expirationTime": invite["expirationTime"] }));
 
-    let association = json!({ "name": "a", "aws": { "accountIds": ["123456789012"] } });
-    if world.create(operator, "AccountAssociation", &group, association).is_ok() {
-        expect("iam.account_associations.created.v1", &group, &group, "AccountAssociation");
-        world.delete(operator, "AccountAssociation", &group).unwrap();
-        let body = expect("iam.account_associations.deleted.v1", &group, &group, "DeleteAccountAssociationRequest");
-        assert_eq!(body, Value::Null);
-    }
+    let association = json!({ "name": "a", "amazon": { "account": "123456789012" } });
+    let association = world.create(operator, "AccountAssociation", &group, association).unwrap();
+    let body = expect("iam.account_associations.created.v1", &group, &group, "AccountAssociation");
+    assert_eq!(body, association);
+    world.delete(operator, "AccountAssociation", &group).unwrap();
+    let body = expect("iam.account_associations.deleted.v1", &group, &group, "DeleteAccountAssociationRequest");
+    assert_eq!(body, Value::Null);
 
     let oidc = json!({ "issuer": "https://i.test", "clientId": "c", "clientSecret": "canary-secret" });
     let provider = json!({ "name": "p", "defaultRole": built_in("viewer"), "oidc": oidc });

@@ -1,14 +1,14 @@
 //! In-process event streams.
 
 use platform_core::{
-    event::{Audience, EventStream, Heard},
+    event::{Audience, EventStream, StreamItem},
     outbox::Outbox,
     resources::registry::Repo,
 };
 
 use super::*;
 
-fn next(stream: &mut EventStream) -> Heard {
+fn next(stream: &mut EventStream) -> StreamItem {
     block_on(stream.next()).expect("the platform exists")
 }
 
@@ -23,7 +23,7 @@ fn a_stream_receives_typed_events_of_a_group_and_its_descendants_in_order() {
     let second = world.repo(&a);
     let mut last = 0;
     for expected in [&first, &second] {
-        let Heard::Event { sequence, event } = next(&mut stream) else { panic!("expected an event") };
+        let StreamItem::Event { sequence, event } = next(&mut stream) else { panic!("expected an event") };
         assert_eq!(event.body::<Repo>().unwrap().uid, *expected);
         assert!(sequence > last);
         last = sequence;
@@ -39,14 +39,14 @@ fn a_slow_reader_learns_how_many_events_it_missed_and_a_stream_of_all_has_intern
     for _ in 0..received + 5 {
         world.repo(&world.org);
     }
-    (0..received).for_each(|_| assert!(matches!(next(&mut slow), Heard::Event { .. })));
-    assert!(matches!(next(&mut slow), Heard::Missed(5)));
+    (0..received).for_each(|_| assert!(matches!(next(&mut slow), StreamItem::Event { .. })));
+    assert!(matches!(next(&mut slow), StreamItem::Missed(5)));
     drop(slow);
 
     let mut all = world.platform.subscribe_to_all();
     let metadata = json!({ "identityMetadata": { "company": "x" } });
     world.run(Some(&world.operator), "UpdateIdentityMetadata", metadata).unwrap();
-    let Heard::Event { event, .. } = next(&mut all) else { panic!("expected an event") };
+    let StreamItem::Event { event, .. } = next(&mut all) else { panic!("expected an event") };
     assert_eq!(event.audience, Audience::Internal);
 }
 

@@ -1,12 +1,15 @@
-//! Facts that the tests of all kinds need and that the kind tables do not have: parents and references of resources.
+//! How the tests of all kinds create resources: by the table and the example of a kind, or by an entry in the list of
+//! this file.
 
 use platform_core::{
     capabilities,
     iam::Iam,
+    kind::{Access, Field, Parent, Resource, Type, Verb},
     resources::{
+        KINDS,
         advisory::VulnerabilityMetadata,
         events::DeadReason,
-        iam::DirectoryUser,
+        iam::{DirectoryUser, Group},
         libraries::{Artifact, ArtifactVersion, Ecosystem},
         vulnerabilities::Advisory,
     },
@@ -14,19 +17,25 @@ use platform_core::{
     uid::Uid,
 };
 use pollster::block_on;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     common::{ISSUER, World, built_in, digest, owner_capabilities, text, uid_of},
     events,
+    sample::Sample,
 };
 
+/// Returns pairs of bodies for an organization and the example of the kind.
+type Pairs = fn(&World, &Uid, Value) -> Vec<Pair>;
+
 /// How the tests of all kinds create resources of a kind.
+#[derive(Clone, Copy)]
 pub(crate) struct Fixture {
     pub(crate) kind: &'static str,
     /// Returns pairs of bodies for an organization. Together they set every field that callers can set. The first body
     /// is the example of the kind, except for its references; an owner of the organization can create the last pair.
-    pub(crate) pairs: fn(&World, &Uid, Value) -> Vec<Pair>,
+    /// Without it, the pair is the example and the example with other values.
+    pairs: Option<Pairs>,
     /// Creates a resource of a kind without a create method, in or for an organization.
     pub(crate) make: Option<fn(&World, &Uid) -> Uid>,
     /// The required query parameters of a list of the kind.
@@ -43,11 +52,22 @@ pub(crate) struct Fixture {
     pub(crate) distinct: &'static [&'static str],
 }
 
+/// Returns the fixtures of all kinds with standard methods.
+pub(crate) fn fixtures() -> impl Iterator<Item = Fixture> {
+    let kinds = KINDS.iter().map(|registered| registered.kind).chain([Sample::KIND]);
+    kinds.filter(|kind| !kind.methods.is_empty()).map(|kind| fixture(kind.name))
+}
+
+/// Returns the fixture of a kind: that of the list, or one that follows from its table and its example.
+pub(crate) fn fixture(kind: &'static str) -> Fixture {
+    let listed = FIXTURES.iter().find(|fixture| fixture.kind == kind);
+    listed.copied().unwrap_or(Fixture { kind, ..Fixture::NONE })
+}
+
 impl Fixture {
-    /// A fixture without pairs.
     const NONE: Self = Self {
         kind: "",
-        pairs: |_, _, _| Vec::new(),
+        pairs: None,
         make: None,
         query: &[],
         in_organizations_only: false,
@@ -58,11 +78,11 @@ impl Fixture {
     };
 
     /// Returns the suite of the kind, with resources in a group.
-    pub(crate) fn suite<'a>(&'static self, world: &'a World, group: &'a Uid) -> KindSuite<'a> {
+    pub(crate) fn suite<'a>(self, world: &'a World, group: &'a Uid) -> KindSuite<'a> {
         let registered = *world.kind(self.kind);
         let extra = self.extra_capabilities.iter().map(|name| capabilities::by_name(name).unwrap());
         let suite = KindSuite::of_registered(&world.platform, &world.clock, world.operator.clone(), registered)
-            .pairs(move || (self.pairs)(world, group, (registered.example)()))
+            .pairs(move || self.pairs(world, group))
             .callers(|held| world.holder(group, &held.iter().map(|held| held.name()).collect::<Vec<_>>()))
             .extra_capabilities(extra)
             .givable_capabilities(owner_capabilities())
@@ -75,25 +95,99 @@ impl Fixture {
             None => suite,
         }
     }
+
+    /// Returns pairs of bodies for an organization; none for a kind without a create method.
+    pub(crate) fn pairs(self, world: &World, organization: &Uid) -> Vec<Pair> {
+        let registered = world.kind(self.kind);
+        let kind = registered.kind;
+        match self.pairs {
+            _ if kind.method(Verb::Create).is_none() => Vec::new(),
+            Some(pairs) => pairs(world, organization, (registered.example)()),
+            None => {
+                let parent = match kind.parent {
+                    Parent::None => Uid::default(),
+                    parent => resource(world, organization, parent.kind().unwrap()),
+                };
+                let mut a = (registered.sent)();
+                let mut b = with_other_values(kind.fields, &a);
+                for field in kind.fields {
+                    if let Some(to) = field.reference {
+                        for body in [&mut a, &mut b] {
+                            body[field.name] = json!(resource(world, organization, to.kind.name));
+                        }
+                    }
+                }
+                vec![Pair::new(&parent, a, b)]
+            }
+        }
+    }
 }
 
-/// Kinds without standard methods, which the tests of all kinds skip.
-pub(crate) const WITHOUT_METHODS: &[&str] = &[
-    "IdentityMetadata",
-    "TermsAcceptance",
-    "SignIn",
-    "Image",
-    "Document",
-    "ResolvedVulnsReport",
-    "PendingEvent",
-    "EventBody",
-    "Ping",
-];
+/// Creates a resource of a kind in an organization.
+fn resource(world: &World, organization: &Uid, kind: &'static str) -> Uid {
+    if kind == Group::KIND.name {
+        return world.group(organization);
+    }
+    let fixture = fixture(kind);
+    match fixture.make {
+        Some(make) => make(world, organization),
+        None => {
+            let pair = fixture.pairs(world, organization).remove(0);
+            uid_of(&world.create(&world.operator, kind, &pair.parent, pair.a).unwrap())
+        }
+    }
+}
 
-pub(crate) const FIXTURES: &[Fixture] = &[
+/// Returns a body with other valid values in the fields that can be updated, as far as their types and checks show any.
+fn with_other_values(fields: &[Field], body: &Value) -> Value {
+    let mut body = body.clone();
+    for field in fields.iter().filter(|field| !matches!(field.access, Access::Immutable | Access::OutputOnly)) {
+        if let Some(value) = body.get_mut(field.name) {
+            *value = other_value(field, value);
+        }
+    }
+    body
+}
+
+fn other_value(field: &Field, value: &Value) -> Value {
+    let text = value.as_str().unwrap_or_default();
+    let number = value.as_i64().or_else(|| text.parse().ok()).unwrap_or_default();
+    let candidates = match field.ty {
+        Type::String => {
+            let shorter = text.get(..text.len().saturating_sub(1)).unwrap_or_default();
+            vec![json!(format!("{text}b")), json!(format!("{shorter}1")), json!(format!("{shorter}b"))]
+        }
+        Type::Bool => vec![json!(value != &json!(true))],
+        Type::Int32 => vec![json!(number + 1), json!(number - 1)],
+        Type::Int64 => vec![json!((number + 1).to_string()), json!((number - 1).to_string())],
+        Type::Bytes => vec![json!("Yg==")],
+        Type::Timestamp => vec![json!("2027-01-01T00:00:00.000Z")],
+        Type::Duration => vec![json!("7200s")],
+        Type::Enum(names) => names.iter().skip(1).map(|name| json!(name)).collect(),
+        Type::Capability => vec![json!("CAP_IAM_GROUPS_LIST"), json!("CAP_REPO_LIST")],
+        Type::FieldMask => Vec::new(),
+        Type::Message(fields) => vec![with_other_values(fields, value)],
+        Type::List(element) => {
+            let element = Field::new(field.name, *element);
+            let others = value.as_array().into_iter().flatten().map(|value| other_value(&element, value));
+            let reversed: Vec<_> = value.as_array().into_iter().flatten().rev().cloned().collect();
+            vec![others.collect(), reversed.into()]
+        }
+        Type::Map(element) => {
+            let element = Field::new(field.name, *element);
+            let entries = value.as_object().into_iter().flatten();
+            vec![entries.map(|(key, value)| (key.clone(), other_value(&element, value))).collect::<Map<_, _>>().into()]
+        }
+    };
+    let is_valid = |other: &Value| other != value && field.check.is_none_or(|check| check(other).is_ok());
+    candidates.into_iter().find(is_valid).unwrap_or_else(|| value.clone())
+}
+
+/// The facts about kinds that do not follow from their tables and examples.
+const FIXTURES: &[Fixture] = &[
     Fixture {
         kind: "Group",
-        pairs: |world, organization, example| {
+        pairs: Some(|world, organization, example| {
             let verified = json!({ "name": "b", "description": "B", "verified": true, "kind": "ORG_KIND_DEV" });
             vec![
                 Pair::new(&Uid::default(), example, verified),
@@ -103,7 +197,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
                     json!({ "name": "b" }),
                 ),
             ]
-        },
+        }),
         ..Fixture::NONE
     },
     Fixture {
@@ -121,7 +215,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
     },
     Fixture {
         kind: "Identity",
-        pairs: |world, organization, example| {
+        pairs: Some(|world, organization, example| {
             let named = |name: &str| json!({ "name": name, "description": name, "company": name });
             let with = |name: &str, form: &str, value: Value| {
                 let mut body = named(name);
@@ -149,7 +243,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
                     with("b", "servicePrincipal", "SERVICE_PRINCIPAL_SKILLS".into()),
                 ),
             ]
-        },
+        }),
         ..Fixture::NONE
     },
     Fixture {
@@ -164,17 +258,17 @@ pub(crate) const FIXTURES: &[Fixture] = &[
     },
     Fixture {
         kind: "Role",
-        pairs: |world, organization, example| {
+        pairs: Some(|world, organization, example| {
             let b = json!({ "name": "b", "capabilities": ["CAP_IAM_GROUPS_LIST"] });
             vec![Pair::new(&world.group(organization), example, b)]
-        },
+        }),
         extra_capabilities: &["groups.list", "repo.list", "tag.list"],
         needed: &["capabilities"],
         ..Fixture::NONE
     },
     Fixture {
         kind: "RoleBinding",
-        pairs: |world, organization, mut example| {
+        pairs: Some(|world, organization, mut example| {
             let group = world.group(organization);
             let bound = |capability| {
                 let (identity, role) = (world.identity(&group).identity, world.role(&group, &[capability]));
@@ -184,13 +278,13 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             example["identityUid"] = a["identityUid"].clone();
             example["roleUid"] = built_in("actions.viewer").into();
             vec![Pair::new(&group, example, bound("tag.list")), Pair::new(&group, a, bound("groups.list"))]
-        },
+        }),
         extra_capabilities: &["groups.list"],
         ..Fixture::NONE
     },
     Fixture {
         kind: "GroupInvite",
-        pairs: |world, organization, mut example| {
+        pairs: Some(|world, organization, mut example| {
             example["roleUid"] = built_in("actions.viewer").into();
             example["ttl"] = "604800s".into();
             let group = world.group(organization);
@@ -200,13 +294,13 @@ pub(crate) const FIXTURES: &[Fixture] = &[
                 Pair::new(&group, example, plain.clone()),
                 Pair::new(&group, plain, json!({ "roleUid": role, "ttl": "3600s", "singleUse": true })),
             ]
-        },
+        }),
         extra_capabilities: &["groups.list"],
         ..Fixture::NONE
     },
     Fixture {
         kind: "IdentityProvider",
-        pairs: |world, organization, mut example| {
+        pairs: Some(|world, organization, mut example| {
             example["defaultRole"] = built_in("actions.viewer").into();
             let group = world.group(organization);
             let role = world.role(organization, &["groups.list"]);
@@ -226,13 +320,13 @@ pub(crate) const FIXTURES: &[Fixture] = &[
                     json!({ "name": "b", "defaultRole": role, "oidc": oidc("b") }),
                 ),
             ]
-        },
+        }),
         extra_capabilities: &["groups.list"],
         ..Fixture::NONE
     },
     Fixture {
         kind: "ExternalGroupRoleMapping",
-        pairs: |world, organization, mut example| {
+        pairs: Some(|world, organization, mut example| {
             let root = organization.root();
             let role = world.role(root, &["groups.list"]);
             let oidc = json!({ "issuer": ISSUER, "clientId": "a", "pkceEnabled": true });
@@ -242,13 +336,13 @@ pub(crate) const FIXTURES: &[Fixture] = &[
             example["scope"] = root.into();
             let mapped = |group: &str| json!({ "externalGroupId": group, "roleUid": role, "scope": root });
             vec![Pair::new(&provider, example, mapped("a")), Pair::new(&provider, mapped("b"), mapped("c"))]
-        },
+        }),
         extra_capabilities: &["groups.list", "role_bindings.create"],
         ..Fixture::NONE
     },
     Fixture {
         kind: "AccountAssociation",
-        pairs: |world, organization, mut example| {
+        pairs: Some(|world, organization, mut example| {
             let group = world.group(organization);
             let service = |principal: &str| {
                 let body = json!({ "name": "a", "servicePrincipal": format!("SERVICE_PRINCIPAL_{principal}") });
@@ -264,12 +358,12 @@ pub(crate) const FIXTURES: &[Fixture] = &[
                 "github": { "appInstallations": { "1": installed } },
             });
             vec![Pair::new(&group, example, b)]
-        },
+        }),
         ..Fixture::NONE
     },
     Fixture {
         kind: "Repo",
-        pairs: |world, organization, mut example| {
+        pairs: Some(|world, organization, mut example| {
             let group = world.group(organization);
             let inherited = ["catalogTier", "bundles", "aliases", "activeTags"];
             let source = || {
@@ -294,7 +388,7 @@ pub(crate) const FIXTURES: &[Fixture] = &[
                 Pair::new(&group, example, synced),
                 Pair::new(&group, plain("a", "CATALOG_TIER_BASE", "base"), plain("b", "CATALOG_TIER_FIPS", "fips")),
             ]
-        },
+        }),
         renewed: &[("syncConfig", "expirationTime")],
         ..Fixture::NONE
     },
@@ -311,11 +405,11 @@ pub(crate) const FIXTURES: &[Fixture] = &[
     },
     Fixture {
         kind: "Tag",
-        pairs: |world, organization, example| {
+        pairs: Some(|world, organization, example| {
             let repo = world.repo(organization);
             let b = json!({ "name": "b", "digest": digest('b'), "deprecated": false, "bundles": ["fips"] });
             vec![Pair::new(&repo, example, b)]
-        },
+        }),
         ..Fixture::NONE
     },
     Fixture {
@@ -382,18 +476,10 @@ pub(crate) const FIXTURES: &[Fixture] = &[
                 ecosystem: Ecosystem::EcosystemJava,
                 ..Artifact::default()
             };
-            let artifact = world.put("", artifact).to_string();
+            let artifact = Uid::opaque(world.put("", artifact).as_str());
             world.put("", ArtifactVersion { version: format!("1.{}", serial / 2), artifact, ..Default::default() })
         }),
         in_organizations_only: true,
-        ..Fixture::NONE
-    },
-    Fixture {
-        kind: "Subscription",
-        pairs: |world, organization, example| {
-            let b = json!({ "sink": "https://other.example.com/" });
-            vec![Pair::new(&world.group(organization), example, b)]
-        },
         ..Fixture::NONE
     },
     Fixture {
@@ -413,14 +499,14 @@ pub(crate) const FIXTURES: &[Fixture] = &[
     },
     Fixture {
         kind: "Sample",
-        pairs: |world, organization, mut example| {
+        pairs: Some(|world, organization, mut example| {
             example["code"] = format!("code {}", world.serial()).into();
             let b = json!({
                 "name": "b", "labels": ["green", "blue"], "size": "-9000000000", "weight": 4, "enabled": false,
                 "due": "2027-01-01T00:00:00.000Z",
             });
             vec![Pair::new(&world.group(organization), example, b)]
-        },
+        }),
         ..Fixture::NONE
     },
 ];

@@ -1,5 +1,6 @@
 //! Checks of lists: sort keys, the default order and filter parameters.
 
+use heck::ToSnakeCase;
 use serde_json::Value;
 
 use super::{
@@ -7,7 +8,6 @@ use super::{
     steps::{text, uid_of},
 };
 use crate::{
-    json::snake_case,
     kind::{Access, By, Field, Kind, Type, Verb},
     uid::Uid,
 };
@@ -35,7 +35,7 @@ impl KindSuite<'_> {
             self.require(!must_tie || values.len() < expected.len(), field.name, "must have ties to be broken");
             let ascending = uids(&expected);
             let descending: Vec<_> = ascending.iter().rev().cloned().collect();
-            for name in field.sort.iter().flat_map(|name| [(*name).to_owned(), snake_case(name)]) {
+            for name in field.sort.iter().flat_map(|name| [(*name).to_owned(), name.to_snake_case()]) {
                 for (direction, expected) in [("", &ascending), (" asc", &ascending), (" desc", &descending)] {
                     let order = format!("{name}{direction}");
                     let found = self.walk(&self.owner, &[("order_by", &order), ("page_size", "2")]);
@@ -102,7 +102,7 @@ impl KindSuite<'_> {
                 };
                 let expected: Vec<_> =
                     all.iter().zip(&values).filter(|(_, has)| passes(has)).map(|(item, _)| item.clone()).collect();
-                for name in [param.field.name.to_owned(), snake_case(param.field.name)] {
+                for name in [param.field.name.to_owned(), param.field.name.to_snake_case()] {
                     let query = [(&*name, &**value), ("page_size", "200")];
                     let page = self.done(&name, self.list(&self.owner, &query));
                     self.equal(format_args!("totalCount of {name}={value}"), &page.total, &(expected.len() as u64));
@@ -116,7 +116,7 @@ impl KindSuite<'_> {
 /// Returns the values of a resource under a filter key, as text.
 fn filter_values(kind: &Kind, key: &str, item: &Value) -> Vec<String> {
     if let Some(derived) = kind.keys.iter().find(|derived| derived.name == key) {
-        let values = (derived.values)(item);
+        let values = derived.values(item);
         return values.iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect();
     }
     match item.get(key) {

@@ -153,7 +153,7 @@ impl KindSuite<'_> {
     pub(super) fn list(&self, caller: &Caller, query: &[(&str, &str)]) -> Result<Page> {
         let query = self.query.iter().chain(query).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         let request = ListRequest::from_query(self.kind(), &query.collect::<Vec<_>>())?;
-        let reply = block_on(self.platform.list_erased(caller, &self.registered, &request))?;
+        let reply = block_on(self.platform.list_erased(Some(caller), &self.registered, &request))?;
         let items = reply.items.iter().map(|item| parsed(item)).collect();
         Ok(Page { items, total: reply.total_count, next: reply.next_page_token })
     }

@@ -1,5 +1,6 @@
 //! Checks of updates.
 
+use heck::ToSnakeCase;
 use serde_json::{Value, json};
 
 use super::{
@@ -7,7 +8,6 @@ use super::{
     steps::{object, overlaid, text, uid_of},
 };
 use crate::{
-    json::snake_case,
     kind::{Access, Type, Verb},
     uid::Uid,
 };
@@ -69,7 +69,7 @@ impl KindSuite<'_> {
                 let Type::Message(inner) = field.ty else {
                     check(&json!({ name: b[name] }), None, &b[name]);
                     check(&pair.b, Some(name), &b[name]);
-                    check(&pair.b, Some(&snake_case(name)), &b[name]);
+                    check(&pair.b, Some(&name.to_snake_case()), &b[name]);
                     continue;
                 };
                 check(&json!({ name: pair.b[name] }), None, &overlaid(inner, &a[name], &b[name]));

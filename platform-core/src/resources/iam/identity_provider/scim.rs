@@ -10,14 +10,15 @@ use sha2::{Digest, Sha256};
 use strum::VariantNames;
 use subtle::ConstantTimeEq;
 
-use super::{IdentityProvider, Private, SCIM_CAPABILITIES, check, field, may_control_admission};
+use super::{IdentityProvider, Private, SCIM_CAPABILITIES, field, may_control_admission};
 use crate::{
     context::Context,
+    duration::Duration,
     entropy::Entropy,
     error::{Code, Error, Result},
     iam::provider_epoch,
     kind::{Action, Authorization, Field, Resource, Type, action_event},
-    resources::iam::{RoleBinding, owner, role},
+    resources::iam::{names::ROLE_BINDING, owner, role},
     store::{Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -47,6 +48,7 @@ pub struct Scim {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(clippy::enum_variant_names, reason = "the contract names them so")]
+#[non_exhaustive]
 pub enum CredentialState {
     /// Unspecified.
     #[default]
@@ -83,7 +85,7 @@ pub(super) const FIELDS: &[Field] = &[
 
 const UID: Field = field::uid("identityProviderUid").about("The identity provider.").required();
 /// The same for actions that change who can sign in by the provider.
-const GIVING_UID: Field = UID.gives();
+const GIVING_UID: Field = UID.privileged();
 const REQUIRED_ETAG: Field = ETAG.required().check(etag_is_present);
 const EXPIRE_TIME: Field =
     Field::timestamp("expireTime").about("When the token expires: after one year by default, and after two at most.");
@@ -345,7 +347,7 @@ async fn set_enabled(cx: &Context<'_>, request: Map<String, Value>) -> Result<Va
         require_owners(cx, &Uid::opaque(uid.root()), &mut change.write).await?;
         let mut provider = change.provider.clone();
         provider.scim.iter_mut().for_each(|scim| scim.enabled = true);
-        owner::keep_with_provider(cx, &uid, Some(&provider), &mut change.write).await?;
+        owner::keep_with_provider(cx, &uid, Some(provider.admission()), &mut change.write).await?;
     }
     let reply =
         |scim: &Scim| without_null(json!({ "identityProviderUid": uid, "enabled": scim.enabled, "etag": scim.etag }));
@@ -361,14 +363,14 @@ async fn set_enabled(cx: &Context<'_>, request: Map<String, Value>) -> Result<Va
 async fn require_owners(cx: &Context<'_>, organization: &Uid, write: &mut Write) -> Result<()> {
     let bound = Filter::AnyOf { key: "roleUid", values: vec![KeyValue::text(&role::owner_uid())] };
     let scope = Scope::Children(organization.clone());
-    let query = Query { filters: vec![bound], limit: MIN_OWNERS, ..Query::new(RoleBinding::KIND.name, scope) };
+    let query = Query { filters: vec![bound], limit: MIN_OWNERS, ..Query::new(ROLE_BINDING, scope) };
     let owners = cx.page(query).await?.items;
     if owners.len() < MIN_OWNERS {
         let why = format!("the organization must have at least {MIN_OWNERS} owners by role bindings of their own");
         return Err(Error::blocked("TOO_FEW_OWNERS", why));
     }
     for owner in owners {
-        write.require_or_retry(Require::Revision(Key::new(RoleBinding::KIND.name, owner.uid), owner.revision));
+        write.require_or_retry(Require::Revision(Key::new(ROLE_BINDING, owner.uid), owner.revision));
     }
     Ok(())
 }
@@ -409,8 +411,10 @@ fn expire_time(now: Timestamp, request: &Map<String, Value>) -> Result<Option<Ti
 /// Returns how many milliseconds the previous token remains valid.
 fn overlap(request: &Map<String, Value>) -> Result<i64> {
     let Some(overlap) = request.get("overlap").and_then(Value::as_str) else { return Ok(DEFAULT_OVERLAP_MILLIS) };
-    let millis = check::millis(overlap).filter(|millis| (0..=MAX_OVERLAP_MILLIS).contains(millis));
-    millis.ok_or_else(|| Error::invalid_field("overlap", "must be 0s to 86400s"))
+    let millis = Duration::parse(overlap).map(Duration::millis).ok();
+    millis
+        .filter(|millis| (0..=MAX_OVERLAP_MILLIS).contains(millis))
+        .ok_or_else(|| Error::invalid_field("overlap", "must be 0s to 86400s"))
 }
 
 /// Generates a token: the prefix, the last segment of the provider's uid, by which the provider is found, and 24 random

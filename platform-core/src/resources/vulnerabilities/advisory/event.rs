@@ -60,6 +60,7 @@ pub struct AdvisoryEvent {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum ReviewState {
     #[default]
     ReviewStateUnspecified,
@@ -72,6 +73,7 @@ pub enum ReviewState {
 /// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum EventType {
     Detection,
     TruePositiveDetermination,
@@ -213,6 +215,7 @@ pub struct FalsePositiveDetermination {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
+#[non_exhaustive]
 pub enum FalsePositiveType {
     #[default]
     TypeUnspecified,

@@ -14,12 +14,12 @@ use crate::{
 };
 
 const fn any_of(name: &'static str, key: KeyName) -> Param {
-    Param { field: Field::strings(name).max_items(1000), by: By::Value(key) }
+    Param::new(Field::strings(name).max_items(1000), By::Value(key))
 }
 
 const fn any_event_type(name: &'static str, key: KeyName) -> Param {
     let field = Field::new(name, Type::List(&Type::Enum(EVENT_TYPE_FILTERS))).check(specified);
-    Param { field, by: By::Value(key) }
+    Param::new(field, By::Value(key))
 }
 
 /// The parameters of lists.
@@ -37,23 +37,23 @@ pub(super) const PARAMS: &[Param] = &[
     any_of("aliases", "alias").about("Only advisories with one of these aliases."),
     Param::narrow(Field::string("origin"))
         .about("Only advisories about packages made by the build of this package; `artifactNames` is then ignored."),
-    Param {
-        field: Field::new("eventReviewStates", Type::List(&Type::Enum(ReviewState::VARIANTS)))
+    Param::new(
+        Field::new("eventReviewStates", Type::List(&Type::Enum(ReviewState::VARIANTS)))
             .about("Only advisories with an event in one of these review states.")
             .check(specified),
-        by: By::Value("eventReviewState"),
-    },
+        By::Value("eventReviewState"),
+    ),
     any_of("eventAuthors", "eventAuthor").about("Only advisories with an event of one of these authors."),
     Param::narrow(Field::strings("excludeEventAuthors"))
         .about("Only advisories without an event of one of these authors."),
     any_of("eventReviewers", "eventReviewer")
         .about("Only advisories with an event reviewed by one of these reviewers."),
     any_event_type("eventTypes", "eventType").about("Only advisories with an event of one of these types."),
-    Param {
-        field: Field::enumeration("latestEventType", EVENT_TYPE_FILTERS)
+    Param::new(
+        Field::enumeration("latestEventType", EVENT_TYPE_FILTERS)
             .about("Only advisories whose most recent approved event is of this type."),
-        by: By::Value("latestEvent"),
-    },
+        By::Value("latestEvent"),
+    ),
     Param::narrow(Field::string("query")).about(
         "Only advisories with this text in the artifact's name, the component's name or an alias, regardless \
          of case.",
@@ -62,23 +62,23 @@ pub(super) const PARAMS: &[Param] = &[
 
 /// The index keys of advisories.
 pub(super) const KEYS: &[DerivedKey] = &[
-    DerivedKey { name: "live", values: |body| if is_live(body) { vec![KeyValue::boolean(true)] } else { vec![] } },
-    DerivedKey { name: "id", values: |body| one(body, "advisoryId") },
-    DerivedKey { name: "legacyId", values: |body| one(body, "legacyAdvisoryId") },
-    DerivedKey { name: "artifact", values: |body| one(body, "artifactName") },
-    DerivedKey { name: "ofType", values: |body| one(body, "artifactType") },
-    DerivedKey { name: "architecture", values: |body| one(body, "artifactArchitecture") },
-    DerivedKey { name: "component", values: |body| one(body, "componentName") },
-    DerivedKey { name: "componentOfType", values: |body| one(body, "componentType") },
-    DerivedKey { name: "location", values: |body| one(body, "componentLocation") },
-    DerivedKey { name: "alias", values: |body| live(body, aliases(body).map(KeyValue::text)) },
-    DerivedKey { name: "madeBy", values: |body| one(body, "origin") },
-    DerivedKey { name: "eventReviewState", values: |body| of_events(body, "reviewState") },
-    DerivedKey { name: "eventAuthor", values: |body| of_events(body, "author") },
-    DerivedKey { name: "eventReviewer", values: |body| of_events(body, "reviewer") },
-    DerivedKey { name: "eventType", values: |body| live(body, events(body).filter_map(event_type)) },
-    DerivedKey { name: "latestEvent", values: |body| live(body, latest(body).and_then(event_type)) },
-    DerivedKey { name: "search", values: searched },
+    DerivedKey::new("live", |body| if is_live(body) { vec![KeyValue::boolean(true)] } else { vec![] }),
+    DerivedKey::new("id", |body| one(body, "advisoryId")),
+    DerivedKey::new("legacyId", |body| one(body, "legacyAdvisoryId")),
+    DerivedKey::new("artifact", |body| one(body, "artifactName")),
+    DerivedKey::new("ofType", |body| one(body, "artifactType")),
+    DerivedKey::new("architecture", |body| one(body, "artifactArchitecture")),
+    DerivedKey::new("component", |body| one(body, "componentName")),
+    DerivedKey::new("componentOfType", |body| one(body, "componentType")),
+    DerivedKey::new("location", |body| one(body, "componentLocation")),
+    DerivedKey::new("alias", |body| live(body, aliases(body).map(KeyValue::text))),
+    DerivedKey::new("madeBy", |body| one(body, "origin")),
+    DerivedKey::new("eventReviewState", |body| of_events(body, "reviewState")),
+    DerivedKey::new("eventAuthor", |body| of_events(body, "author")),
+    DerivedKey::new("eventReviewer", |body| of_events(body, "reviewer")),
+    DerivedKey::new("eventType", |body| live(body, events(body).filter_map(event_type))),
+    DerivedKey::new("latestEvent", |body| live(body, latest(body).and_then(event_type))),
+    DerivedKey::new("search", searched),
 ];
 
 /// Returns the filters of parameters that do not map to one key: `origin`, which replaces `artifactNames`, excluded authors
