@@ -68,5 +68,5 @@ pub(crate) fn pool() -> DescriptorPool {
 
 #[test]
 fn the_compiled_descriptors_match_the_proto_files() {
-    snapshot::assert_snapshot("../platform-core/proto/contract.binpb", &compiled());
+    snapshot::assert_snapshot("../platform-core/proto/contract.binpb", compiled());
 }

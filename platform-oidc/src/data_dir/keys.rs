@@ -341,7 +341,7 @@ impl SecretEntry {
         let (mut id, mut secret) = ([0; 8], Zeroizing::new([0; 32]));
         entropy.fill(&mut id);
         entropy.fill(&mut *secret);
-        Self { id: hex::encode(id), created, secret: STANDARD.encode(&*secret).into() }
+        Self { id: hex::encode(id), created, secret: STANDARD.encode(*secret).into() }
     }
 
     fn into_key(self) -> Option<SecretKey> {

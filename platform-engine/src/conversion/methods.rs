@@ -1,0 +1,299 @@
+//! The methods of another version: they convert the request, call the method of the kind, and convert the reply.
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::{
+    ActionConversion, Conversion, ListConversion, action_of, id,
+    translate::{Reader, fill, path_back, to_message, unset},
+};
+use crate::{
+    BoxFuture,
+    access::Capabilities,
+    context::Context,
+    error::{Code, Error, Result, Violations},
+    event::Draft,
+    kind::{Access, Field, ListPage, Resource, Type, Verb, canonical},
+    request::{ListRequest, MAX_PAGE_SIZE, list_fields},
+    uid,
+    verbs::{self, ListReply, Once},
+};
+
+pub(super) fn run<'a, A: ActionConversion>(
+    cx: &'a Context<'a>,
+    request: Map<String, Value>,
+) -> BoxFuture<'a, Result<Value>> {
+    Box::pin(async move {
+        let response = respond::<A>(cx, request, None).await?;
+        Ok(action_response::<A>(cx, &response).into())
+    })
+}
+
+pub(super) fn run_pages<'a, A: ActionConversion>(
+    cx: &'a Context<'a>,
+    request: Map<String, Value>,
+    page_token: &'a str,
+) -> BoxFuture<'a, Result<ListPage>> {
+    Box::pin(async move {
+        let response = respond::<A>(cx, request, Some(page_token)).await?;
+        let items = match action_response::<A>(cx, &response).into_iter().next() {
+            Some((_, Value::Array(items))) => items,
+            _ => Vec::new(),
+        };
+        let items = items.iter().map(|item| serde_json::to_vec(item).map(Bytes::from));
+        let items = items.collect::<serde_json::Result<_>>().map_err(Error::internal)?;
+        Ok(ListPage { items, next_page_token: Some(text(&response, "nextPageToken")).filter(|next| !next.is_empty()) })
+    })
+}
+
+/// Runs the action, for a page if there is a page token, and returns its response.
+async fn respond<A: ActionConversion>(
+    cx: &Context<'_>,
+    request: Map<String, Value>,
+    page_token: Option<&str>,
+) -> Result<Map<String, Value>> {
+    let action = const { action_of::<A>() };
+    let mut violations = Violations::default();
+    let mut reader = Reader { known: cx.platform().capabilities(), violations: &mut violations };
+    let mut request = reader.message(A::REQUEST, action.request, request, "");
+    violations.none_or(())?;
+    if let Some(page_token) = page_token {
+        request.insert("pageSize".to_owned(), MAX_PAGE_SIZE.into());
+        request.insert("pageToken".to_owned(), page_token.into());
+    }
+    cx.convert_event(action_event::<A>);
+    let renamed = |error: Error| error.rename_fields(|path| path_back(A::REQUEST, path));
+    match verbs::action::run(cx, action, &request).await.map_err(renamed)? {
+        Value::Object(response) => Ok(response),
+        _ => Err(Error::internal("an action whose response is not a JSON object")),
+    }
+}
+
+fn action_response<A: ActionConversion>(cx: &Context<'_>, response: &Map<String, Value>) -> Map<String, Value> {
+    let action = const { action_of::<A>() };
+    let mut response = to_message(cx.platform().capabilities(), A::RESPONSE, action.response, response);
+    fill(A::RESPONSE, &mut response);
+    response
+}
+
+fn action_event<A: ActionConversion>(known: &Capabilities, draft: &mut Draft) {
+    let action = const { action_of::<A>() };
+    let response = draft.converted(&A::DOMAIN, A::PATH);
+    draft.body = to_message(known, A::RESPONSE, action.response, &response);
+    A::MESSAGE.clone_into(&mut draft.message);
+}
+
+pub(super) fn create<'a, C: Conversion>(
+    cx: &'a Context<'a>,
+    mut request: Map<String, Value>,
+) -> BoxFuture<'a, Result<Value>> {
+    Box::pin(async move {
+        let registered = cx.platform().registered_of::<C::Resource>()?;
+        let parent = text(&request, C::PARENT);
+        let sent = match C::ITEM {
+            "" => request,
+            item => match request.remove(item) {
+                Some(Value::Object(sent)) => sent,
+                None | Some(Value::Null) => Map::new(),
+                Some(_) => return Err(Error::invalid_field(item, "must be an object")),
+            },
+        };
+        let body = resource::<C>(cx, sent)?;
+        cx.convert_event(event::<C>);
+        let reply = verbs::create::create(cx, registered, &parent, &body, &Once::default()).await;
+        message::<C>(cx, reply.map_err(renamed::<C>)?).await
+    })
+}
+
+pub(super) fn replace<'a, C: Conversion>(
+    cx: &'a Context<'a>,
+    request: Map<String, Value>,
+) -> BoxFuture<'a, Result<Value>> {
+    Box::pin(async move {
+        let registered = cx.platform().registered_of::<C::Resource>()?;
+        let uid = text(&request, id::<C>());
+        let body = resource::<C>(cx, request)?;
+        cx.convert_event(event::<C>);
+        let mask = mask::<C>(&body);
+        let reply = verbs::update::update(cx, registered, &uid, &body, Some(&mask), &Once::default()).await;
+        message::<C>(cx, reply.map_err(renamed::<C>)?).await
+    })
+}
+
+pub(super) fn delete<'a, C: Conversion>(
+    cx: &'a Context<'a>,
+    request: Map<String, Value>,
+) -> BoxFuture<'a, Result<Value>> {
+    Box::pin(async move {
+        let registered = cx.platform().registered_of::<C::Resource>()?;
+        cx.convert_event(event::<C>);
+        verbs::delete::delete(cx, registered, &text(&request, id::<C>())).await.map_err(renamed::<C>)?;
+        Ok(json!({}))
+    })
+}
+
+pub(super) fn get<'a, C: Conversion>(cx: &'a Context<'a>, request: Map<String, Value>) -> BoxFuture<'a, Result<Value>> {
+    Box::pin(async move {
+        let registered = cx.platform().registered_of::<C::Resource>()?;
+        // The uid is the only field.
+        let (name, uid) = request.into_iter().next().unwrap_or_default();
+        let renamed = |error: Error| error.rename_fields(|_| name.clone());
+        let reply = verbs::get::get(cx, registered, uid.as_str().unwrap_or_default()).await;
+        message::<C>(cx, reply.map_err(renamed)?).await
+    })
+}
+
+pub(super) fn list<'a, L: ListConversion>(
+    cx: &'a Context<'a>,
+    request: Map<String, Value>,
+    page_token: &'a str,
+) -> BoxFuture<'a, Result<ListPage>> {
+    Box::pin(async move {
+        let mut parameters = parameters::<L>(cx, request)?;
+        parameters.insert("orderBy".to_owned(), L::ORDER_BY.into());
+        parameters.insert("pageSize".to_owned(), MAX_PAGE_SIZE.into());
+        parameters.insert("pageToken".to_owned(), page_token.into());
+        let reply = match list_page::<L>(cx, parameters).await {
+            // The resource that the list belongs to does not exist.
+            Err(error) if error.code() == Code::NotFound => {
+                return Ok(ListPage { items: Vec::new(), next_page_token: None });
+            }
+            reply => reply?,
+        };
+        let messages = messages::<L::Item>(cx, &reply.items).await?;
+        let items = messages.iter().map(|message| serde_json::to_vec(message).map(Bytes::from));
+        let items = items.collect::<serde_json::Result<_>>().map_err(Error::internal)?;
+        Ok(ListPage { items, next_page_token: reply.next_page_token })
+    })
+}
+
+pub(super) fn page<'a, L: ListConversion>(
+    cx: &'a Context<'a>,
+    request: Map<String, Value>,
+) -> BoxFuture<'a, Result<Value>> {
+    Box::pin(async move {
+        let parameters = parameters::<L>(cx, request)?;
+        let reply = list_page::<L>(cx, parameters).await?;
+        let items = messages::<L::Item>(cx, &reply.items).await?;
+        let mut response = Map::new();
+        for (at, field) in L::RESPONSE.iter().enumerate() {
+            let value = match (at, field.of.unwrap_or(field.name)) {
+                (0, _) => items.iter().cloned().collect(),
+                (_, "nextPageToken") => reply.next_page_token.clone().unwrap_or_default().into(),
+                (_, "totalCount") if matches!(field.ty, Type::Int64) => reply.total_count.to_string().into(),
+                (_, "totalCount") => reply.total_count.into(),
+                (_, "skipped") => reply.skipped.into(),
+                _ => unset(&field.ty),
+            };
+            response.insert(field.name.to_owned(), value);
+        }
+        Ok(response.into())
+    })
+}
+
+/// Converts the request of a list into the parameters of the kind's list.
+fn parameters<L: ListConversion>(cx: &Context<'_>, request: Map<String, Value>) -> Result<Map<String, Value>> {
+    let known: Vec<Field> = list_fields(<L::Item as Conversion>::Resource::KIND).copied().collect();
+    let mut violations = Violations::default();
+    let mut reader = Reader { known: cx.platform().capabilities(), violations: &mut violations };
+    let mut parameters = reader.message(L::REQUEST, &known, request.clone(), "");
+    violations.none_or(())?;
+    L::to_parameters(&request, &mut parameters);
+    Ok(parameters)
+}
+
+async fn list_page<L: ListConversion>(cx: &Context<'_>, parameters: Map<String, Value>) -> Result<ListReply> {
+    let registered = cx.platform().registered_of::<<L::Item as Conversion>::Resource>()?;
+    let renamed = |error: Error| error.rename_fields(|path| path_back(L::REQUEST, path));
+    let request = ListRequest::from_json(registered.kind, parameters).map_err(renamed)?;
+    verbs::list::list(cx, registered, &request).await.map_err(renamed)
+}
+
+/// Returns a resource as a reply shows it: with all fields, those without a value too.
+async fn message<C: Conversion>(cx: &Context<'_>, resource: Bytes) -> Result<Value> {
+    let message = messages::<C>(cx, &[resource]).await?.pop();
+    message.map(Value::Object).ok_or_else(|| Error::internal("a conversion returned no message"))
+}
+
+/// Returns resources as replies show them.
+async fn messages<C: Conversion>(cx: &Context<'_>, resources: &[Bytes]) -> Result<Vec<Map<String, Value>>> {
+    let resources = resources.iter().map(|body| serde_json::from_slice(body).map_err(Error::internal));
+    let known = cx.platform().capabilities();
+    let mut messages = resources
+        .map(|resource| resource.map(|resource| to_message(known, C::FIELDS, C::Resource::KIND.fields, &resource)))
+        .collect::<Result<Vec<_>>>()?;
+    C::complete(cx, &mut messages).await?;
+    messages.iter_mut().for_each(|message| fill(C::FIELDS, message));
+    Ok(messages)
+}
+
+/// Returns a resource as a reply shows it, without what [`Conversion::complete`] adds.
+///
+/// # Errors
+/// INTERNAL when it cannot be written as JSON.
+pub fn shown<C: Conversion>(cx: &Context<'_>, resource: &C::Resource) -> Result<Map<String, Value>> {
+    let resource = canonical(resource)?;
+    let empty = Map::new();
+    let resource = resource.as_object().unwrap_or(&empty);
+    let mut message = to_message(cx.platform().capabilities(), C::FIELDS, C::Resource::KIND.fields, resource);
+    fill(C::FIELDS, &mut message);
+    Ok(message)
+}
+
+/// Converts the message of a request.
+fn resource<C: Conversion>(cx: &Context<'_>, message: Map<String, Value>) -> Result<Map<String, Value>> {
+    let mut violations = Violations::default();
+    let mut reader = Reader { known: cx.platform().capabilities(), violations: &mut violations };
+    let mut resource = reader.message(C::REQUEST, C::Resource::KIND.fields, message, "");
+    violations.none_or(())?;
+    C::to_resource(&mut resource);
+    Ok(resource)
+}
+
+/// Returns the mask of an update that replaces the fields of the message. An immutable field is part of it only if the
+/// request has a value, which must then be the stored one.
+fn mask<C: Conversion>(resource: &Map<String, Value>) -> String {
+    let kind = C::Resource::KIND.fields;
+    let is_replaced = |path: &&str| {
+        let (first, _) = path.split_once('.').unwrap_or((path, ""));
+        match kind.iter().find(|field| field.name == first).map(|field| field.access) {
+            Some(Access::Mutable | Access::InputOnly) => true,
+            Some(Access::Immutable) => resource.contains_key(first),
+            Some(Access::OutputOnly) | None => false,
+        }
+    };
+    let paths = C::REQUEST.iter().map(|field| field.of.unwrap_or(field.name)).filter(is_replaced);
+    paths.collect::<Vec<_>>().join(",")
+}
+
+/// Names the fields of an error of the kind as the messages do.
+fn renamed<C: Conversion>(error: Error) -> Error {
+    error.rename_fields(|path| match path {
+        "parent" => C::PARENT.to_owned(),
+        path => path_back(C::REQUEST, path),
+    })
+}
+
+/// Shows the event of a standard method as the other version does: with the request of a create or delete, and with the
+/// message of an update.
+fn event<C: Conversion>(known: &Capabilities, draft: &mut Draft) {
+    let resource = draft.converted(&C::DOMAIN, C::PATH);
+    let shown = to_message(known, C::FIELDS, C::Resource::KIND.fields, &resource);
+    let subject = draft.subject.as_str();
+    (draft.message, draft.body) = match draft.verb {
+        Some(Verb::Create) if !C::ITEM.is_empty() => {
+            let parent = uid::parent(subject).unwrap_or_default();
+            let request = [(C::PARENT.to_owned(), parent.into()), (C::ITEM.to_owned(), shown.into())];
+            (format!("Create{}Request", C::MESSAGE), request.into_iter().collect())
+        }
+        Some(Verb::Delete) => {
+            let request = [(id::<C>().to_owned(), subject.into())];
+            (format!("Delete{}Request", C::MESSAGE), request.into_iter().collect())
+        }
+        _ => (C::MESSAGE.to_owned(), shown),
+    };
+}
+
+fn text(request: &Map<String, Value>, name: &str) -> String {
+    request.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
