@@ -159,7 +159,7 @@ struct Lane<'a> {
 #[derive(Default)]
 struct Acknowledged {
     outcomes: Vec<(PendingEvent, Outcome)>,
-    /// When the first of them was acknowledged.
+    /// When the first of `outcomes` was acknowledged.
     since: Option<Instant>,
     /// The position after which to read on: that of the last event read, provided that all events before it are
     /// acknowledged.
@@ -167,7 +167,7 @@ struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// Returns how much longer they may wait.
+    /// Returns how much longer the events may wait to be settled.
     fn time_left(&self) -> Duration {
         self.since.map_or(SETTLE_DELAY, |since| SETTLE_DELAY.saturating_sub(since.elapsed()))
     }
@@ -183,7 +183,7 @@ enum Batch {
     More,
     /// Another dispatcher holds the lease.
     LeaseLost,
-    /// There are no events, or none that is due.
+    /// No event is pending, or none is due.
     Done(Next),
 }
 

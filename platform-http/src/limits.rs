@@ -80,7 +80,8 @@ pub struct Limits {
     pub proxy_protocol: bool,
     /// Whether per-address limits apply to loopback addresses. Default false.
     pub limit_loopback: bool,
-    /// Time within which the head of the first request must arrive on a new connection. Default 10 s.
+    /// Time within which the head of the first request must arrive on a new connection. A TLS handshake and a PROXY
+    /// protocol header have the same limit each. Default 10 s.
     pub head_time: Duration,
     /// Time after which a connection without an open request is closed. A partial head after the first request does not
     /// count as a request. Default 60 s.

@@ -198,6 +198,7 @@ impl<S> Tracked<S> {
         let mut charge = self.shares.requests.charge(holder());
         let within_limit = charge.take(1);
         if !within_limit {
+            // Counted nevertheless: the request is open until the service has rejected it (`Origin::admit`).
             charge.force_take(1);
         }
         request.extensions_mut().insert(Source { address, shares: Arc::clone(&self.shares), within_limit });

@@ -223,9 +223,9 @@ impl Shared {
 /// Why a read ended without a result.
 #[derive(Debug)]
 pub(crate) enum Halt {
-    /// It is too long for the caller's thread.
+    /// The read is too long for the caller's thread.
     TooLong,
-    /// A commit changed the store while the read let it through.
+    /// A commit that the read let through has changed the store.
     Changed,
     /// An error.
     Failed(StoreError),
@@ -240,11 +240,11 @@ impl From<StoreError> for Halt {
 /// How a read behaves after each [`STEPS`] entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// It is abandoned.
+    /// The read is abandoned.
     Bounded,
-    /// It lets waiting commits through, and is abandoned if there were any.
+    /// The read lets waiting commits through, and is abandoned if there were any.
     Yielding,
-    /// It continues; commits wait.
+    /// The read continues, and commits wait.
     Blocking,
 }
 
