@@ -98,7 +98,7 @@ impl Grpc {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Also serves these methods, which belong to no kind.
+    /// Adds these methods, which do not belong to a kind.
     ///
     /// # Errors
     /// As [`Grpc::new`].

@@ -72,7 +72,7 @@ pub struct Limits {
     pub connections_per_address: u32,
     /// Proxies that are trusted to report the client's address. Empty by default. Connection limits per address do not
     /// apply to these proxies. Their requests are accounted to the right-most hop of `Forwarded` or `X-Forwarded-For`
-    /// that is not a trusted proxy.
+    /// that is not a trusted proxy. Requests without such a hop are exempt from all limits per address.
     pub trusted_proxies: Vec<IpNet>,
     /// Whether connections from trusted proxies start with a PROXY protocol version 2 header, which names the client.
     /// Default false. Such a connection is closed if no valid header arrives within [`Limits::head_time`]. Connections

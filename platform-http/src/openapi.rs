@@ -43,7 +43,8 @@ pub struct Info<'a> {
 }
 
 impl<'a> Info<'a> {
-    /// Takes the title of the service, and the version of its API or of its program.
+    /// Returns an info with the title of the service and the version of its API or of its program, without a
+    /// description.
     pub const fn new(title: &'a str, version: &'a str) -> Self {
         Self { title, version, description: "", license: None }
     }

@@ -45,7 +45,7 @@ pub fn planner(builder: Builder) -> Builder {
 /// Returns the whole service over a platform.
 ///
 /// # Errors
-/// When two kinds have the same path.
+/// When two kinds have the same path, or the descriptors of the platform are invalid.
 pub fn app(platform: Arc<Platform>) -> anyhow::Result<Multiplexed<Router>> {
     let limits = Limits::default();
     let rest = Rest::new(Arc::clone(&platform), Arc::new(NoTokens), limits.clone())?;
