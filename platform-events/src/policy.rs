@@ -22,8 +22,8 @@ pub struct Policy {
     pub min_delay: Duration,
     /// The longest delays are between this and twice this.
     pub max_delay: Duration,
-    /// How long an event is retried, counted from when it was recorded or, if that was later, from when the sink began
-    /// to fail.
+    /// The time for which an event is retried. It starts when the event is recorded or, if that is later, when the sink
+    /// begins to fail.
     pub give_up_after: Duration,
     /// The maximum number of attempts for an event that the sink rejects with a 4xx status other than 408, 425 and 429,
     /// after which a retry may succeed, and 410, which pauses the subscription.

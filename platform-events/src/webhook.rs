@@ -25,7 +25,7 @@ use crate::sink::{DeliveryResult, Sink};
 /// cut off. Our choice.
 const MAX_RESPONSE_BODY: usize = 64 * 1024;
 
-/// How long to wait for the end of a response body. Our choice.
+/// The time limit for the end of a response body. Our choice.
 const RESPONSE_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The ASCII characters that are percent-encoded in the header of an attribute. All other characters outside ASCII are

@@ -19,13 +19,13 @@ pub(crate) use write::{WireType, Writer};
 /// The maximum nesting depth of messages. The contract uses five levels.
 const MAX_DEPTH: usize = 16;
 
-/// How a message is encoded.
+/// The encoding of a message.
 #[derive(Debug)]
 pub(crate) struct Plan {
     fields: Vec<FieldPlan>,
 }
 
-/// How a field is encoded.
+/// The encoding of a field.
 #[derive(Debug, Clone)]
 struct FieldPlan {
     /// The name in camelCase.

@@ -34,7 +34,7 @@ pub enum BadContract {
     Reflection(#[source] tonic_reflection::server::Error),
 }
 
-/// An RPC: its operation, and how its messages are decoded and encoded.
+/// An RPC: its operation, and the decoding and encoding of its messages.
 #[derive(Debug)]
 pub(crate) struct Method {
     pub(crate) operation: Operation,
@@ -155,7 +155,7 @@ fn has_package(domain: &Domain, package: &str) -> bool {
     version.is_some_and(|version| domain.versions.contains(&version))
 }
 
-/// How a page of a list is encoded.
+/// The encoding of a page of a list.
 #[derive(Debug)]
 pub(crate) struct Page {
     items: u32,

@@ -62,7 +62,7 @@ struct Snapshot {
     bytes: u64,
 }
 
-/// How an issuer's keys are fetched and cached.
+/// Options for fetching and caching the keys of an issuer.
 ///
 /// Fields will be added: write a value as `DiscoveryOptions { …, ..DiscoveryOptions::default() }`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -180,7 +180,7 @@ pub trait Lookup: fmt::Debug + Send + Sync + 'static {
     /// Returns the addresses; ports are ignored.
     ///
     /// # Errors
-    /// When the name has no address or cannot be resolved.
+    /// An error when the name has no address or cannot be resolved.
     async fn lookup(&self, name: &str) -> io::Result<Vec<SocketAddr>>;
 }
 

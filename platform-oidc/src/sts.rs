@@ -70,7 +70,7 @@ pub struct StsOptions {
     /// Fetches the keys of issuers that tenants configure: [`crate::HttpFetch::public_only`], unless the operator
     /// allows other networks.
     pub fetch: Arc<dyn Fetch>,
-    /// How those keys are fetched and cached.
+    /// Options for fetching and caching the keys of these issuers.
     pub discovery: DiscoveryOptions,
     /// The clock.
     pub clock: Arc<dyn Clock>,

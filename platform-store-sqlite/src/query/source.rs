@@ -170,7 +170,7 @@ pub(super) enum Wanted<'a> {
     OneOf(NameId, Vec<&'a [u8]>),
 }
 
-/// How to find the records of a scope.
+/// A plan for finding the records of a scope.
 #[derive(Debug)]
 pub(super) struct ScopePlan<'a> {
     /// The materialized lists to read.
