@@ -1,4 +1,5 @@
-//! gRPC for [`platform_engine`]: one tower service over the kind tables, driven by protobuf descriptors.
+//! gRPC for [`platform_engine`]: one tower service over the tables of all kinds of resources, driven by protobuf
+//! descriptors.
 //!
 //! [`Grpc`] serves every method of the platform's [descriptors](platform_engine::platform::Builder::descriptors) that
 //! belongs to one of its kinds, with the same verbs, access rules and errors as REST. The descriptors of Platform API
