@@ -47,8 +47,8 @@ pub struct Options {
     pub lanes: usize,
     /// The number of additional lanes for subscriptions whose sinks are slow or failing, shared by the same rule.
     pub troubled_lanes: usize,
-    /// The duration of a lease. Must exceed `timeout` by more than a second, because an attempt starts only if the
-    /// lease is valid for that long.
+    /// The duration of a lease. Must exceed `timeout` by more than a second: a lease that is valid for less is renewed
+    /// before each attempt, so a shorter one costs a commit per event.
     pub lease: Duration,
     /// The interval at which the store is searched for events recorded by another process, for work left by a process
     /// that ended, and for event data that no event refers to any more.

@@ -53,9 +53,9 @@ const SEAL_LEN: usize = 8;
 
 // ---- keys ----
 
-/// The escaping of parts of keys. Keys must not contain the byte 255, because of a bug in sled's reverse iteration: it
-/// seeks the predecessor of a key by decrementing the last byte and appending four bytes of 255. If a key is greater
-/// than the result and still less than the original key, the iteration loops until it panics.
+/// The escaping of parts of keys. Escaped parts do not contain the byte 255, because of a bug in sled's reverse
+/// iteration: it seeks the predecessor of a key by decrementing the last byte and appending four bytes of 255. If a key
+/// is greater than the result and still less than the original key, the iteration loops until it panics.
 pub(crate) const ESCAPE: Escape = Escape::ZeroAndMax;
 
 fn key(space: u8, parts: &[&[u8]]) -> Vec<u8> {
