@@ -6,7 +6,7 @@ use platform_core::{store::Position, uid::Uid};
 
 use crate::policy::Policy;
 
-/// The backlogs as far as lanes have counted them. Has no entry for a subscription without pending events.
+/// The sizes of the backlogs that lanes have counted so far. Has no entry for a subscription without pending events.
 #[derive(Debug, Default)]
 pub(crate) struct Backlogs {
     subscriptions: HashMap<Uid, Backlog>,
@@ -70,6 +70,8 @@ impl Backlogs {
     pub(crate) fn excess(&self, subscription: &Uid, policy: &Policy) -> u64 {
         let Some(backlog) = self.subscriptions.get(subscription) else { return 0 };
         let own = backlog.bytes.saturating_sub(policy.backlog_bytes);
+        // When an organization is over its limit, each of its subscriptions gives up at most what exceeds an equal
+        // share.
         let of_all = self.organizations.get(subscription.root()).map_or(0, |organization| {
             let part = policy.organization_bytes / organization.subscriptions.max(1);
             organization.bytes.saturating_sub(policy.organization_bytes).min(backlog.bytes.saturating_sub(part))

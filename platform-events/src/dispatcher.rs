@@ -34,20 +34,21 @@ use crate::{
 /// Fields will be added: write a value as `Options { …, ..Options::default() }`.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Its name in leases. Dispatchers over one store need distinct names. A dispatcher that restarts after a crash
-    /// under the same name does not have to wait for its leases to expire.
+    /// The name of the dispatcher in leases. Dispatchers over one store need distinct names. A dispatcher that restarts
+    /// after a crash under the same name does not have to wait for its leases to expire.
     pub name: String,
     /// The retry policy.
     pub policy: Policy,
     /// The timeout of one attempt, including the DNS lookup.
     pub timeout: Duration,
-    /// The number of subscriptions that are delivered to concurrently. An organization, or the host of a sink, gets
-    /// another lane only while it has fewer than are free: alone it has at most half of the lanes, and some are always
-    /// left for others.
+    /// The number of lanes: of subscriptions whose events are delivered concurrently. An organization gets another lane
+    /// only while it has fewer lanes than are free, so a single organization has at most half of them, and some are
+    /// always left for others. The same rule applies to the host of a sink.
     pub lanes: usize,
     /// The number of additional lanes for subscriptions whose sinks are slow or failing, shared by the same rule.
     pub troubled_lanes: usize,
-    /// The duration of a lease. Must be longer than `timeout`.
+    /// The duration of a lease. Must exceed `timeout` by more than a second: a lease that is valid for less is renewed
+    /// before each attempt, so a shorter one costs a commit per event.
     pub lease: Duration,
     /// The interval at which the store is searched for events recorded by another process, for work left by a process
     /// that ended, and for event data that no event refers to any more.
@@ -55,7 +56,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Attempts of up to 10 seconds, 1,024 lanes and 256 for troubled sinks, leases of 30 seconds, a sweep every 10.
+    /// Returns options with attempts of up to 10 seconds, 1,024 lanes and 256 more for troubled sinks, leases of 30
+    /// seconds, and a sweep every 10 seconds.
     fn default() -> Self {
         Self {
             name: "dispatcher".to_owned(),

@@ -38,14 +38,16 @@ use crate::{
 
 /// The maximum number of events that are read at once and settled in one commit.
 const MAX_BATCH: usize = 100;
-/// How long acknowledged events may wait to be settled. Short enough that few are sent again after a crash; long enough
-/// that a steady trickle is settled in batches, not with one commit each in addition to the commits of the changes.
+/// The maximum time for which acknowledged events wait to be settled. Short enough that few are sent again after a
+/// crash; long enough that a steady trickle is settled in batches, not with one commit each in addition to the commits
+/// of the changes.
 const SETTLE_DELAY: Duration = Duration::from_millis(50);
-/// How long a lane that has just delivered waits after a new event for more, so that they are read together.
+/// The time for which a lane that has just delivered waits for more events after a new one, so that all are read
+/// together.
 const BATCH_DELAY: Duration = Duration::from_millis(2);
 /// A sink whose response takes longer than this is slow.
 const SLOW_THRESHOLD: Duration = Duration::from_secs(1);
-/// How long to wait after a lease is lost or the store fails.
+/// The delay of the next run after a lease is lost or the store fails.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The state shared by all lanes.
@@ -66,12 +68,12 @@ pub(crate) struct Shared {
     pub(crate) stopping: AtomicBool,
 }
 
-/// When a lane has to run again.
+/// The condition for the next run of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// When a new event arrives.
+    /// The lane runs when a new event arrives.
     Idle,
-    /// At this time, even if no event arrives.
+    /// The lane runs at this time, even if no event arrives.
     At(Timestamp),
 }
 
@@ -159,7 +161,7 @@ struct Lane<'a> {
 #[derive(Default)]
 struct Acknowledged {
     outcomes: Vec<(PendingEvent, Outcome)>,
-    /// When the first of them was acknowledged.
+    /// When the first of `outcomes` was acknowledged.
     since: Option<Instant>,
     /// The position after which to read on: that of the last event read, provided that all events before it are
     /// acknowledged.
@@ -167,7 +169,7 @@ struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// Returns how much longer they may wait.
+    /// Returns how much longer the events may wait to be settled.
     fn time_left(&self) -> Duration {
         self.since.map_or(SETTLE_DELAY, |since| SETTLE_DELAY.saturating_sub(since.elapsed()))
     }
@@ -183,7 +185,7 @@ enum Batch {
     More,
     /// Another dispatcher holds the lease.
     LeaseLost,
-    /// There are no events, or none that is due.
+    /// No event is pending, or none is due.
     Done(Next),
 }
 

@@ -23,9 +23,9 @@ pub struct Backlog {
     pub sink: String,
     /// The number of pending events.
     pub waiting: u64,
-    /// The id and type of the oldest.
+    /// The id and the type of the oldest pending event.
     pub first: Option<[String; 2]>,
-    /// The time at which the oldest was recorded.
+    /// The time at which the oldest pending event was recorded.
     pub since: Option<Timestamp>,
     /// The delivery status; None before the first attempt.
     pub status: Option<DeliveryStatus>,
@@ -34,7 +34,7 @@ pub struct Backlog {
 /// Returns the backlogs of at most `limit` subscriptions with pending events, ordered by uid, starting after `after`.
 ///
 /// # Errors
-/// Those of the store.
+/// The errors of the store.
 pub async fn pending(platform: &Platform, after: Option<&Uid>, limit: usize) -> Result<Vec<Backlog>> {
     let mut all = Vec::new();
     for subscription in Outbox::of(platform).subscriptions(after, limit).await? {
@@ -63,18 +63,18 @@ const PAGE_BYTES: usize = 4 << 20;
 /// empty result means that there are no more.
 ///
 /// # Errors
-/// Those of the store.
+/// The errors of the store.
 pub async fn dead(platform: &Platform, after: Option<&Uid>, limit: usize) -> Result<Vec<DeadLetter>> {
     let after = after.map(|uid| Position { value: KeyValue::default(), uid: uid.clone() });
     let query = Query { after, limit, bytes: PAGE_BYTES, ..Query::new(DeadLetter::KIND.name, Scope::All) };
     platform.store().list(&query).await?.items.iter().map(|item| parse(&item.body)).collect()
 }
 
-/// Queues dead letters for delivery again, after the pending events. Takes those at or below a uid, which may be of a
-/// subscription or of a group; without one, all of them. Returns how many.
+/// Queues dead letters for delivery again, after the pending events, and returns their number. `below` is the uid of a
+/// subscription or a group and selects the dead letters at or below it; without it, all are queued.
 ///
 /// # Errors
-/// Those of the store. Dead letters that were queued before the error remain queued.
+/// The errors of the store. Dead letters that were queued before the error remain queued.
 pub async fn redeliver(platform: &Platform, below: Option<&Uid>) -> Result<u64> {
     let (mut count, mut last) = (0, None);
     loop {

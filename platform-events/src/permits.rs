@@ -59,7 +59,7 @@ struct Waiter {
 #[derive(Debug)]
 pub(crate) struct Permit {
     permits: Permits,
-    /// None when it has been released.
+    /// None after the permit was released.
     holder: Option<Holder>,
 }
 

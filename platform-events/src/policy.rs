@@ -22,10 +22,11 @@ pub struct Policy {
     pub min_delay: Duration,
     /// The longest delays are between this and twice this.
     pub max_delay: Duration,
-    /// How long an event is retried, counted from when it was recorded or, if that was later, from when the sink began
-    /// to fail.
+    /// The time for which an event is retried. It starts when the event is recorded or, if that is later, when the sink
+    /// begins to fail.
     pub give_up_after: Duration,
-    /// The maximum number of attempts for an event that the sink rejects with a 4xx status other than 408, 425 and 429.
+    /// The maximum number of attempts for an event that the sink rejects with a 4xx status other than 408, 425 and 429,
+    /// after which a retry may succeed, and 410, which pauses the subscription.
     pub refusals: i32,
     /// The maximum number of pending events of a subscription.
     pub backlog: u64,
@@ -37,8 +38,8 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// Delays from half a second to half an hour, retries for three days, 5 attempts of rejected events, 10,000 events
-    /// and 64 MiB per subscription, 1 GiB per organization.
+    /// Returns a policy with delays from half a second to half an hour, retries for three days, 5 attempts for rejected
+    /// events, 10,000 events and 64 MiB per subscription, and 1 GiB per organization.
     fn default() -> Self {
         Self {
             min_delay: Duration::from_millis(500),

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use platform_core::{event::Event, resources::events::Subscription};
 
-/// Receives events. A dispatcher calls it for one event of a subscription at a time, and for many subscriptions
+/// Receives events. A dispatcher calls a sink for one event of a subscription at a time, and for many subscriptions
 /// concurrently.
 #[async_trait]
 pub trait Sink: Debug + Send + Sync + 'static {
@@ -23,6 +23,6 @@ pub enum DeliveryResult {
     /// An HTTP status; 2xx acknowledges the event. A sink that does not use HTTP returns 200 to acknowledge, 400 for an
     /// event that it will never accept, 410 to receive no more events, and 503 to be called again later.
     Status(u16),
-    /// There was no response, for this reason.
+    /// The attempt failed without a response, for this reason.
     Failed(String),
 }

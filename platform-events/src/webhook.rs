@@ -25,11 +25,11 @@ use crate::sink::{DeliveryResult, Sink};
 /// cut off. Our choice.
 const MAX_RESPONSE_BODY: usize = 64 * 1024;
 
-/// How long to wait for the end of a response body. Our choice.
+/// The time limit for the end of a response body. Our choice.
 const RESPONSE_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The ASCII characters that are percent-encoded in the header of an attribute; other characters always are (CloudEvents
-/// HTTP binding, section 3.1.3.2).
+/// The ASCII characters that are percent-encoded in the header of an attribute. All other characters outside ASCII are
+/// encoded too (CloudEvents HTTP binding, section 3.1.3.2).
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 
 /// The maximum length of the stored reason of a failure, in characters.
@@ -51,7 +51,8 @@ pub struct WebhookOptions {
 }
 
 impl Default for WebhookOptions {
-    /// Neither `http` nor private addresses, Mozilla's certificate authorities, and the system's resolver.
+    /// Returns options with neither `http` nor private addresses, with Mozilla's certificate authorities, and with the
+    /// system's resolver.
     fn default() -> Self {
         Self { allow_http: false, allow_private: false, roots: reach::mozilla(), lookup: None }
     }

@@ -1,8 +1,8 @@
 //! Encodes stored JSON as protobuf in one pass, without an intermediate tree.
 //!
 //! A [`Plan`] is built once from a message's descriptor. It implements the proto3 JSON mapping and writes fields in the
-//! order of their numbers, so that the bytes equal those of any other encoder. Skips JSON names without a field in the
-//! message: REST shows them and protobuf does not (`docs/api.md`, gRPC).
+//! order of their numbers, so that the bytes equal those of any other encoder. It skips JSON names without a field in
+//! the message: those that only REST shows (`docs/api.md`, gRPC).
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ pub(crate) use write::{WireType, Writer};
 /// The maximum nesting depth of messages. The contract uses five levels.
 const MAX_DEPTH: usize = 16;
 
-/// How a message is encoded.
+/// The encoding of a message.
 #[derive(Debug)]
 pub(crate) struct Plan {
     fields: Vec<FieldPlan>,
 }
 
-/// How a field is encoded.
+/// The encoding of a field.
 #[derive(Debug, Clone)]
 struct FieldPlan {
     /// The name in camelCase.
@@ -139,8 +139,8 @@ impl Scalar {
             Kind::Int64 => Self::Int64,
             Kind::Enum(names) => {
                 let mut names: Vec<_> = names.values().map(|value| (value.name().into(), value.number())).collect();
-                // Added to every enum, because descriptors do not tell which one has the capabilities. That does no harm:
-                // only fields for capabilities can have these values.
+                // Added to every enum, because descriptors do not show which of them is the enum of capabilities. This
+                // does no harm: only fields for capabilities can have these values.
                 let number = |capability: &Capability| i32::try_from(capability.number()).ok();
                 names.extend(own.iter().filter_map(|own| Some((own.id().into(), number(own)?))));
                 names.sort();

@@ -1,9 +1,10 @@
-//! gRPC for [`platform_engine`]: one tower service over the kind tables, driven by protobuf descriptors.
+//! gRPC for [`platform_engine`]: one tower service over the tables of all kinds of resources, driven by protobuf
+//! descriptors.
 //!
 //! [`Grpc`] serves every method of the platform's [descriptors](platform_engine::platform::Builder::descriptors) that
-//! belongs to one of its kinds, with the same verbs, access rules and errors as REST. The descriptors of Platform API v2
-//! are in `platform-core`; [`proto`] writes those of your own kinds.
-//! [`or_else_http`](Grpc::or_else_http) serves REST on the same port:
+//! belongs to one of its kinds, with the same verbs, access rules and errors as REST. The descriptors of Platform API
+//! v2 are in `platform-core`; [`proto`] writes those of your own kinds. [`or_else_http`](Grpc::or_else_http) serves
+//! REST on the same port:
 //!
 //! ```no_run
 //! # use std::{future::pending, sync::Arc};

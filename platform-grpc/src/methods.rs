@@ -34,7 +34,7 @@ pub enum BadContract {
     Reflection(#[source] tonic_reflection::server::Error),
 }
 
-/// An RPC: its operation, and how its messages are decoded and encoded.
+/// An RPC: its operation, and the decoding and encoding of its messages.
 #[derive(Debug)]
 pub(crate) struct Method {
     pub(crate) operation: Operation,
@@ -149,7 +149,7 @@ fn standard_operation(
     })
 }
 
-/// How a page of a list is encoded.
+/// The encoding of a page of a list.
 #[derive(Debug)]
 pub(crate) struct Page {
     items: u32,

@@ -13,15 +13,16 @@ use serde_json::{Map, Value};
 /// Calls have the smaller limits of token paths, and count as calls without a token.
 #[async_trait]
 pub trait Mount: fmt::Debug + Send + Sync + 'static {
-    /// Returns the number by which the other functions know a method, such as `Exchange` of
-    /// `chainguard.platform.oidc.SecurityTokenService`; `None` for a method of others.
+    /// Returns the number that identifies a method, such as `Exchange` of
+    /// `chainguard.platform.oidc.SecurityTokenService`, in the other functions; `None` if the method is not of this
+    /// mount.
     fn find(&self, service: &str, method: &str) -> Option<usize>;
 
     /// Returns the domain of errors, such as `iam`.
     fn domain(&self) -> &'static str;
 
-    /// Returns whether calls of a method change nothing, so that a reply may be rejected when the budget of unread replies
-    /// is used up.
+    /// Returns whether calls of a method change nothing, so that a reply may be replaced by an error when the budget of
+    /// unread replies is used up. By default false.
     fn is_read_only(&self, _method: usize) -> bool {
         false
     }
@@ -32,9 +33,10 @@ pub trait Mount: fmt::Debug + Send + Sync + 'static {
     /// UNAUTHENTICATED without a token where one is needed, and for a malformed one.
     fn check_token(&self, method: usize, token: Option<&str>) -> Result<()>;
 
-    /// Runs a method. The request has the populated fields of its message as proto3 JSON.
+    /// Runs a method and returns its reply, as JSON for the message of the reply. The request has the populated fields
+    /// of its message as proto3 JSON.
     ///
     /// # Errors
-    /// Those of the method.
+    /// The errors of the method.
     async fn call(&self, method: usize, token: Option<&str>, request: Map<String, Value>) -> Result<Value>;
 }

@@ -62,6 +62,7 @@ where
     type Future = Either<BoxFuture<'static, Result<Response<Body>, Infallible>>, MapOk<S::Future, EraseBody<R>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // The gRPC service is always ready.
         self.http.poll_ready(cx)
     }
 

@@ -1,10 +1,9 @@
 //! Writes the `.proto` files of kinds from their tables, and compiles them to the descriptors that a platform needs.
 //!
 //! For kinds of your own: [`update`] writes one file for each protobuf package into a folder, and `descriptors.binpb`.
-//! Commit both, and give the platform the descriptors with
-//! [`Builder::descriptors`](platform_engine::platform::Builder::descriptors). When a table changes, call it again. Numbers are
-//! only ever added: fields and enum values keep the numbers that the file in the folder gives them, and the numbers of
-//! removed ones stay reserved.
+//! Commit both, and pass the descriptors to [`Builder::descriptors`](platform_engine::platform::Builder::descriptors).
+//! Call [`update`] again when a table changes. Numbers are only ever added: fields and enum values keep their numbers
+//! in the existing file, and the numbers of removed ones stay reserved.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -67,11 +66,11 @@ pub enum ProtoError {
     },
 }
 
-/// Writes the `.proto` files of these kinds and [`DESCRIPTORS`] into a folder, and returns the paths of the files that have
-/// changed. Numbers in the files that are there are kept.
+/// Writes the `.proto` files of these kinds and [`DESCRIPTORS`] into a folder, and returns the paths of the files that
+/// have changed. Keeps the numbers in existing files.
 ///
 /// # Errors
-/// [`ProtoError`].
+/// [`ProtoError`]. After [`ProtoError::Io`], some of the files may already have been written.
 pub fn update(kinds: &[Registered], folder: &Path) -> Result<Vec<PathBuf>, ProtoError> {
     let protos = generate(kinds, |name| read(&folder.join(name)).map(|text| text.map(into_text)))?;
     let files = protos.files.into_iter().map(|(name, text)| (name, text.into_bytes()));
@@ -100,11 +99,11 @@ fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Generates the `.proto` files of these kinds. `previous` returns the text of a file of this path as it was before, whose
-/// numbers are kept.
+/// Generates the `.proto` files of these kinds, without writing them. `previous` returns the existing text of the file
+/// at a path, if any; its numbers are kept.
 ///
 /// # Errors
-/// [`ProtoError::Field`] and [`ProtoError::Compile`], and those of `previous`.
+/// [`ProtoError::Field`], [`ProtoError::Compile`], and the errors of `previous`.
 pub fn generate(
     kinds: &[Registered],
     previous: impl Fn(&str) -> Result<Option<String>, ProtoError>,
@@ -199,8 +198,8 @@ impl Scope {
         }
     }
 
-    /// Returns the number of each name: the one that it had, or the next free one from `first` on. Reserves the numbers
-    /// of names that are gone.
+    /// Returns the number of each name: its existing number, or else the next number that was never used, from `first`
+    /// on. Reserves the numbers of removed names.
     fn assign<'n>(&mut self, names: impl Iterator<Item = &'n str> + Clone, first: i32) -> Vec<i32> {
         let wanted: BTreeSet<_> = names.clone().collect();
         let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =

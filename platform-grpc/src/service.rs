@@ -47,10 +47,10 @@ use crate::{
 
 /// The gRPC API of a platform, as one tower service. Cloning is cheap: clones share all state.
 ///
-/// Serves every method of the platform's descriptors that belongs to one of its kinds, plus gRPC-Web, reflection and health.
-/// Use [`or_else_http`](Grpc::or_else_http) to serve REST on the same port. Each call is routed, then authenticated,
-/// then read. Every failure, a panic included, becomes a status with the same details as over REST. Requires a tokio
-/// runtime, for its timers.
+/// Serves every method of the platform's descriptors that belongs to one of its kinds, plus gRPC-Web, reflection and
+/// health. Use [`or_else_http`](Grpc::or_else_http) to serve REST on the same port. Each call is routed, then
+/// authenticated, then read. Every failure, a panic included, becomes a status with the same details as over REST.
+/// Requires a tokio runtime, for its timers.
 #[derive(Debug, Clone)]
 pub struct Grpc(Arc<Inner>);
 
@@ -101,7 +101,7 @@ impl Grpc {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Also serves these methods, which belong to no kind.
+    /// Adds these methods, which do not belong to a kind.
     ///
     /// # Errors
     /// As [`Grpc::new`].

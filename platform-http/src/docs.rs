@@ -24,8 +24,8 @@ mod archive;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Files of Swagger UI that the page needs, with their content types; others are not served. Decompressed when the first
-/// of them is requested.
+/// Files of Swagger UI that the page needs, with their content types; others are not served. All of them are
+/// decompressed when one is requested for the first time.
 static FILES: LazyLock<[(&str, &str, Option<Bytes>); 3]> = LazyLock::new(|| {
     [
         ("swagger-ui.css", "text/css; charset=utf-8"),

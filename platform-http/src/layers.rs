@@ -30,8 +30,9 @@ use crate::BoxError;
 /// Smaller bodies are not compressed, because they fit into one packet. Our choice.
 const MIN_COMPRESSED: u64 = 1024;
 
-/// Maximum number of bytes of a client's request id, and of a method and a path in the log. Our choice.
+/// Maximum length of a client's request id, in bytes. Our choice.
 const MAX_REQUEST_ID: usize = 128;
+/// Maximum lengths of a method and of a path in the log, in bytes. Longer ones are truncated. Our choice.
 const MAX_LOGGED_METHOD: usize = 32;
 const MAX_LOGGED_PATH: usize = 1024;
 
@@ -56,11 +57,11 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Middleware around a service.
 ///
-/// Every request gets an `x-request-id`, unless it has exactly one of at most 128 visible ASCII characters. The id is
-/// returned with the response and written to the log. The log has one line per request with method, path, status, the
-/// code of a failed gRPC call, and latency; never a query, a header or a body, since these can contain tokens. Lines
-/// are at level INFO. Lines of CORS preflights and of requests rejected by a limit (RESOURCE_EXHAUSTED) are at DEBUG,
-/// so that clients without a token cannot fill the log.
+/// Every request gets an `x-request-id`, unless it already has exactly one, of at most 128 visible ASCII characters.
+/// The id is returned with the response and written to the log. The log has one line per request with method, path,
+/// status, the code of a failed gRPC call, and latency; never a query, a header or a body, since these can contain
+/// tokens. Lines are at level INFO. Lines of CORS preflights and of requests rejected by a limit (RESOURCE_EXHAUSTED)
+/// are at DEBUG, so that clients without a token cannot fill the log.
 #[derive(Debug, Clone, Default)]
 pub struct Layers {
     /// Origins whose pages may call the API. Empty by default, which disables CORS.

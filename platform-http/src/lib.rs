@@ -1,5 +1,5 @@
-//! REST API for [`platform_engine`]: one tower service over the kind tables, and a listener with limits on the
-//! resources that peers can use.
+//! REST API for [`platform_engine`]: one tower service over the tables of all kinds of resources, and a listener with
+//! limits on the resources that peers can use.
 //!
 //! [`Rest`] is the service, [`Layers`] is middleware for it and for an embedder's other routes, and [`serve`] is the
 //! listener. Each can be used without the others. The paths of all kinds are derived from their tables (`docs/api.md`,

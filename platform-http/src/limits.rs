@@ -80,7 +80,7 @@ pub struct Limits {
     pub connections_per_address: u32,
     /// Proxies that are trusted to report the client's address. Empty by default. Connection limits per address do not
     /// apply to these proxies. Their requests are accounted to the right-most hop of `Forwarded` or `X-Forwarded-For`
-    /// that is not a trusted proxy.
+    /// that is not a trusted proxy. Requests without such a hop are exempt from all limits per address.
     pub trusted_proxies: Vec<IpNet>,
     /// Whether connections from trusted proxies start with a PROXY protocol version 2 header, which names the client.
     /// Default false. Such a connection is closed if no valid header arrives within [`Limits::head_time`]. Connections
@@ -88,7 +88,8 @@ pub struct Limits {
     pub proxy_protocol: bool,
     /// Whether per-address limits apply to loopback addresses. Default false.
     pub limit_loopback: bool,
-    /// Time within which the head of the first request must arrive on a new connection. Default 10 s.
+    /// Time within which the head of the first request must arrive on a new connection. A TLS handshake and a PROXY
+    /// protocol header have the same limit each. Default 10 s.
     pub head_time: Duration,
     /// Time after which a connection without an open request is closed. A partial head after the first request does not
     /// count as a request. Default 60 s.

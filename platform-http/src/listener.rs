@@ -67,14 +67,14 @@ impl From<TcpListener> for Listener {
 }
 
 impl Listener {
-    /// Serves TLS. The handshake must finish within [`Limits::head_time`].
+    /// Sets the transport to TLS. The handshake must finish within [`Limits::head_time`].
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls(self, tls: &Tls) -> Self {
         Self { transport: Transport::Tls(tls.acceptor()), ..self }
     }
 
-    /// Charges connections and requests to these budgets, so that the caller can inspect them.
+    /// Sets the budgets that connections and requests are charged to, so that the caller can inspect them.
     #[must_use]
     pub fn with_shares(self, shares: Arc<Shares>) -> Self {
         Self { shares: Some(shares), ..self }
@@ -162,7 +162,7 @@ where
             }
         }
     }
-    // Closes the listening socket and tells all connections to finish.
+    // Closes the listening socket, and makes all connections finish.
     drop((tcp, stop));
     // Every connection holds a permit until it ends.
     let all_ended = permits.acquire_many(limits.connections);

@@ -54,10 +54,10 @@ pub use crate::{
 
 /// Endpoints that [`Rest::mount`](crate::Rest::mount) serves, other than those of the kinds.
 ///
-/// A request is admitted by the limits of its address before it comes here. Its body is metered, its time is limited by
-/// [`Limits::request_time`], a panic is answered as an internal error, and a reply to a read counts against the budget
-/// of unread replies. The rate limits are counted by the mount itself: by [`Call::caller`], or by a method of
-/// [`Origin`].
+/// [`Rest`](crate::Rest) checks the limits of the address before it passes a request to a mount. It meters the body,
+/// limits the time by [`Limits::request_time`], answers a panic as an internal error, and counts a reply to a read
+/// against the budget of unread replies. The mount itself must count the request against the rate limits, by
+/// [`Call::caller`] or by a method of [`Origin`].
 #[async_trait]
 pub trait Mount: fmt::Debug + Send + Sync + 'static {
     /// Returns whether a path belongs to this mount, with any HTTP method. It gets the path as it is in the request:

@@ -43,7 +43,8 @@ pub struct Info<'a> {
 }
 
 impl<'a> Info<'a> {
-    /// Takes the title of the service, and the version of its API or of its program.
+    /// Returns an info with the title of the service and the version of its API or of its program, without a
+    /// description.
     pub const fn new(title: &'a str, version: &'a str) -> Self {
         Self { title, version, description: "", license: None }
     }
@@ -149,8 +150,9 @@ pub fn parameters(fields: &[Field]) -> Vec<Value> {
     parameters::of_query(fields)
 }
 
-/// Returns a response for each of these HTTP statuses, in this order, with its status as the key: a reference to the
-/// error response that operations of kinds have too. Statuses without one, such as 200, are left out.
+/// Returns an error response for each of these HTTP statuses, in this order, with the status as the key. Each is a
+/// reference to the component that the operations of kinds use too. Statuses without such a component, such as 200, are
+/// left out.
 pub fn errors(statuses: &[u16]) -> Map<String, Value> {
     let known = |status: &u16| responses::ERROR_RESPONSES.iter().find(|response| response.status.as_u16() == *status);
     statuses

@@ -275,8 +275,8 @@ impl Refusal {
         (self.status, self.error.message())
     }
 
-    /// Logs a server fault with its causes, and nothing for other errors. For responses in another format; all others
-    /// are logged when they are rendered.
+    /// Logs a server fault with its causes, and nothing for other errors. For responses in another format, which call
+    /// neither [`Refusal::status`] nor [`Refusal::into_reply`]: these two log the fault themselves.
     pub fn log(&self) {
         if self.status.is_server_error() {
             log_fault(&self.error);

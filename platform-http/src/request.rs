@@ -65,7 +65,7 @@ pub(crate) fn check_expect(head: &Parts, body: &impl Body, limits: &Limits) -> R
     }
 }
 
-/// Maximum number of bytes of a rejected body that are read and discarded, and the time for which they are awaited.
+/// Number of bytes of a rejected body after which reading and discarding it ends, and the maximum time for that.
 const DRAIN_BYTES: usize = 64 << 10;
 const DRAIN_TIME: Duration = Duration::from_millis(100);
 
@@ -117,12 +117,12 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
     }
 }
 
-/// Authenticates a request and returns its caller, who must be an operator of the installation. Callers are
-/// authenticated as by the API; a deleted identity is rejected.
+/// Authenticates a request and returns its caller, who must be an operator of the installation. The token is verified
+/// in the same way as for the kinds; a deleted identity is rejected.
 ///
 /// # Errors
-/// UNAUTHENTICATED as [`bearer`] and without a token, PERMISSION_DENIED for any other caller and for a narrowed token,
-/// and RESOURCE_EXHAUSTED as [`Origin::admit`] and, without a valid token, as [`Origin::open`].
+/// UNAUTHENTICATED as [`bearer`], without a token, and for an invalid one; PERMISSION_DENIED for any other caller and
+/// for a narrowed token; RESOURCE_EXHAUSTED as [`Origin::admit`] and, without a valid token, as [`Origin::open`].
 pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, head: &Parts) -> Result<Caller> {
     let origin = Origin::known(&head.extensions);
     if let Some(origin) = &origin {

@@ -55,7 +55,7 @@ struct Inner {
 }
 
 impl Rest {
-    /// Derives the paths of all kinds of the platform.
+    /// Returns the REST API of a platform. The paths are derived from the tables of its kinds.
     ///
     /// # Errors
     /// When two kinds use the same path, or the path of an action is invalid.
@@ -69,7 +69,7 @@ impl Rest {
         Ok(Self(Arc::new(Inner { platform, authenticator, mounts: Vec::new(), routes, limits, shares })))
     }
 
-    /// Also serves these endpoints. A path belongs to the first mount that has it, and otherwise to the kinds.
+    /// Adds these endpoints. A path belongs to the first mount that contains it, and otherwise to the kinds.
     #[must_use]
     pub fn mount(mut self, mount: impl Mount) -> Self {
         Arc::make_mut(&mut self.0).mounts.push(Arc::new(mount));
@@ -82,8 +82,8 @@ impl Rest {
         mounts.iter().fold(OpenApi::new(platform, routes, info), |document, mount| document.with(mount.openapi()))
     }
 
-    /// Also serves an OpenAPI document, rendered once, at `/openapi.json`: that of [`Rest::openapi`], perhaps with
-    /// parts for other paths. It needs no token.
+    /// Adds an OpenAPI document at `/openapi.json`, which is rendered once and needs no token: the result of
+    /// [`Rest::openapi`], perhaps with parts for other paths.
     #[must_use]
     pub fn with_openapi(self, document: OpenApi) -> Self {
         let served = ServedDocument::new(&document.into_value(), &self.platform().settings().service_domain);
@@ -124,9 +124,9 @@ impl Inner {
         let (head, body) = request.into_parts();
         let origin = Origin::of(&head.extensions, &self.shares);
         let mut body = pin!(origin.metered(body));
-        // Unwinding is safe: the platform's state is behind locks, and a panic cannot leave it half changed, because
-        // every write is one commit. The future is large, so it is boxed instead of being moved into each of the
-        // futures around it.
+        // Unwinding is safe: the platform's state is guarded by locks, and a panic cannot leave it half changed,
+        // because every write is one commit. The future is large, so it is boxed instead of being moved into each of
+        // the futures around it.
         let handled = AssertUnwindSafe(Box::pin(self.handle(&head, &origin, body.as_mut()))).catch_unwind();
         let reply = match tokio::time::timeout(self.limits.request_time, handled).await {
             Ok(Ok(done)) => done,

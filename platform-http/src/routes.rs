@@ -26,8 +26,8 @@ pub struct BadRoute {
 /// Target of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Endpoint {
-    /// Standard method. Its path has at most one variable, the uid or the parent, except for a list: the names are
-    /// those of the variables in a list's path, which are parameters.
+    /// Standard method, with the names of the path's variables. A path of any method except list has at most one
+    /// variable, the uid or the parent; the variables of a list's path are parameters of the list.
     Standard(Verb, Registered, Vec<String>),
     /// Action, with the names of the path's variables.
     Action(&'static Kind, &'static Action, Vec<String>),
@@ -78,6 +78,9 @@ pub(crate) enum Found<'r, 'p> {
 
 impl Routes {
     /// Derives the routes of these kinds.
+    ///
+    /// # Errors
+    /// When a path is invalid, or two methods have the same path and HTTP method.
     pub(crate) fn of(kinds: &[Registered]) -> Result<Self, BadRoute> {
         let mut routes = Self::default();
         for registered in kinds {
@@ -126,7 +129,7 @@ impl Routes {
         Ok(())
     }
 
-    /// Returns all paths, grouped by domain, with the first of the versions.
+    /// Returns all paths, grouped by domain, each with the first version of its domain.
     pub(crate) fn paths(&self) -> impl Iterator<Item = Path<'_>> {
         let collections = self.domains.iter().flat_map(|(domain, all)| all.iter().map(move |one| (domain, one)));
         let routes =
@@ -138,7 +141,8 @@ impl Routes {
         })
     }
 
-    /// Returns the domain that a path starts with, for its errors; empty for other paths.
+    /// Returns the name of the domain that a path starts with, for the errors of the path; empty for paths that start
+    /// with none.
     pub(crate) fn domain(&self, path: &str) -> &'static str {
         let first = path.strip_prefix('/').and_then(|path| path.split('/').next()).unwrap_or_default();
         self.domains.iter().map(|(domain, _)| domain.name).find(|name| *name == first).unwrap_or_default()

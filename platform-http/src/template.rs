@@ -83,6 +83,7 @@ impl Template {
             left = remaining;
         }
         let Some(after) = &self.greedy else { return left.is_none().then_some(captured) };
+        // The parts after the `**` take their segments from the end of the path, and the `**` takes the rest.
         let (mut tail, mut at_end) = (Vec::new(), left.is_none());
         rest = left.unwrap_or_default();
         for part in after.iter().rev() {

@@ -51,7 +51,7 @@ pub enum TlsError {
 }
 
 impl Tls {
-    /// Reads the files.
+    /// Returns a TLS configuration with the certificate and the key in these files.
     ///
     /// # Errors
     /// When a file cannot be read, is not PEM, or the certificate and key do not match.

@@ -69,7 +69,7 @@ impl fmt::Display for Plain<'_> {
     }
 }
 
-/// Joins two places.
+/// Joins two places with a colon; either may be empty.
 pub(crate) fn joined(outer: &str, inner: &str) -> String {
     match (outer.is_empty(), inner.is_empty()) {
         (true, _) => inner.to_owned(),

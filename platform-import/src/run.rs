@@ -95,7 +95,7 @@ pub struct Done {
     pub updated: u64,
     /// The number of resources that equaled the stored ones.
     pub unchanged: u64,
-    /// The resources that were rejected: the index of each, from 0, and the violated rules.
+    /// The rejected resources: the index of each in the argument of [`Sink::put`], from 0, and the violated rules.
     pub refused: Vec<(usize, String)>,
 }
 
@@ -142,7 +142,7 @@ pub struct Batch {
 /// If several lines contain the same artifact, the last one wins.
 ///
 /// # Errors
-/// That of the sink. Resources written before the error remain.
+/// The error of the sink. Resources written before the error remain.
 pub fn run<S: Sink>(options: &Options, sink: &mut S, watcher: &mut dyn Watcher) -> Result<Summary, S::Error> {
     let read = &AtomicU64::new(0);
     let size = options.paths.iter().map(|path| size(path)).sum();

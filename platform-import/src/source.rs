@@ -31,11 +31,11 @@ const ZSTD_WINDOW: u32 = 27;
 /// Fields will be added: write a value as `Limits { …, ..Limits::default() }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// The maximum size of a document, an archive entry or a line, in bytes. 16 MiB.
+    /// The maximum size of a document, an archive entry or a line, in bytes. Default 16 MiB.
     pub document: u64,
-    /// The maximum decompressed size of an archive or a compressed file, in bytes. 4 GiB.
+    /// The maximum decompressed size of an archive or a compressed file, in bytes. Default 4 GiB.
     pub archive: u64,
-    /// The maximum number of entries of an archive. 1,000,000.
+    /// The maximum number of entries of an archive. Default 1,000,000.
     pub entries: u64,
 }
 
@@ -61,7 +61,7 @@ pub enum Found<'a> {
     Refused(Refusal),
 }
 
-/// Whether to continue.
+/// The decision of a visitor whether to continue.
 pub type Flow = ControlFlow<()>;
 
 /// Visits the documents of a file, an archive or a folder, in the order of their names or of the archive. `wanted`

@@ -1,8 +1,8 @@
 //! The server's own secrets and uids, stored as small files in a directory.
 //!
 //! Several processes may start on one directory at the same time: a file is created atomically, the first process to
-//! finish wins, and the others read its file. The store is not needed, so a token can be issued while a server is
-//! running.
+//! finish wins, and the others read its file. Issuing a token needs only these files and not the store, so a command
+//! can do it while a server is running.
 
 mod bootstrap;
 mod files;
@@ -36,7 +36,7 @@ pub enum DataDirError {
     Exposed {
         /// The file.
         path: PathBuf,
-        /// Its permission bits.
+        /// The permission bits of the file.
         mode: u32,
     },
     /// A file is not valid in this version.

@@ -33,7 +33,8 @@ const MAX_DOCUMENT: usize = 64 * 1024;
 
 /// An issuer whose tokens are accepted. Clones share the keys.
 ///
-/// Only the operator may configure one: its URLs are fetched wherever they lead, private networks included.
+/// Does not restrict where the issuer's URLs lead. An issuer that anyone but the operator configures therefore needs a
+/// `fetch` that is restricted to the public network, such as [`HttpFetch::public_only`](crate::HttpFetch::public_only).
 #[derive(Clone)]
 pub struct TrustedIssuer(Arc<Inner>);
 
@@ -61,7 +62,7 @@ struct Snapshot {
     bytes: u64,
 }
 
-/// How an issuer's keys are fetched and cached.
+/// Options for fetching and caching the keys of an issuer.
 ///
 /// Fields will be added: write a value as `DiscoveryOptions { …, ..DiscoveryOptions::default() }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +110,7 @@ pub enum DiscoveryError {
     Document {
         /// The issuer.
         issuer: String,
-        /// What is wrong with it.
+        /// The violated rule.
         reason: &'static str,
     },
     /// The key set is invalid.
@@ -117,7 +118,7 @@ pub enum DiscoveryError {
     KeySet {
         /// The issuer.
         issuer: String,
-        /// What is wrong with it.
+        /// The cause.
         source: InvalidKeySet,
     },
 }
@@ -251,7 +252,7 @@ impl Inner {
             match self.fetch_keys(&mut permit).await {
                 Ok(()) => {}
                 Err(DiscoveryError::Fetch { source: FetchError::Refused, .. }) => {
-                    // The issuer was not asked, so this does not count as an attempt.
+                    // A limit prevented a request, so this does not count as an attempt.
                     self.last_attempt.store(NEVER, Ordering::Relaxed);
                 }
                 // Tenants can configure any number of broken issuers; warnings are for problems that the operator can

@@ -5,8 +5,8 @@
 
 /// The reason why a token is rejected.
 ///
-/// Every variant except [`TokenError::Unavailable`] and [`TokenError::Busy`] is final for this token and means "not
-/// authenticated".
+/// Every variant except [`TokenError::Unavailable`] and [`TokenError::Busy`] means "not authenticated": clients should
+/// not retry with the same token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {

@@ -68,7 +68,7 @@ pub struct AccessToken<'a> {
 pub struct IssuedToken {
     /// The compact JWS, which the client sends as a bearer token.
     pub token: String,
-    /// Its `exp`.
+    /// The token's `exp`.
     pub expires: Timestamp,
 }
 

@@ -80,7 +80,7 @@ where
     Ok(HttpClient(client))
 }
 
-/// The reason why there was no response.
+/// The reason why a request got no response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -180,7 +180,7 @@ pub trait Lookup: fmt::Debug + Send + Sync + 'static {
     /// Returns the addresses; ports are ignored.
     ///
     /// # Errors
-    /// When the name has no address or cannot be resolved.
+    /// An error when the name has no address or cannot be resolved.
     async fn lookup(&self, name: &str) -> io::Result<Vec<SocketAddr>>;
 }
 
@@ -204,7 +204,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// Creates a resolver that uses the system's.
+    /// Creates a resolver that uses the system's resolver.
     pub fn new(public_only: bool) -> Self {
         Self::with(Arc::new(System(GaiResolver::new())), public_only)
     }

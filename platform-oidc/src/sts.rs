@@ -2,7 +2,7 @@
 //!
 //! An exchange has three steps: `proof` determines which identity the upstream token may assume; `grant` narrows and
 //! signs the access token; `refresh` keeps persons signed in. The requested identity, never the token, decides which
-//! keys verify the token. An exchange verifies one signature and makes one.
+//! keys verify the token. An exchange verifies at most one signature and makes one.
 
 pub(crate) mod private;
 
@@ -70,7 +70,7 @@ pub struct StsOptions {
     /// Fetches the keys of issuers that tenants configure: [`crate::HttpFetch::public_only`], unless the operator
     /// allows other networks.
     pub fetch: Arc<dyn Fetch>,
-    /// How those keys are fetched and cached.
+    /// Options for fetching and caching the keys of these issuers.
     pub discovery: DiscoveryOptions,
     /// The clock.
     pub clock: Arc<dyn Clock>,
@@ -123,7 +123,7 @@ impl TokenService for Sts {
     }
 
     async fn exchange(&self, credential: &str, request: &Exchange) -> Result<RawToken> {
-        // Before the credential is verified: a mistake in the request must not cost a token that can be used once.
+        // Before the credential is verified, so that an invalid request does not use up a single-use token.
         request.narrow.capability_set(self.platform.capabilities())?;
         let proof = self.prove(credential, request).await?;
         let grant = self.grant(&proof, &request.audiences, &request.narrow).await?;

@@ -19,7 +19,8 @@ pub(crate) fn check_issuer(url: &str, allow_http: bool) -> Result<(), InvalidIss
     check(url, allow_http)
 }
 
-/// Validates any URL that keys or metadata are fetched from by the same rules, except that a query is allowed.
+/// Validates a URL that keys or metadata are fetched from. The rules are those of [`check_issuer`], except that a query
+/// is allowed.
 pub(crate) fn check(url: &str, allow_http: bool) -> Result<(), InvalidIssuer> {
     const URL: InvalidIssuer = InvalidIssuer("an absolute URL of at most 2048 bytes");
     if url.len() > MAX_URL || !url.is_ascii() {

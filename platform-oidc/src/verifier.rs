@@ -31,8 +31,8 @@ use crate::{
 
 /// Verifies bearer tokens and returns the identity that each one authenticates.
 ///
-/// A verified token is cached by its SHA-256 until it expires, so that verifying it again costs one hash. It is evicted
-/// at once when its issuer withdraws a key, and when its issuer's keys become too old.
+/// A verified token is cached by its SHA-256 until it expires, so that verifying it again costs one hash. The cached
+/// result is no longer used once the issuer withdraws any of its keys, or once the issuer's keys are too old.
 pub struct Verifier {
     own: Option<Arc<Issuer>>,
     trusted: Vec<TrustedIssuer>,
@@ -94,7 +94,7 @@ pub struct Verified {
     pub issued: Option<Timestamp>,
     /// `email`, if `email_verified` is `true`.
     pub email: Option<String>,
-    /// `email`, if it is not.
+    /// `email`, if `email_verified` is not `true`.
     pub email_unverified: Option<String>,
     /// Whether the server itself issued the token.
     pub own: bool,
@@ -163,8 +163,8 @@ impl Verifier {
     /// tokens are accepted, not webhook tokens.
     ///
     /// # Errors
-    /// [`TokenError`]; every error except [`TokenError::Unavailable`] and [`TokenError::Busy`] means that the token is
-    /// invalid.
+    /// [`TokenError`]; every error except [`TokenError::Unavailable`] means that the token is not accepted.
+    /// [`TokenError::Busy`] does not occur, because fetches for trusted issuers have no limits.
     pub async fn verify(&self, token: &str) -> Result<Arc<Verified>, TokenError> {
         let fingerprint = Fingerprint::from(Sha256::digest(token));
         if let Some(verified) = self.cached(&fingerprint) {

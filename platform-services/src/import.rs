@@ -2,8 +2,9 @@
 //!
 //! This is our extension of the contract. It is a service of its own next to [`Rest`](platform_http::Rest), because
 //! neither the body nor the response is held in memory as a whole. The body has one resource per line and no maximum
-//! length. It is read only as fast as it is written, in batches of up to a hundred lines, so an import uses little
-//! memory and does not block other requests. Each batch is acknowledged by a line of the response once it is durable.
+//! length. The service reads the body in batches of up to a hundred lines, and writes each batch before it reads the
+//! next one, so an import uses little memory and does not block other requests. Each batch is acknowledged by a line of
+//! the response once it is durable.
 
 mod openapi;
 
@@ -124,7 +125,7 @@ impl Import {
             .kind::<ArtifactVersion>()
     }
 
-    /// Adds a kind, at `/import/` and its plural.
+    /// Adds a kind, whose resources are imported at `/import/{plural}`.
     #[must_use]
     pub fn kind<R: Imported>(mut self) -> Self {
         let bulk = Bulk { put: put::<R>, remove: remove::<R> };
@@ -389,7 +390,7 @@ fn too_many_imports() -> Error {
     error.with(Detail::RetryInfo { millis: RETRY_MILLIS })
 }
 
-/// Returns `parent`, the only parameter.
+/// Returns the value of `parent`, the only parameter; empty if it is missing.
 fn parent(query: &str) -> Result<String> {
     let mut parent = None;
     for (key, value) in mount::pairs(query)? {

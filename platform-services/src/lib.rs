@@ -1,7 +1,8 @@
 //! Endpoints of Platform API v2 that are not kinds: the token services, SCIM and bulk import.
 //!
 //! [`Tokens`] and [`Scim`] are mounted in the REST API. [`Import`] is a tower service of its own, because its bodies
-//! and replies are streams without a maximum length. With the feature `grpc`, [`Tokens`] is mounted in the gRPC API, too.
+//! and replies are streams without a maximum length. With the feature `grpc`, [`Tokens`] can be mounted in the gRPC API
+//! too.
 //!
 //! ```
 //! # use std::sync::Arc;

@@ -152,7 +152,7 @@ async fn answer(
 }
 
 /// Reads parameters from the query and the body, which is a form or a JSON object. The body's first character decides
-/// which, because clients send either with either content type.
+/// which of the two, because clients send both formats with either content type.
 async fn parameters(
     fields: &'static [Field],
     query: &str,

@@ -1,7 +1,8 @@
-//! Benchmarks the store: `cargo run --profile dist -p platform-store-sled --example sled_figures [RECORDS] [DIRECTORY]`.
+//! Benchmarks the store: `cargo run --profile dist -p platform-store-sled --example sled_figures [RECORDS]
+//! [DIRECTORY]`.
 //!
-//! It loads records into one group, half of them a level deeper, and prints the cost of pages, totals, gets and
-//! commits. Compare only figures of the same run.
+//! The program loads records into one group, half of them a level deeper, and prints the cost of pages, totals, gets
+//! and commits. Compare only figures of the same run.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::indexing_slicing, reason = "this is a benchmark program")]
 
 use std::{path::Path, time::Instant};

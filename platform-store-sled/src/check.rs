@@ -1,7 +1,7 @@
 //! The consistency check of a whole store.
 //!
-//! It verifies the checksum of every value, looks up every entry that each record requires, and counts the entries of
-//! each space: if all required entries exist and the numbers are equal, there are no superfluous ones.
+//! The check verifies the checksum of every value, looks up every entry that each record requires, and counts the
+//! entries of each space: if all required entries exist and the numbers are equal, there are no superfluous ones.
 
 use std::collections::HashMap;
 

@@ -40,7 +40,7 @@ pub enum OpenError {
     NotAStore {
         /// The directory.
         path: PathBuf,
-        /// How it differs from a store.
+        /// The difference from a store, as a clause.
         reason: &'static str,
     },
     /// The store was written by another version of this library.

@@ -53,9 +53,9 @@ const SEAL_LEN: usize = 8;
 
 // ---- keys ----
 
-/// The escaping of parts of keys. They must not contain the byte 255, because of a bug in sled's reverse iteration, which
-/// seeks the predecessor of a key by decrementing the last byte and appending four bytes of 255. If a key is greater than
-/// that and still less than the original, the iteration loops until it panics.
+/// The escaping of parts of keys. Escaped parts do not contain the byte 255, because of a bug in sled's reverse
+/// iteration: it seeks the predecessor of a key by decrementing the last byte and appending four bytes of 255. If a key
+/// is greater than the result and still less than the original key, the iteration loops until it panics.
 pub(crate) const ESCAPE: Escape = Escape::ZeroAndMax;
 
 fn key(space: u8, parts: &[&[u8]]) -> Vec<u8> {
@@ -204,8 +204,8 @@ pub(crate) const BY_UID: &str = "";
 /// The name of the order by sequence. No sort key has this name.
 pub(crate) const BY_SEQUENCE: &str = "\0";
 
-/// Returns the common prefix of an order's entries; an escaped value and the rest of a uid follow. The parts of a list are
-/// two ranges.
+/// Returns the common prefix of the entries of one part of an order; an escaped value and the rest of a uid follow. So
+/// the two parts of a list are two ranges of keys.
 pub(crate) fn order_prefix(list: u64, part: Part, name: &str) -> Vec<u8> {
     let mut key = vec![ORDER];
     key.extend(list.to_be_bytes());

@@ -41,7 +41,7 @@ use crate::{
 
 /// The number of stamps (512 KiB). More stamps mean fewer rows that invalidate each other.
 const STAMPS: usize = 1 << 16;
-/// The approximate memory of an entry besides its content, in bytes: the cache's own tables and the allocator.
+/// The approximate memory of an entry in addition to its content, in bytes: the cache's own tables and the allocator.
 const ENTRY_OVERHEAD: usize = 160;
 /// An estimate of the total memory of an average entry, in bytes, from which the cache sizes its tables.
 const AVERAGE_ENTRY: u64 = 800;

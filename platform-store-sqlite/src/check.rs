@@ -1,7 +1,7 @@
 //! The consistency check: rows against checksums, indexes against records in both directions, lists against the
 //! records that belong to them, and counts against entries.
 //!
-//! It works from the tables alone, without the cache, and compares numbers of entries with the numbers that the records
+//! The check reads only the tables, not the cache, and compares numbers of entries with the numbers that the records
 //! require: if every entry is valid and the numbers are equal, no entry is missing.
 
 mod lists;

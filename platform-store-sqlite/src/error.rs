@@ -77,7 +77,8 @@ pub enum OpenError {
     },
 }
 
-/// Returns the text of an error without line breaks. SQLite quotes the whole definition of a table that it cannot parse.
+/// Returns the text of an error without line breaks. SQLite quotes the whole definition of a table that it cannot
+/// parse.
 fn one_line(cause: &Cause) -> String {
     cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -42,7 +42,7 @@ impl Budget {
     pub(crate) const UNLIMITED: Self = Self { candidates: u64::MAX, records: u64::MAX, places: usize::MAX };
 }
 
-/// The read was abandoned because it would exceed its budget.
+/// The result of a read that was abandoned because it would exceed its budget.
 #[derive(Debug)]
 pub(crate) struct OverBudget;
 
@@ -171,7 +171,7 @@ fn sorted_sources(sources: Sources<'_>, names: &Names, query: &Query) -> Result<
 #[derive(Debug)]
 struct Compiled<'a> {
     filter: &'a Filter,
-    /// The numbers of its registered keys; no record has values under others.
+    /// The numbers of the filter's registered keys; no record has values under its other keys.
     keys: Vec<NameId>,
 }
 

@@ -1,9 +1,9 @@
 //! The file's tables, and the encoding of keys and values in them.
 //!
-//! A record is a row of `record`; `member` maps filter values to records and `owner` maps unique keys to records.
-//! Lists of up to [`SHORT_LEN`](platform_engine::store::place::SHORT_LEN) records are read from these tables. A longer list is materialized: it has a row in
-//! `list` with its counts and the roots of its trees, one pair for each order, whose nodes are the rows of `node` (see
-//! [`crate::tree`]).
+//! A record is a row of `record`; `member` maps filter values to records and `owner` maps unique keys to records. Lists
+//! of up to [`SHORT_LEN`](platform_engine::store::place::SHORT_LEN) records are read from these tables. A longer list
+//! is materialized: it has a row in `list` with its counts and the roots of its trees, one pair for each order. The
+//! nodes of the trees are the rows of `node` (see [`crate::tree`]).
 
 use std::collections::HashMap;
 

@@ -79,8 +79,8 @@ impl Builder {
         self
     }
 
-    /// Limits the file to this many pages of 4 KiB. A commit that needs more fails as if the disk were full. Unlimited
-    /// by default.
+    /// Sets the maximum size of the file, in pages of 4 KiB. A commit that needs more fails as if the disk were full.
+    /// Unlimited by default.
     pub const fn max_pages(mut self, pages: u32) -> Self {
         self.max_pages = Some(pages);
         self
@@ -333,7 +333,7 @@ impl fmt::Debug for SqliteStore {
 }
 
 impl Drop for SqliteStore {
-    /// Waits for pending calls, and moves the WAL to the file, so that a closed store is a single file.
+    /// Waits for pending calls, and moves the content of the WAL to the file, so that a closed store is a single file.
     fn drop(&mut self) {
         // Closing the queues ends the threads when they have done everything that is queued.
         drop((self.commits.take(), self.long_reads.take()));

@@ -64,7 +64,7 @@ pub(crate) struct Writer {
     state: State,
     /// The number of the next record.
     next: i64,
-    /// Why the store refuses to write, after an error that left the file in an unknown state.
+    /// The reason why the store rejects all commits, after an error that left the file in an unknown state.
     failure: Option<String>,
     health: Arc<Health>,
     /// The number of records written since the last checkpoint.

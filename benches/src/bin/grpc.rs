@@ -1,6 +1,6 @@
 //! Loads a server over gRPC and prints its call rate: `grpc [figure...]`, by default all.
 //!
-//! `A` is the release build of `platform-server`; `B` is a tonic server of this program with prost types, in a separate
+//! `A` is `platform-server` of the same profile; `B` is a tonic server of this program with prost types, in a separate
 //! process, over rows of the same repos. Both run at the same time and are loaded in alternating turns, by 64 streams
 //! on 4 connections. The goal is about the calls per second.
 

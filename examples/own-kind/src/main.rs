@@ -1,8 +1,8 @@
 //! Adds a kind of resource of your own and serves it over REST and gRPC next to the kinds of the contract: `ticket.rs`
 //! defines the kind, and `.kind::<Ticket>()` below registers it.
 //!
-//! `cargo run -p own-kind` prints example requests. `cargo run -p own-kind -- proto` writes `proto/` from the table, after
-//! you have changed it.
+//! `cargo run -p own-kind` prints example requests. After a change of the table, run `cargo run -p own-kind -- proto`,
+//! which writes `proto/`.
 
 use std::{path::Path, sync::Arc};
 

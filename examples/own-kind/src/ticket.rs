@@ -32,7 +32,7 @@ pub struct Ticket {
     pub title: String,
     /// The state of the task.
     pub state: State,
-    /// When it was closed.
+    /// The time when the task was closed.
     pub close_time: Option<Timestamp>,
     /// When it was created.
     pub create_time: Option<Timestamp>,

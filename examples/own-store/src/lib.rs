@@ -1,7 +1,7 @@
 //! The smallest store that implements the contract, as a starting point for your own.
 //!
-//! It has one map under one lock and scans all records for each query, so it is correct and slow. A real store replaces
-//! the scans by indexes and must return the same results, which `tests/conformance.rs` verifies.
+//! The store has one map under one lock and scans all records for each query, so it is correct and slow. A real store
+//! replaces the scans by indexes and must return the same results, which `tests/conformance.rs` verifies.
 
 use std::collections::BTreeMap;
 

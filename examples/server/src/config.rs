@@ -1,6 +1,6 @@
 //! Configuration: flags override the environment, the environment overrides the file, the file overrides defaults.
 //!
-//! One struct holds all of them. Clap reads flags and variables; each key of the file becomes the default of the option
+//! One struct holds all options. Clap reads flags and variables; each key of the file becomes the default of the option
 //! of that name, so that its value is parsed and validated by the same rules.
 
 mod events;

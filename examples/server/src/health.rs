@@ -80,8 +80,8 @@ impl Health {
     }
 
     /// Polls the store. Updates gRPC health and logs when the state changes, and detects when a full store has free
-    /// space again. Returns the reason, so that the server ends, once the store accepts no more writes and the operator
-    /// chose [`OnStoreFailure::Exit`].
+    /// space again. With [`OnStoreFailure::Exit`], returns once the store accepts no more writes, so that the server
+    /// ends; the result is the reason. Otherwise never returns.
     pub(crate) async fn watch(&self, grpc: &Grpc, on_failure: OnStoreFailure) -> String {
         let mut reported = State::Healthy;
         loop {

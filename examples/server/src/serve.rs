@@ -43,7 +43,7 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
     log_to_stderr(config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     runtime.block_on(serve_until_stopped(config))?;
-    // Open requests were drained before, so whatever still runs is abandoned.
+    // Open requests were drained before, so tasks that are still running are abandoned.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(ExitCode::SUCCESS)
 }

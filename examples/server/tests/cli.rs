@@ -95,7 +95,7 @@ fn commands_that_need_an_installation_do_not_create_one() {
         }
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-    // Nor do they in an existing directory.
+    // The commands do not create files in an existing directory either.
     fs::create_dir(dir.path().join("empty")).unwrap();
     run(dir.path(), &["env", "--data-dir", "empty"]).failed();
     assert_eq!(fs::read_dir(dir.path().join("empty")).unwrap().count(), 0);

@@ -154,7 +154,7 @@ fn a_killed_import_is_continued_by_running_it_again() {
     const LINES: usize = 6000;
     let mut import = program(dir.path(), &["import", "artifacts", "-"]);
     let mut import = import.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    // The import holds only a few lots in memory, so most of the lines that it has read from the pipe are written.
+    // The import holds only a few batches in memory, so most of the lines that it has read from the pipe are written.
     import.stdin.as_mut().unwrap().write_all(lines(0..LINES).as_bytes()).unwrap();
     import.kill().unwrap();
     import.wait().unwrap();

@@ -1,4 +1,4 @@
-//! A gRPC service of one's own, next to those of the platform. Usually its code is generated from a `.proto` file.
+//! A gRPC service of your own, next to those of the platform. Usually its code is generated from a `.proto` file.
 
 use axum::{Router, body::Body, extract::Request, response::Response, routing::any};
 use tonic::{

@@ -1,11 +1,11 @@
 //! A planner: an axum service that mounts the platform with kinds of its own.
 //!
-//! - [`project`] and [`task`] are kinds with an action, a rule that reads state of the service, names that are unique in a
-//!   group, and capabilities in the built-in roles.
+//! - [`project`] and [`task`] are kinds with an action, a rule that reads state of the service, names that are unique
+//!   in a group, and capabilities in the built-in roles.
 //! - [`app`] serves the service's own routes, the REST API of the platform with its OpenAPI document, gRPC, and a gRPC
 //!   service of its own, on one port.
-//! - The service authenticates callers itself, here by a session cookie: the platform takes the caller from the request's
-//!   extensions.
+//! - The service authenticates callers itself, here by a session cookie: the platform takes the caller from the
+//!   extensions of the request.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub fn planner(builder: Builder) -> Builder {
 /// Returns the whole service over a platform.
 ///
 /// # Errors
-/// When two kinds have the same path.
+/// When two kinds have the same path, or the descriptors of the platform are invalid.
 pub fn app(platform: Arc<Platform>) -> anyhow::Result<Multiplexed<Router>> {
     let limits = Limits::default();
     let rest = Rest::new(Arc::clone(&platform), Arc::new(NoTokens), limits.clone())?;
@@ -81,8 +81,8 @@ async fn summary(
     tasks.await.map_err(|_| StatusCode::NOT_FOUND)
 }
 
-/// Puts the caller of a session into the extensions of the request. A real service looks the session up; here the cookie
-/// is the uid of the identity.
+/// Puts the caller of a session into the extensions of the request. A real service looks the session up; here the
+/// cookie is the uid of the identity.
 async fn session(mut request: Request<Body>, next: Next) -> Response {
     let cookie = request.headers().get("cookie").and_then(|cookie| cookie.to_str().ok());
     let identity = cookie.and_then(|cookie| cookie.strip_prefix("session=")).and_then(|uid| Uid::parse(uid).ok());

@@ -65,7 +65,7 @@ impl Resource for Task {
         }
     }
 
-    /// Refuses a task of an archived project, and one too many.
+    /// Rejects a new task of an archived project, or of a project that already has the maximum number of tasks.
     fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let (Verb::Create, Some(project)) = (change.verb, change.uid.parent()) else { return Ok(()) };

@@ -85,7 +85,8 @@ impl Peer {
     ///
     /// For a trusted proxy this is the right-most hop of `Forwarded` (RFC 7239) or `X-Forwarded-For` that is not itself
     /// a trusted proxy. Hops further left are ignored, because clients can forge them. When both headers are present
-    /// and disagree, one of them came from the client, so the request is accounted to the proxy.
+    /// and disagree, one of them came from the client, so the request is accounted to the proxy. A request without such
+    /// a hop comes from the proxy itself, to which no limit applies.
     pub(crate) fn of_request(self, headers: &HeaderMap, limits: &Limits) -> Option<Address> {
         let proxy = match self {
             Self::Exempt => return None,

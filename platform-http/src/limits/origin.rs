@@ -55,7 +55,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Returns budgets of which nothing is in use.
+    /// Returns unused budgets and rate limits.
     pub fn new(limits: &Limits) -> Arc<Self> {
         let of_bytes = |bytes: usize| Budget::new(bytes, bytes / SHARES);
         let of_permits = |permits: u32| Budget::new(permits as usize, (permits as usize).div_ceil(SHARES));
@@ -165,7 +165,8 @@ impl Origin {
         self.open().err().map_or(error, E::from)
     }
 
-    /// Counts a request on a token path, and charges its body to the budget of token paths.
+    /// Counts a request on a token path, and charges its body to the budget of token paths. Call this before the body
+    /// is read: bytes that were charged before no longer count.
     ///
     /// # Errors
     /// As [`Origin::open`].
@@ -174,12 +175,13 @@ impl Origin {
         self.open()
     }
 
-    /// Authenticates the caller, unless middleware has put a [`Caller`] into the request's extensions, counts the request against the caller's rate limits and charges its body to the
-    /// caller. A request without a valid token is counted as unauthenticated.
+    /// Returns the caller: the [`Caller`] that middleware has put into the request's extensions, or else the one that
+    /// the token authenticates. Counts the request against the caller's rate limits, and charges its body to the
+    /// caller. A request without a valid token counts as unauthenticated, like [`Origin::open`].
     ///
     /// # Errors
-    /// UNAUTHENTICATED without a token, as [`Authenticator::authenticate`], and RESOURCE_EXHAUSTED when the identity,
-    /// its organization or, without a valid token, the address exceeds its rate limit.
+    /// UNAUTHENTICATED without a token; the errors of [`Authenticator::authenticate`]; RESOURCE_EXHAUSTED when the
+    /// identity, its organization or, without a valid token, the address exceeds its rate limit.
     pub async fn authenticate(&self, authenticator: &dyn Authenticator, token: Option<&str>) -> Result<Caller> {
         let authenticated = match (&self.caller, token) {
             (Some(caller), _) => Ok(caller.clone()),
@@ -219,7 +221,7 @@ impl Origin {
         }
     }
 
-    /// Takes a permit for a stream without an end. Dropping it releases it.
+    /// Returns a permit for a stream without an end, which is released on drop.
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED when too many such streams are open, in total or for this address.

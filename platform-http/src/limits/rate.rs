@@ -18,7 +18,7 @@ const MAX_KEYS: usize = 16 << 10;
 /// Rate limit: one event per `every` on average, and up to `burst` events at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Time after which one more event is allowed.
+    /// Time after which one more event is allowed. A rate with a time of zero is ignored.
     pub every: Duration,
     /// Maximum number of events at once.
     pub burst: NonZeroU32,

@@ -108,6 +108,7 @@ impl Sending {
     fn restart_timer(&self, now: u64, bytes: usize) {
         self.chunk_allowance.store(bytes as u64 * 1000 / MIN_BYTES_PER_SECOND, Ordering::Relaxed);
         self.chunk_started.store(now, Ordering::Relaxed);
+        // Stored last: `is_stalled` loads it first, and then finds the values above or later ones.
         self.last_progress.store(now, Ordering::Release);
     }
 
@@ -167,6 +168,7 @@ impl Drop for Exchange {
         if *self.is_sending.get_mut() {
             self.activity.sending.lock().remove(&self.number);
         }
+        // Stored before `open` is decremented: once `Activity::idle` sees no open request, it sees this time too.
         self.activity.last_ended.store(self.activity.millis(), Ordering::Release);
         self.activity.open.fetch_sub(1, Ordering::AcqRel);
     }
@@ -198,6 +200,7 @@ impl<S> Tracked<S> {
         let mut charge = self.shares.requests.charge(holder());
         let within_limit = charge.take(1);
         if !within_limit {
+            // Counted nevertheless: the request is open until the service has rejected it (`Origin::admit`).
             charge.force_take(1);
         }
         request.extensions_mut().insert(Source { address, shares: Arc::clone(&self.shares), within_limit });

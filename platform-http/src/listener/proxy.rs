@@ -38,8 +38,8 @@ pub(super) async fn peer(
     match read {
         Ok(source) => Some(Peer::forwarded(ip, source, limits)),
         Err(error) => {
-            // Operators need to see that a misconfigured proxy loses all of its connections. Proxies that only check
-            // whether the port is open hang up, which does not deserve a warning.
+            // A warning, because a misconfigured proxy loses all of its connections. A proxy that closes the connection
+            // at once only checks whether the port is open, which does not deserve a warning.
             let is_misconfigured = matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::TimedOut);
             if is_misconfigured && shares.warnings.check(&"proxy").is_ok() {
                 tracing::warn!(%ip, %error, "a trusted proxy did not send a valid PROXY protocol header");

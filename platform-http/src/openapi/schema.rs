@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 /// Purpose of a message, which decides its fields and which of them are required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
-    /// Reply: without input-only fields; numbers and booleans are always written.
+    /// Reply: without input-only fields, except those that the contract requires (`Field::always`). Numbers and
+    /// booleans are always written.
     Reply,
     /// Body of a create or an action: the fields that callers can set.
     Request,
@@ -26,7 +27,7 @@ impl For {
         }
     }
 
-    /// Returns whether the field is always present (`docs/api.md`, JSON).
+    /// Returns whether the field is required; in a reply, this means that it is always written (`docs/api.md`, JSON).
     fn requires(self, field: &Field) -> bool {
         match self {
             Self::Reply => field.is_written(),
@@ -43,7 +44,7 @@ pub(crate) struct Schemas<'k> {
 }
 
 impl<'k> Schemas<'k> {
-    /// Takes the kinds of a platform. Kinds with standard methods have a schema of their own.
+    /// Returns a builder for the kinds of a platform. Kinds with standard methods have a schema of their own.
     pub(crate) fn of(kinds: impl Iterator<Item = &'k Kind>) -> Self {
         Self { kinds: kinds.filter(|kind| !kind.methods.is_empty()).collect() }
     }

@@ -26,7 +26,7 @@ pub struct ServedDocument {
 }
 
 impl ServedDocument {
-    /// Renders a document once. Errors name this service domain.
+    /// Returns the service of a document, which is rendered once. Errors name this service domain.
     pub fn new(document: &Value, service_domain: impl Into<String>) -> Self {
         Self { rendered: Rendered::new(document.to_string()), service_domain: service_domain.into() }
     }

@@ -38,7 +38,7 @@ impl dyn Blobs + '_ {
 /// The directory of a layout. Does not follow symbolic links in it.
 #[derive(Debug, Clone)]
 pub struct Directory(
-    /// Its path.
+    /// The path of the directory.
     pub PathBuf,
 );
 

@@ -1,8 +1,8 @@
 //! Reads tar archives, plain or compressed with zstd or gzip.
 //!
 //! Reads raw entries, so that the headers that tar writes before an entry with a long name are limited like everything
-//! else. The name of an entry is for the reader and is never used to open a file. An entry whose name points outside
-//! the archive is still rejected, since no honest archive contains one.
+//! else. The name of an entry appears only in messages and is never used to open a file. An entry whose name points
+//! outside the archive is still rejected, since no honest archive contains one.
 
 use std::{
     io::{self, Read},

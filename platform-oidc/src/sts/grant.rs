@@ -37,7 +37,7 @@ impl Sts {
         };
         let mut claims = Map::from_iter([("act".to_owned(), proof.act.clone())]);
         claims.extend(proof.profile.clone());
-        // Informational: the token is not narrowed, and the grants stay live.
+        // The `cap` of a token that is not narrowed is informational: the current grants apply.
         let cap_is_live = !is_narrowed && cap.is_some();
         claims.extend(cap.map(|cap| ("cap".to_owned(), cap)));
         let registration = grants.registration();

@@ -1,8 +1,8 @@
 //! Refresh tokens: single-use secrets that keep a person signed in.
 //!
-//! For clients, a refresh token is JSON in standard base64, of which they read `exp`. It is authenticated by two
-//! secrets: one for the whole sign-in (the token family) and one for the latest token alone. A token that has the
-//! family's secret and an old secret was used before, which ends the sign-in; a forged token has no effect.
+//! A refresh token is JSON in standard base64, from which clients read `exp`. It is authenticated by two secrets: one
+//! for the whole sign-in (the token family) and one for the latest token alone. A token that has the family's secret
+//! and an old secret was used before, which ends the sign-in; a forged token has no effect.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use platform_core::{

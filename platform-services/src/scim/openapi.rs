@@ -99,7 +99,7 @@ impl Row {
         let occurring = ERRORS.iter().filter(|(status, _)| EVERYWHERE.contains(status) || self.errors.contains(status));
         responses
             .extend(occurring.map(|(status, description)| (status.to_string(), response(description, "ScimError"))));
-        // This one is sent before the request reaches this service, in the format of the other operations.
+        // 504 is sent by `Rest`, and not by this service, so it has the format of the other operations.
         responses.extend(errors(&[504]));
         responses
     }

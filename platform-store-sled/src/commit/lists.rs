@@ -1,10 +1,10 @@
 //! Materialized lists: their orders and counters, maintained in the commit that changes a record.
 //!
-//! A list contains the records of a kind at a place, optionally only those with one filter value. While it is short, it
-//! is sorted for each query. It is materialized by the commit after which its uid has more than `promote_above`
-//! descendants in it: each of its orders then has an entry for each record, and one entry has its counters. It stays
-//! materialized until it is empty. Lists of roots and of all records of a kind are materialized regardless of length:
-//! no index range contains just the roots, and totals of a whole kind need a counter.
+//! A list contains the records of a kind at a place, optionally only those with one filter value. While a list is
+//! short, each query sorts its records. The commit after which it contains more than `promote_above` descendants of its
+//! uid materializes it: from then on, each of its orders has an entry for each record, and one entry has its counters.
+//! It stays materialized until it is empty. Lists of roots and of all records of a kind are materialized regardless of
+//! length: no index range contains just the roots, and totals of a whole kind need a counter.
 
 use std::{
     collections::{HashMap, HashSet},

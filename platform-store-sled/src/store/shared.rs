@@ -36,12 +36,12 @@ pub(crate) struct Shared {
     /// The sequence of the last commit that was applied. Changes only while the gate is held for writing.
     sequence: AtomicU64,
     stopped: RwLock<Option<Stop>>,
-    /// Why the last group was rejected for lack of disk space, if it was.
+    /// The error message of the last group, if it was rejected for lack of disk space.
     full: RwLock<Option<String>>,
     pub(crate) directory: Directory,
 }
 
-/// Why the store accepts no more commits until it is opened again.
+/// The reason why the store accepts no more commits until it is opened again.
 #[derive(Debug, Clone)]
 struct Stop {
     why: String,
@@ -220,12 +220,12 @@ impl Shared {
     }
 }
 
-/// Why a read ended without a result.
+/// The reason why a read ended without a result.
 #[derive(Debug)]
 pub(crate) enum Halt {
-    /// It is too long for the caller's thread.
+    /// The read is too long for the caller's thread.
     TooLong,
-    /// A commit changed the store while the read let it through.
+    /// A commit that the read let through has changed the store.
     Changed,
     /// An error.
     Failed(StoreError),
@@ -237,14 +237,14 @@ impl From<StoreError> for Halt {
     }
 }
 
-/// How a read behaves after each [`STEPS`] entries.
+/// The behavior of a read after each [`STEPS`] entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// It is abandoned.
+    /// The read is abandoned.
     Bounded,
-    /// It lets waiting commits through, and is abandoned if there were any.
+    /// The read lets waiting commits through, and is abandoned if there were any.
     Yielding,
-    /// It continues; commits wait.
+    /// The read continues, and commits wait.
     Blocking,
 }
 

@@ -112,8 +112,8 @@ impl Source {
             Self::Tree { root, prefix, .. } => (*root, prefix.as_bytes()),
         };
         let (value, uid) = split(key);
-        // A uid without the tree's prefix is, among equal values, before or after all uids of the tree. 255 does not occur
-        // in UTF-8, so it is greater than any rest.
+        // A uid without the tree's prefix is, among equal values, before or after all uids of the tree. 255 does not
+        // occur in UTF-8, so it is greater than any rest.
         let (rest, inclusive) = match uid.strip_prefix(prefix) {
             Some(rest) => (rest, inclusive),
             None if *uid < *prefix => (&[][..], false),
@@ -170,7 +170,7 @@ pub(super) enum Wanted<'a> {
     OneOf(NameId, Vec<&'a [u8]>),
 }
 
-/// How to find the records of a scope.
+/// A plan for finding the records of a scope.
 #[derive(Debug)]
 pub(super) struct ScopePlan<'a> {
     /// The materialized lists to read.

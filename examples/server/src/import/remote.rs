@@ -12,14 +12,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use ureq::http::StatusCode;
 
-/// Maximum number of resources in a request. The server commits and acknowledges this many at once, so that a request
-/// is one batch.
+/// Maximum number of resources in a request: the server's maximum in one commit, so that a request is one batch of the
+/// server.
 const BATCH: usize = 100;
 
 /// Target size of a request in bytes: it is sent once it has reached this size.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// How long a batch is retried while the server is overloaded or restarting, and the timeout of each attempt.
+/// The time for which a batch is retried while the server is overloaded or restarting, and the timeout of each attempt.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Delay before a retry: the first, and the maximum of the exponential backoff.
