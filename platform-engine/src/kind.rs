@@ -191,7 +191,7 @@ impl Domain {
     }
 }
 
-/// The parents of a kind's resources, and with that the shape of their uids.
+/// The parents of a kind's resources, which determine the form of their uids.
 ///
 /// Exhaustive, because transports derive paths and messages from it and must handle every case.
 #[derive(Debug, Clone, Copy)]
@@ -202,12 +202,12 @@ pub enum Parent {
     Group,
     /// A group or no parent: for groups themselves.
     GroupOrNone,
-    /// In a resource of that kind: its uid and a segment.
+    /// A resource of that kind: uids are the parent's uid and a segment.
     Of(&'static Kind),
-    /// In a resource of that kind, at most one, whose uid is the same.
+    /// A resource of that kind, which has at most one such child: the child has the uid of its parent.
     Sole(&'static Kind),
-    /// As [`Parent::Sole`], and it is always there: read and written at this path behind the other's, never created
-    /// or deleted by itself.
+    /// As [`Parent::Sole`], but the child always exists: it is read and updated at the path of its parent followed by
+    /// this segment, and is never created or deleted by itself.
     Singleton(&'static Kind, &'static str),
 }
 
@@ -291,7 +291,7 @@ pub struct Method {
     pub narrow: Option<Narrow>,
     /// For a list: the path after domain and version, if it is not the plural. Its variables are parameters.
     pub path: Option<&'static str>,
-    /// For a list: a parameter that is the uid of a resource of this kind, which must be there.
+    /// For a list: a parameter that is the uid of a resource of this kind, which must exist.
     pub of: Option<(&'static str, &'static Kind)>,
     /// For a list: whether anybody may call it, without a token.
     pub open: bool,
@@ -373,7 +373,8 @@ impl Method {
         self
     }
 
-    /// Lists what is of the resource of a kind whose uid is this parameter; NOT_FOUND when there is none.
+    /// Makes this parameter of a list the uid of a resource of this kind, which the listed resources belong to. A list
+    /// for a resource that does not exist is NOT_FOUND.
     pub const fn of(mut self, param: &'static str, kind: &'static Kind) -> Self {
         self.of = Some((param, kind));
         self
@@ -466,6 +467,7 @@ pub enum Authorization {
     At(&'static str, &'static [Capability]),
     /// Callers with all of these capabilities at any group; the action filters its result by these groups.
     Anywhere(&'static [Capability]),
-    /// Any authenticated caller; the action filters its result by where they hold all of these, as lists do.
+    /// Any authenticated caller; the action includes in its result only resources at or below the groups where the
+    /// caller holds all of these capabilities, as lists do.
     FiltersResult(&'static [Capability]),
 }

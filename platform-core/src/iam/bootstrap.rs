@@ -24,7 +24,8 @@ pub struct Bootstrap {
 }
 
 impl Iam<'_> {
-    /// Writes the built-in roles of this release. Call it once before serving; roles that are up to date are not written.
+    /// Writes the built-in roles of this release. Call it once before serving; roles that are up to date are not
+    /// written.
     ///
     /// # Errors
     /// Those of the store.
@@ -49,8 +50,8 @@ impl Iam<'_> {
             .await
     }
 
-    /// Writes the built-in roles, the first organization, and the operator's identity with a binding as the organization's
-    /// owner. Existing resources are left unchanged.
+    /// Writes the built-in roles, the first organization, and the operator's identity with a binding as the
+    /// organization's owner. Existing resources are left unchanged.
     ///
     /// # Errors
     /// Those of the store.

@@ -27,7 +27,7 @@ pub struct Caller {
 
 /// Identifies one registration of a person. It is random, and generated when the person registers.
 ///
-/// A person's uid is derived from the issuer and the subject, so that a person who is deleted and registers again has
+/// A person's uid is derived from the issuer and the subject, so a person who is deleted and registers again has
 /// the same uid. Tokens, sign-ins and invites name the registration that they were issued to, and are valid for no
 /// other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

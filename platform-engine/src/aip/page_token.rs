@@ -69,7 +69,7 @@ impl PageKeys {
         URL_SAFE_NO_PAD.encode(token)
     }
 
-    /// Returns the position of a token; `None` when it has expired, so that the list restarts.
+    /// Returns the position of a token; `None` when it has expired, in which case the list restarts.
     ///
     /// # Errors
     /// [`InvalidToken`] when it was not issued with one of these keys for this binding.

@@ -51,7 +51,7 @@ pub struct Field {
     /// The regular expression (ECMA-262) that the text or each element matches, for the documentation; empty for any
     /// text. [`Field::check`] is the rule that is enforced.
     pub pattern: &'static str,
-    /// Whether the check may take a millisecond or more, so that [`Offload`](crate::offload::Offload) runs it.
+    /// Whether the check may take a millisecond or more, in which case [`Offload`](crate::offload::Offload) runs it.
     pub costly: bool,
     /// A rule for values of the right type that are within the bounds.
     pub check: Option<Check>,
@@ -324,8 +324,8 @@ impl Field {
     ///
     /// A write that sets it requires that the resource exists and is of the same organization or of none; the caller
     /// need not be able to read it. When the resource is deleted, by itself or with another, `on_delete` applies in the
-    /// same commit. All of this holds for the methods, for imports, and for each [`Write`](crate::write::Write) of a hook
-    /// or an action.
+    /// same commit. All of this holds for the methods, for imports, and for each [`Write`](crate::write::Write) of a
+    /// hook or an action.
     ///
     /// The field gets a filter key, without a parameter of the list. Resources that were stored before the field was a
     /// reference have none until they are written again, and deletes do not find them.

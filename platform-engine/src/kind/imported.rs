@@ -24,8 +24,8 @@ pub trait Imported: Resource {
     /// cached. Each organization has its own epoch.
     const EPOCH: Option<&'static str> = None;
 
-    /// Returns the uid of this resource below a parent, which is empty for a kind without parents. It is derived from the natural key, so that the same resource
-    /// always has the same uid.
+    /// Returns the uid of this resource below a parent, which is empty for a kind without parents. It is derived from
+    /// the natural key, so the same resource always has the same uid.
     fn uid_in(&self, parent: &str) -> Uid;
 
     /// Sets the uid, completes the values of the source, and adds a violation for each rule that they break.

@@ -18,8 +18,8 @@ use crate::{
     write::Write,
 };
 
-/// A request of a registered person to join a group. Our own kind: the contract has the method that requests access, but
-/// no resource that shows the requests to the owners.
+/// A request of a registered person to join a group. Our own kind: the contract has the method that requests access,
+/// but no resource that shows the requests to the owners.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupAccessRequest {

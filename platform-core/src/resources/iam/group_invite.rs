@@ -260,8 +260,8 @@ pub struct Redeemed {
     pub role_binding: Uid,
 }
 
-/// Returns the error for a code that is unknown, used up, expired or for another person, and for an inviter who could no
-/// longer give the role. It is the same for all of them, so that it does not reveal which codes exist.
+/// Returns the error for a code that is unknown, used up, expired or for another person, and for an inviter who could
+/// no longer give the role. It is the same for all of them, so that it does not reveal which codes exist.
 pub(crate) fn invalid_code() -> Error {
     Error::invalid_field("code", "must be a valid invite code that is not expired and that you may use")
 }
@@ -289,8 +289,8 @@ fn private_of(record: &Record, code: &str) -> Result<Option<Private>> {
     Ok(same.then_some(private))
 }
 
-/// Binds a registered person to the role of an invite and deletes a single-use invite, in one commit. The caller must be
-/// the inviter.
+/// Binds a registered person to the role of an invite and deletes a single-use invite, in one commit. The caller must
+/// be the inviter.
 ///
 /// # Errors
 /// [`invalid_code`], ALREADY_EXISTS when the person already has the role there.

@@ -26,7 +26,8 @@ use crate::{
 };
 
 /// A caller of the platform: a service account of a group, assumable with tokens that match its relationship, or a
-/// registered person, whose uid has one segment. A group's identity can only access its group and the group's descendants.
+/// registered person, whose uid has one segment. A group's identity can only access its group and the group's
+/// descendants.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Identity {
@@ -61,7 +62,8 @@ pub struct Identity {
     pub service_principal: ServicePrincipal,
 }
 
-/// The required claims of a token: the issuer or a pattern of it, the subject or a pattern of it, and all further claims.
+/// The required claims of a token: the issuer or a pattern of it, the subject or a pattern of it, and all further
+/// claims.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimMatch {
@@ -115,8 +117,8 @@ pub struct AwsIdentity {
     pub user_id_pattern: String,
 }
 
-/// A service of the installation. An identity with a service principal cannot be assumed with a token; the value is only
-/// stored and returned.
+/// A service of the installation. An identity with a service principal cannot be assumed with a token; the value is
+/// only stored and returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]

@@ -1,15 +1,16 @@
 //! A persistent order-statistic tree: a sequence with logarithmic access, insertion and removal by rank, and
 //! constant-time clones.
 //!
-//! Every node has the number of its entries, so that access by rank is one walk from the root to a leaf. Clones share
-//! all nodes. A change copies the shared nodes on its path (copy on write), so that readers of a clone are unaffected.
+//! Every node has the number of its entries, so access by rank is one walk from the root to a leaf. Clones share
+//! all nodes. A change copies the shared nodes on its path (copy on write), so readers of a clone are unaffected.
 //! The sequence does not compare entries: a caller that keeps it sorted finds ranks with [`RankTree::partition_point`].
 
 use std::{ops::Range, sync::Arc};
 
 /// The capacity of a leaf is a multiple of this, so that the allocator can reuse the memory of one leaf for another.
 const STEP: usize = 32;
-/// Subtracted from the capacity of every leaf: the space of the two reference counts of an [`Arc`] in its allocation.
+/// Subtracted from the capacity of every leaf: the number of 32-bit entries that take the space of the two reference
+/// counts of an [`Arc`] in its allocation.
 const COUNTS: usize = 4;
 /// The maximum number of entries of a leaf: copying one costs about as much as the search that leads to it.
 const LEAF: usize = 8 * STEP - COUNTS;
