@@ -396,6 +396,9 @@ impl<'a> Context<'a> {
     /// returns the sequence of the commit. Depending on its table, a resource that references a deleted one
     /// ([`Field::references`](crate::kind::Field::references)) is deleted by the same commit, or its field is cleared.
     ///
+    /// Commit last. If the commit changes the caller's own grants, later reads in this context are stale, and the
+    /// operation would be retried although it is committed.
+    ///
     /// # Errors
     /// [`Error::stale`] when the grants have changed. Otherwise, the error that was given to the write for the first
     /// requirement that does not hold; ALREADY_EXISTS when another resource has a unique value; FAILED_PRECONDITION

@@ -184,6 +184,7 @@ struct Watcher {
 
 impl Watches {
     pub(crate) fn begin(&self) -> Watch {
+        // Holds one notification: a channel has a slot for each sender in addition to its capacity.
         let (sender, receiver) = channel(0);
         let fresh = Arc::<Mutex<HashSet<Uid>>>::default();
         self.0.lock().push(Watcher { sender, fresh: Arc::clone(&fresh) });

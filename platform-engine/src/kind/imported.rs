@@ -54,7 +54,8 @@ pub fn derived_uid(parent: &str, values: &[&str]) -> Uid {
     Uid::opaque(format!("{parent}/{}", hex::encode(digest.get(..8).unwrap_or_default())))
 }
 
-/// Returns a uid with one segment that consists of these values, separated by colons.
+/// Returns a uid with one segment that consists of these values, [escaped] and separated by colons. Colons in the
+/// values are not escaped, so the values must differ even when they are joined.
 pub fn opaque_uid(values: &[&str]) -> Uid {
     Uid::opaque(values.iter().map(|value| escaped(value)).collect::<Vec<_>>().join(":"))
 }

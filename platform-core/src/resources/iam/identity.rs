@@ -191,13 +191,13 @@ impl Identity {
         self.claim_match.is_some() || by_keys || (self.uid.is_root() && has_no_relationship)
     }
 
-    /// Returns the required subject of its tokens; empty if it is not a single one.
+    /// Returns the subject that the identity's tokens must have; empty if there is only a pattern or no such rule.
     pub fn subject(&self) -> &str {
         let matched = self.claim_match.as_ref().map(|claims| claims.subject.as_str());
         matched.or_else(|| self.static_keys.as_ref().map(|keys| keys.subject.as_str())).unwrap_or_default()
     }
 
-    /// Returns the required issuer of its tokens; empty if it is not a single one.
+    /// Returns the issuer that the identity's tokens must have; empty if there is only a pattern or no such rule.
     pub fn issuer(&self) -> &str {
         let matched = self.claim_match.as_ref().map(|claims| claims.issuer.as_str());
         matched.or_else(|| self.static_keys.as_ref().map(|keys| keys.issuer.as_str())).unwrap_or_default()
@@ -469,7 +469,7 @@ fn patterns(value: &Value) -> std::result::Result<(), String> {
     value.as_object().into_iter().flat_map(Map::values).try_for_each(pattern)
 }
 
-/// Requires a JWK Set of at least one public key, RSA or elliptic curve, without secret parts.
+/// Requires a JWK Set of at least one public key of the types RSA, EC and OKP, without secret parts.
 fn public_keys(value: &Value) -> std::result::Result<(), String> {
     let rule = || "must be a JWK Set of public RSA, EC or OKP keys, as JSON".to_owned();
     let set: Value = serde_json::from_str(value.as_str().unwrap_or_default()).map_err(|_| rule())?;

@@ -74,9 +74,9 @@ pub struct BoundIdentity {
     pub name: String,
     /// The description.
     pub description: String,
-    /// The required subject of its tokens; empty if it is not a single one.
+    /// The subject that its tokens must have; empty if there is only a pattern or no such rule.
     pub subject: String,
-    /// The required issuer of its tokens; empty if it is not a single one.
+    /// The issuer that its tokens must have; empty if there is only a pattern or no such rule.
     pub issuer: String,
     /// The verified email address of a registered person.
     pub email: String,

@@ -38,8 +38,11 @@ struct Leaf<E> {
     len: u32,
 }
 
+/// A child of an inner node. Its length and its first entry are stored beside it, so that a search reads only the nodes
+/// on its path.
 #[derive(Debug, Clone)]
 struct Child<E> {
+    /// The number of entries of the node and all its descendants.
     len: usize,
     first: E,
     node: Node<E>,
@@ -202,6 +205,7 @@ impl<E: Copy> Leaf<E> {
     /// entry if it is the last, so that appending fills the leaves completely.
     fn insert(&mut self, rank: usize, entry: E) -> Option<Self> {
         let len = self.len();
+        // Changed in place only if no clone shares the slots.
         if len < self.slots.len()
             && let Some(slots) = Arc::get_mut(&mut self.slots)
         {
@@ -227,6 +231,8 @@ impl<E: Copy> Leaf<E> {
     fn remove(&mut self, rank: usize) {
         let len = self.len();
         match Arc::get_mut(&mut self.slots) {
+            // Not shared with a clone, and without much spare capacity: changed in place. Otherwise copied to a new
+            // size.
             Some(slots) if len + 2 * STEP > slots.len() => {
                 slots.copy_within(rank + 1..len, rank);
                 self.len -= 1;
@@ -271,6 +277,7 @@ impl<E: Copy> Node<E> {
                     *children = longer;
                     return None;
                 }
+                // As in a leaf, a split at the end leaves the left node full, for entries that are appended in order.
                 let left = if at + 2 == longer.len() { at + 1 } else { longer.len() / 2 };
                 let (left, right) = longer.split_at(left);
                 *children = left.into();
