@@ -24,9 +24,10 @@ use crate::{
     write::{Failed, Write},
 };
 
-/// How often an operation is attempted while the data that it depends on keeps changing.
+/// The maximum number of attempts of an operation while the data that it depends on keeps changing.
 ///
-/// Among n concurrent writers of one resource, at least one commits in each round.
+/// Of any number of concurrent writers of one resource, at least one commits in each round, so this suffices for as
+/// many writers.
 pub const MAX_ATTEMPTS: usize = 256;
 
 /// Repeats an operation while its result is [stale](Error::is_stale), up to [`MAX_ATTEMPTS`] times.

@@ -249,7 +249,7 @@ pub enum OnParentDelete {
     Cascade,
 }
 
-/// The five standard methods (AIP-131 to AIP-135), of which there are no others.
+/// The five standard methods (AIP-131 to AIP-135). Exhaustive, because the list is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "they are the methods' names")]
 pub enum Verb {

@@ -56,7 +56,7 @@ struct Referenced {
     missing: Error,
 }
 
-/// How to handle a unique-key conflict of a put.
+/// The handling of a unique-key conflict of a put.
 #[derive(Debug)]
 enum Taken {
     /// The operation fails with ALREADY_EXISTS. One rival for each unique key of the put.
@@ -287,7 +287,7 @@ fn short(value: KeyValue) -> KeyValue {
     KeyValue::from_bytes(Sha256::digest(value.as_bytes()).to_vec())
 }
 
-/// How the conflicts of a commit are handled.
+/// The handling of the conflicts of a commit.
 #[derive(Debug)]
 pub(crate) struct Meaning {
     otherwise: Vec<Option<Error>>,

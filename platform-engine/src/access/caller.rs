@@ -158,7 +158,7 @@ impl Narrowing {
         above.filter_map(|group| self.0.get(group)).fold(CapabilitySet::EMPTY, |all, set| all.union(*set))
     }
 
-    /// Returns the groups with capabilities, in no order.
+    /// Returns the groups with capabilities, in no particular order.
     pub fn groups(&self) -> impl Iterator<Item = &Uid> {
         self.0.keys()
     }

@@ -78,7 +78,7 @@ impl Capability {
         self.number
     }
 
-    /// Returns whether only the operator of the installation may add it to a role.
+    /// Returns whether only the operator of the installation may add the capability to a role.
     pub const fn is_internal(self) -> bool {
         self.internal
     }

@@ -235,12 +235,13 @@ impl Grants {
         above.filter_map(|group| self.by_group.get(group)).fold(self.everywhere, |all, held| all.union(*held))
     }
 
-    /// Returns the capabilities that are bound at each group, without those that are bound above it, in no order.
+    /// Returns the capabilities that are bound at each group, without those that are bound above it, in no particular
+    /// order.
     pub fn bound(&self) -> impl Iterator<Item = (&Uid, CapabilitySet)> {
         self.by_group.iter().map(|(group, held)| (group, *held))
     }
 
-    /// Returns the groups with bindings, in no order.
+    /// Returns the groups with bindings, in no particular order.
     pub(crate) fn groups(&self) -> impl Iterator<Item = &Uid> {
         self.by_group.keys()
     }
@@ -278,7 +279,7 @@ impl Grants {
     }
 }
 
-/// Returns the maximum number of groups in all cached sets together, for an identity with bindings at so many groups.
+/// Returns the maximum number of groups in all cached sets together, for an identity with bindings at this many groups.
 const fn most_nodes(groups: usize) -> usize {
     MORE_NODES + NODES_PER_GROUP * groups
 }

@@ -27,7 +27,7 @@ use crate::{
     uid::Uid,
 };
 
-/// How long a token is valid, in milliseconds: 3 days. An older token restarts the list, without an error.
+/// The validity of a token in milliseconds: 3 days. An older token restarts the list, without an error.
 pub const VALIDITY_MILLIS: i64 = 3 * 24 * 60 * 60 * 1000;
 
 /// The keys that authenticate page tokens: the first key signs, all keys verify.

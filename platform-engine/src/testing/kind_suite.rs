@@ -217,7 +217,7 @@ impl<'a> KindSuite<'a> {
         self.registered.kind
     }
 
-    /// Does all checks that apply to the kind.
+    /// Runs all checks that apply to the kind.
     ///
     /// # Panics
     /// When a rule does not hold.

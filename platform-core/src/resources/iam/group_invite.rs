@@ -41,7 +41,8 @@ pub struct GroupInvite {
     pub role: Option<InvitedRole>,
     /// The verified email address that a person must have to redeem the code; empty for no restriction.
     pub email: String,
-    /// How long the invite is valid, as a duration such as `3600s`. Only in requests: responses have null.
+    /// The validity of the invite from its creation on, as a duration such as `3600s`. Only in requests: responses have
+    /// null.
     pub ttl: Option<String>,
     /// When the invite expires.
     pub expiration_time: Option<Timestamp>,

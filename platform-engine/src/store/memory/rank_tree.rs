@@ -38,8 +38,8 @@ struct Leaf<E> {
     len: u32,
 }
 
-/// A child of an inner node. Its length and its first entry are stored beside it, so that a search reads only the nodes
-/// on its path.
+/// A child of an inner node. The inner node stores the child's length and first entry, so that a search reads only the
+/// nodes on its path.
 #[derive(Debug, Clone)]
 struct Child<E> {
     /// The number of entries of the node and all its descendants.
