@@ -52,7 +52,8 @@ pub trait TokenService: Debug + Send + Sync + 'static {
     /// UNAUTHENTICATED.
     async fn who_am_i(&self, credential: &str) -> Result<WhoAmI>;
 
-    /// Registers the person named by an upstream token, and redeems an invite code.
+    /// Registers the person named by an upstream token, and redeems an invite code. If the code is rejected, the person
+    /// is registered nevertheless.
     ///
     /// # Errors
     /// UNAUTHENTICATED, INVALID_ARGUMENT, ALREADY_EXISTS when the person already has the role of the invite.

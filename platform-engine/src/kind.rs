@@ -374,7 +374,7 @@ impl Method {
     }
 
     /// Makes this parameter of a list the uid of a resource of this kind, which the listed resources belong to. A list
-    /// for a resource that does not exist is NOT_FOUND.
+    /// for a resource that does not exist is NOT_FOUND; for a caller who may not list anything there, it is empty.
     pub const fn of(mut self, param: &'static str, kind: &'static Kind) -> Self {
         self.of = Some((param, kind));
         self
@@ -467,7 +467,7 @@ pub enum Authorization {
     At(&'static str, &'static [Capability]),
     /// Callers with all of these capabilities at any group; the action filters its result by these groups.
     Anywhere(&'static [Capability]),
-    /// Any authenticated caller; the action includes in its result only resources at or below the groups where the
-    /// caller holds all of these capabilities, as lists do.
+    /// Any authenticated caller; the action's result includes only resources that the caller could list with these
+    /// capabilities.
     FiltersResult(&'static [Capability]),
 }

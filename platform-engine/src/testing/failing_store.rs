@@ -31,7 +31,7 @@ pub struct Failures(Mutex<Vec<Failure>>);
 #[derive(Debug)]
 struct Failure {
     call: Call,
-    /// The number of such calls that succeed before.
+    /// The number of such calls that succeed before this one fails.
     after: usize,
     error: StoreError,
 }

@@ -315,7 +315,8 @@ pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &
         write.delete(Delete::Key(record.key));
     }
     let binding = RoleBinding::new(&group, person, &invite.role_uid, cx.platform().entropy(), cx.now());
-    // The inviter must hold the capabilities that the role has now.
+    // The inviter must hold the capabilities that the role has now. The reason of a rejection is not shown to the
+    // person.
     role_binding::may_bind(cx, &group, &binding, &mut write).await.map_err(|error| match error.is_stale() {
         true => error,
         false => invalid_code(),
