@@ -122,7 +122,8 @@ pub enum Type {
     Timestamp,
     /// Seconds with `s`, such as `3600s`.
     Duration,
-    /// One of these names; the first means unspecified and is never written. In JSON, the number of a name is its index.
+    /// One of these names; the first means unspecified and is never written. In JSON, the number of a name is its
+    /// index.
     Enum(&'static [&'static str]),
     /// A name or number of the capabilities' enum.
     Capability,
