@@ -15,8 +15,9 @@ use crate::{
     write::Write,
 };
 
-/// Event data of more bytes than this is stored once and shared by all subscriptions that receive the event; shorter data
-/// is copied into each pending event. Our choice: for most events a further record would cost more than the copies.
+/// Event data of more bytes than this is stored once and shared by all subscriptions that receive the event; shorter
+/// data is copied into each pending event. Our choice: for most events a further record would cost more than the
+/// copies.
 const SHARED_ABOVE: usize = 4 << 10;
 
 /// Stores events as [`PendingEvent`]s whose parents are the receiving [`Subscription`]s.
@@ -62,9 +63,11 @@ impl EventLog for PendingEvents {
     }
 }
 
-/// Returns a new child uid of `parent` that sorts after those of earlier milliseconds, so that indexes grow at their ends.
+/// Returns a new child uid of `parent` that sorts after those of earlier milliseconds, so that indexes grow at their
+/// ends.
 ///
-/// The last segment is the time in milliseconds followed by 20 random bits, which tell apart the uids of one millisecond.
+/// The last segment is the time in milliseconds followed by 20 random bits, which distinguish the uids of one
+/// millisecond. If two commits nevertheless produce the same uid, the later one is retried with other bits.
 fn time_ordered_child(parent: &Uid, now: Timestamp, entropy: &dyn Entropy) -> Uid {
     let mut random = [0; 4];
     entropy.fill(&mut random);

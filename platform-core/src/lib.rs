@@ -46,8 +46,8 @@ pub use platform_engine::{
 };
 
 pub mod access {
-    //! Callers, grants and capabilities: the items of [`platform_engine::access`], and the capabilities of the contract by
-    //! name.
+    //! Callers, grants and capabilities: the items of [`platform_engine::access`], and the capabilities of the contract
+    //! by name.
 
     pub use platform_engine::access::*;
 
@@ -80,8 +80,8 @@ use crate::{
     store::Store,
 };
 
-/// Returns a builder of a platform over a store, with all kinds of Platform API v2, role bindings as the source of grants,
-/// and events for subscriptions. The platform takes the time from `clock` and random bytes from `entropy`.
+/// Returns a builder of a platform over a store, with all kinds of Platform API v2, role bindings as the source of
+/// grants, and events for subscriptions. The platform takes the time from `clock` and random bytes from `entropy`.
 pub fn builder(store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) -> Builder {
     builder_of(KINDS, store, clock, entropy)
 }

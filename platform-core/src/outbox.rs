@@ -1,10 +1,10 @@
 //! The outbox: pending events of subscriptions, for a dispatcher to deliver.
 //!
-//! This crate sends nothing itself. A dispatcher acquires the lease of a subscription, which only one can hold at a time,
-//! reads the pending events in commit order, and records the outcomes of its delivery attempts. Each batch of outcomes is
-//! one commit that requires the lease to be unchanged since it was read, so a dispatcher that has lost its lease can no
-//! longer change anything. Events without a recorded outcome are delivered again, with the same id, by the next dispatcher
-//! that acquires the lease: delivery is at least once.
+//! This crate sends nothing itself. A dispatcher acquires the lease of a subscription, which only one can hold at a
+//! time, reads the pending events in commit order, and records the outcomes of its delivery attempts. Each batch of
+//! outcomes is one commit that requires the lease to be unchanged since it was read, so a dispatcher that has lost its
+//! lease can no longer change anything. Events without a recorded outcome are delivered again, with the same id, by the
+//! next dispatcher that acquires the lease: delivery is at least once.
 
 use std::collections::HashSet;
 
@@ -29,8 +29,8 @@ mod bodies;
 
 pub use bodies::lost_bodies;
 
-/// The maximum number of successful deliveries that are logged per commit; failed ones are always logged. Our choice, so
-/// that the log of a busy subscription costs little.
+/// The maximum number of successful deliveries that are logged per commit; failed ones are always logged. Our choice,
+/// so that the log of a busy subscription costs little.
 const MAX_LOGGED: usize = 10;
 
 /// The number of events that are read at once to sum up their sizes.
@@ -173,13 +173,14 @@ impl Outbox<'_> {
         write.require_or_retry(require);
         Ok(match self.commit_status(write, &mut lease, millis).await? {
             true => LeaseResult::Acquired(lease),
-            // Another dispatcher was faster.
+            // Another dispatcher was faster, or the subscription was resumed or deleted: the caller can try again at
+            // once.
             false => LeaseResult::HeldByOther(now),
         })
     }
 
-    /// Returns whether a lease is still held: no other dispatcher acquired it, and its subscription was neither resumed nor
-    /// deleted.
+    /// Returns whether a lease is still held: no other dispatcher acquired it, and its subscription was neither resumed
+    /// nor deleted. The time at which it expires is not compared; see [`Lease::is_valid_for`].
     ///
     /// # Errors
     /// Those of the store.
@@ -200,8 +201,8 @@ impl Outbox<'_> {
         self.commit_status(write, lease, 0).await.map(drop)
     }
 
-    /// Returns the first pending events of a subscription, or the first after a position, in commit order, and the number
-    /// of all pending events.
+    /// Returns the first pending events of a subscription, or the first after a position, in commit order, and the
+    /// number of all pending events.
     ///
     /// Returns fewer events than the limit if they have more than 4 MiB together. May omit an event that is removed
     /// concurrently.
@@ -231,8 +232,8 @@ impl Outbox<'_> {
         Ok(self.0.store().list(&query).await?)
     }
 
-    /// Returns the size in bytes ([`Event::weight`]) of a subscription's pending events after a position, and the position
-    /// of the last of them.
+    /// Returns the size in bytes ([`Event::weight`]) of a subscription's pending events after a position, and the
+    /// position of the last of them.
     ///
     /// # Errors
     /// Those of the store.
@@ -251,9 +252,10 @@ impl Outbox<'_> {
 
     /// Records the outcomes of delivery attempts, in their order, and renews the lease, all in one commit.
     ///
-    /// Returns `false`, and writes nothing, if another dispatcher has acquired the lease or the subscription was deleted.
+    /// Returns `false`, and writes nothing, if another dispatcher has acquired the lease, if the subscription was
+    /// resumed or deleted, or if an event with shared data that becomes a dead letter is no longer pending.
     ///
-    /// Shared data without a remaining reference is deleted afterwards. If that fails,
+    /// Shared data without a remaining reference is deleted afterwards, in another commit. If that fails,
     /// [`delete_orphaned_bodies`](Self::delete_orphaned_bodies) deletes it later.
     ///
     /// # Errors
@@ -319,8 +321,8 @@ impl Outbox<'_> {
                 }
                 Outcome::Dead(reason, failure) => {
                     if pending.event.event_body.is_some() {
-                        // The reference to the shared data moves to the dead letter. Without this requirement the commit
-                        // could add a reference to data that was deleted with its last one.
+                        // The reference to the shared data moves to the dead letter. Without this requirement the
+                        // commit could add a reference to data that was deleted with its last one.
                         write.require_or_retry(Require::Exists(key.clone()));
                     }
                     write.delete(Delete::Key(key));
@@ -352,8 +354,9 @@ impl Outbox<'_> {
         Ok(done)
     }
 
-    /// Deletes the oldest dead letters of a subscription, so that new ones of these sizes do not exceed the limit. Returns
-    /// the shared data that the deleted ones referred to, as far as they were read.
+    /// Deletes the oldest dead letters of a subscription, so that with new ones of these sizes their number does not
+    /// exceed the limit; the limit of their bytes is enforced only if a new one is large. Returns the uids of shared
+    /// data that deleted dead letters referred to, as far as they were read.
     async fn evict_dead_letters(self, subscription: &Uid, sizes: &[u64], write: &mut Write) -> Result<Vec<Uid>> {
         let new = sizes.len();
         if new == 0 {
@@ -371,10 +374,10 @@ impl Outbox<'_> {
         Ok(Vec::new())
     }
 
-    /// Deletes the oldest dead letters of a subscription, so that new ones of these sizes do not exceed the limits of their
-    /// number and of their bytes.
+    /// Deletes the oldest dead letters of a subscription, so that new ones of these sizes do not exceed the limits of
+    /// their number and of their bytes.
     ///
-    /// Reads the dead letters, which is why [`evict_dead_letters`](Self::evict_dead_letters) does without it for small ones.
+    /// Reads the dead letters, so [`evict_dead_letters`](Self::evict_dead_letters) calls it only for large new ones.
     async fn evict_dead_letters_by_size(
         self,
         subscription: &Uid,
@@ -467,8 +470,8 @@ impl DeliveryStatus {
         (self.http_status, self.error) = (i32::from(failure.status), failure.error.clone());
     }
 
-    /// Records that the sink responded, either with an acknowledgement or with a rejection: the next event is attempted at
-    /// once.
+    /// Records that the sink responded, either with an acknowledgement or with a rejection: the next event is attempted
+    /// at once.
     fn sink_responded(&mut self, rejected: Option<&Failure>) {
         self.next_event();
         (self.failures, self.failing_since, self.next_attempt_time) = (0, None, None);
@@ -533,7 +536,8 @@ fn last_of(items: &[Item]) -> Option<Position> {
     Some(Position { value: KeyValue::integer(last.revision.cast_signed()), uid: last.uid.clone() })
 }
 
-/// Returns the query for the first resources of a kind that belong to a subscription, in commit order, with their count.
+/// Returns the query for the first resources of a kind that belong to a subscription, in commit order, with their
+/// count.
 fn by_sequence<R: Resource>(subscription: &Uid, limit: usize) -> Query {
     let order = Order { by: OrderBy::Sequence, descending: false };
     let limit = limit.max(1);

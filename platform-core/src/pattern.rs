@@ -1,9 +1,9 @@
 //! Regular expressions for claims, written by tenants: RE2 syntax, matched against the whole value, and bounded in size
 //! (`docs/api.md`, Claim patterns).
 //!
-//! The regex crate matches in linear time like RE2, but has a different syntax: classes such as `\d` are Unicode, a brace
-//! that does not start a repetition is an error, brackets have set operators, and `\Q…\E` is not supported. This module
-//! therefore parses a pattern as RE2 does and translates it to the syntax of the regex crate.
+//! The regex crate matches in linear time like RE2, but has a different syntax: classes such as `\d` are Unicode, a
+//! brace that does not start a repetition is an error, brackets have set operators, and `\Q…\E` is not supported. This
+//! module therefore parses a pattern as RE2 does and translates it to the syntax of the regex crate.
 
 use std::{fmt::Write as _, iter::Peekable, str::Chars};
 
@@ -15,8 +15,8 @@ pub const MAX_PATTERN: usize = 512;
 /// The maximum memory of a compiled pattern in bytes.
 const MAX_PROGRAM: usize = 64 * 1024;
 
-/// The maximum number of characters, approximately, in the classes of a case-insensitive pattern. Compiling such a pattern
-/// looks up the case variants of each character.
+/// The maximum number of characters, approximately, in the classes of a case-insensitive pattern. Compiling such a
+/// pattern looks up the case variants of each character.
 const MAX_FOLDED: u32 = 0x4_0000;
 
 /// The number of characters that a Unicode class counts as: the largest have some 140,000.
@@ -75,8 +75,8 @@ const POSIX: [&str; 14] = [
     "xdigit",
 ];
 
-/// A translation of a pattern from RE2 syntax to the syntax of the regex crate. Its methods return `None` when the pattern
-/// is invalid.
+/// A translation of a pattern from RE2 syntax to the syntax of the regex crate. Its methods return `None` when the
+/// pattern is invalid.
 struct Translation<'a> {
     rest: Peekable<Chars<'a>>,
     out: String,
@@ -362,8 +362,8 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// Parses a class such as `[:alpha:]` inside of brackets, after its `[`. If there is no class, the bracket is a literal
-    /// character.
+    /// Parses a class such as `[:alpha:]` inside of brackets, after its `[`. If there is no class, the bracket is a
+    /// literal character.
     fn posix_class(&mut self) -> Option<Member> {
         let mut ahead = self.rest.clone();
         ahead.next();

@@ -1,7 +1,7 @@
 //! The interface to a token issuer: validated requests, and replies (`docs/api.md`, Token exchange).
 //!
-//! Transports parse requests with the types of this module and pass them to a [`TokenService`]. This crate does not issue
-//! or verify tokens itself.
+//! Transports parse requests with the types of this module and pass them to a [`TokenService`]. This crate does not
+//! issue or verify tokens itself.
 
 use std::fmt::Debug;
 
@@ -23,7 +23,8 @@ use crate::{
 /// The methods of the contract's services `SecurityTokenService` and `Auth`. `credential` is always the bearer token.
 #[async_trait]
 pub trait TokenService: Debug + Send + Sync + 'static {
-    /// Rejects a credential that is malformed, without I/O. Transports call this before they read the rest of a request.
+    /// Rejects a credential that is malformed, without I/O. Transports call this before they read the rest of a
+    /// request.
     ///
     /// # Errors
     /// UNAUTHENTICATED.
@@ -34,8 +35,9 @@ pub trait TokenService: Debug + Send + Sync + 'static {
     /// Exchanges an upstream token for a token of this platform.
     ///
     /// # Errors
-    /// UNAUTHENTICATED when the upstream token does not prove the requested identity, the same whether or not the identity
-    /// exists; NOT_FOUND for a person who is not registered; INVALID_ARGUMENT; UNIMPLEMENTED for identities of AWS.
+    /// UNAUTHENTICATED when the upstream token does not prove the requested identity, the same whether or not the
+    /// identity exists; NOT_FOUND for a person who is not registered; INVALID_ARGUMENT; UNIMPLEMENTED for identities of
+    /// AWS.
     async fn exchange(&self, credential: &str, request: &Exchange) -> Result<RawToken>;
 
     /// Exchanges a refresh token for an access token and the next refresh token. A refresh token can be used once.
@@ -50,7 +52,8 @@ pub trait TokenService: Debug + Send + Sync + 'static {
     /// UNAUTHENTICATED.
     async fn who_am_i(&self, credential: &str) -> Result<WhoAmI>;
 
-    /// Registers the person named by an upstream token, and redeems an invite code.
+    /// Registers the person named by an upstream token, and redeems an invite code. If the code is rejected, the person
+    /// is registered nevertheless.
     ///
     /// # Errors
     /// UNAUTHENTICATED, INVALID_ARGUMENT, ALREADY_EXISTS when the person already has the role of the invite.

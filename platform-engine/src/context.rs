@@ -26,9 +26,10 @@ use crate::{
     write::{Failed, Write},
 };
 
-/// How often an operation is attempted while the data that it depends on keeps changing.
+/// The maximum number of attempts of an operation while the data that it depends on keeps changing.
 ///
-/// Among n concurrent writers of one resource, at least one commits in each round.
+/// Of any number of concurrent writers of one resource, at least one commits in each round, so this suffices for as
+/// many writers.
 pub const MAX_ATTEMPTS: usize = 256;
 
 /// Repeats an operation while its result is [stale](Error::is_stale), up to [`MAX_ATTEMPTS`] times.
@@ -194,7 +195,7 @@ impl<'a> Context<'a> {
         match self.narrowing() {
             None => self.grants.nodes(capabilities),
             Some(narrowing) => {
-                // The intersection of grants and narrowing changes only at groups that one of them names, so that the
+                // The intersection of grants and narrowing changes only at groups that one of them names, so the
                 // topmost groups are among these.
                 let groups = self.grants.groups().chain(narrowing.groups());
                 Nodes::Below(topmost(groups, |group| self.held(group).contains_all(capabilities)))
@@ -218,7 +219,7 @@ impl<'a> Context<'a> {
     fn depend_on_all(&self) {
         let all = self.grants.as_of_all();
         let mut basis = self.basis.lock();
-        // The basis is a subset of all epochs, so that it is complete if it has as many.
+        // The basis is a subset of all epochs, so it is complete if both have the same number of epochs.
         if basis.as_of.epochs.len() < all.epochs.len() {
             basis.places = (0..self.grants.organizations().len()).collect();
             basis.as_of = all;
@@ -251,12 +252,12 @@ impl<'a> Context<'a> {
         if by_root { Ok(()) } else { self.demand(uid, method.capabilities) }
     }
 
-    /// Returns the scopes in which the caller may list a kind. Only their intersection with `places` may be used: the
-    /// operation comes to depend on the grants there, and elsewhere they may be stale.
+    /// Returns the scopes in which the caller may list a kind. Use only their intersection with `places`: this call
+    /// makes the operation depend on the grants in `places`, and grants elsewhere may be stale.
     pub fn visible(&self, kind: &Kind, capabilities: &[Capability], places: &Scopes) -> Scopes {
         let anywhere = |place: &Scope| matches!(place, Scope::All | Scope::Roots);
         let places = places.as_slice();
-        // A grant at any group makes shared roots visible, so that they depend on all grants.
+        // A grant at any group makes shared roots visible, so their visibility depends on all grants.
         if kind.roots == Roots::Shared || places.len() > MANY_PLACES || places.iter().any(anywhere) {
             self.depend_on_all();
         }
@@ -291,10 +292,10 @@ impl<'a> Context<'a> {
         *self.foreseen.lock() = write.puts().iter().map(record).collect();
     }
 
-    /// Reads the records of these keys.
+    /// Returns the records of these keys, in the order of the keys; `None` for each that does not exist.
     ///
     /// # Errors
-    /// Those of the store.
+    /// [`Error::stale`] when the grants that this operation depends on have changed, and those of the store.
     pub async fn records(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
         let as_of = self.as_of();
         let read = self.platform.store().get(keys, &as_of.epochs).await?;
@@ -313,7 +314,7 @@ impl<'a> Context<'a> {
     /// tokens is ignored.
     ///
     /// # Errors
-    /// Those of the store; ABORTED when the grants keep changing.
+    /// As [`Context::records`], and ABORTED when the grants of the other callers keep changing.
     pub async fn records_and_grants(
         &self,
         keys: &[Key],
@@ -356,37 +357,39 @@ impl<'a> Context<'a> {
         Err(Error::busy())
     }
 
-    /// Reads one record.
+    /// Returns one record; `None` if it does not exist.
     ///
     /// # Errors
-    /// Those of the store.
+    /// As [`Context::records`].
     pub async fn record(&self, kind: &Kind, uid: &Uid) -> Result<Option<Record>> {
         let records = self.records(&[Key::new(kind.name, uid.clone())]).await?;
         Ok(records.into_iter().next().flatten())
     }
 
-    /// Reads these resources as they are stored, `None` for each that does not exist. Access is not checked.
+    /// Returns these resources as they are stored, in the order of the uids; `None` for each that does not exist.
+    /// Access is not checked.
     ///
     /// # Errors
-    /// Those of the store.
+    /// As [`Context::records`].
     pub async fn read_all<R: Resource>(&self, uids: impl IntoIterator<Item = Uid>) -> Result<Vec<Option<R>>> {
         let keys: Vec<_> = uids.into_iter().map(|uid| Key::new(R::KIND.name, uid)).collect();
         let records = self.records(&keys).await?;
         records.into_iter().map(|record| record.map(|record| parse(&record.body)).transpose()).collect()
     }
 
-    /// Reads one resource as it is stored. Access is not checked.
+    /// Returns one resource as it is stored; `None` if it does not exist. Access is not checked.
     ///
     /// # Errors
-    /// Those of the store.
+    /// As [`Context::records`].
     pub async fn read<R: Resource>(&self, uid: &Uid) -> Result<Option<R>> {
         Ok(self.read_all([uid.clone()]).await?.pop().flatten())
     }
 
-    /// Lists records. Access is not checked.
+    /// Returns a page of records. The epochs of the query are replaced by those of the operation. Access is not
+    /// checked.
     ///
     /// # Errors
-    /// Those of the store.
+    /// As [`Context::records`].
     pub async fn page(&self, query: Query) -> Result<Page> {
         let as_of = self.as_of();
         let query = Query { epochs: Arc::clone(&as_of.epochs), ..query };
@@ -395,21 +398,26 @@ impl<'a> Context<'a> {
         Ok(page)
     }
 
-    /// Lists resources as they are stored. Access is not checked.
+    /// Returns the first page of a query: resources as they are stored. Access is not checked.
     ///
     /// # Errors
-    /// Those of the store.
+    /// As [`Context::records`].
     pub async fn find<R: Resource>(&self, query: Query) -> Result<Vec<R>> {
         self.page(query).await?.items.iter().map(|Item { body, .. }| parse(body)).collect()
     }
 
-    /// Commits a write if the grants that it was decided by are still current, publishes its events, and returns the
-    /// sequence of the commit. What references a deleted resource ([`Field::references`](crate::kind::Field::references))
-    /// is deleted or cleared by the same commit.
+    /// Commits a write if the grants that this operation depends on are still current, publishes its events, and
+    /// returns the sequence of the commit. Depending on its table, a resource that references a deleted one
+    /// ([`Field::references`](crate::kind::Field::references)) is deleted by the same commit, or its field is cleared.
+    ///
+    /// Commit last. If the commit changes the caller's own grants, later reads in this context are stale, and the
+    /// operation would be retried although it is committed.
     ///
     /// # Errors
-    /// The error that the write has for the first requirement that does not hold; FAILED_PRECONDITION when a reference
-    /// restricts a delete, INVALID_ARGUMENT when a referenced resource does not exist; and those of the store.
+    /// [`Error::stale`] when the grants have changed. Otherwise, the error that was given to the write for the first
+    /// requirement that does not hold; ALREADY_EXISTS when another resource has a unique value; FAILED_PRECONDITION
+    /// when a reference restricts a delete; INVALID_ARGUMENT when a referenced resource does not exist; and those of
+    /// the store.
     pub async fn commit(&self, mut write: Write) -> Result<u64> {
         self.platform.dependents().complete(self.platform.store(), self.now(), &mut write).await?;
         // The epochs are checked first: a caller whose grants were revoked must not learn of other conflicts.
@@ -550,7 +558,7 @@ impl<'a> Context<'a> {
     /// Marks the basis as confirmed, unless it has grown since `as_of` was taken from it.
     fn confirmed(&self, as_of: &AsOf) {
         let mut basis = self.basis.lock();
-        // The basis only grows, so that the lengths are equal only if the epochs are.
+        // The basis only grows, so equal lengths mean equal epochs.
         basis.confirmed |= basis.as_of.epochs.len() == as_of.epochs.len();
     }
 }

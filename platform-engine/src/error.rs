@@ -40,7 +40,7 @@ struct Inner {
 #[error("data that the operation depends on has changed")]
 struct Stale;
 
-/// The canonical codes, with the numbers of `google.rpc.Code`, of which there are no others.
+/// The canonical codes, with the numbers of `google.rpc.Code`. Exhaustive, because the list is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "their meaning is google.rpc.Code's, documented there and in docs/api.md, Errors")]
 pub enum Code {

@@ -120,7 +120,7 @@ pub struct Draft {
     package: String,
     /// The prefix of the type; `None` for the installation's.
     prefix: Option<&'static str>,
-    /// Who did it, where that is not the caller.
+    /// The identity that made the change, if it is not the caller.
     actor: Option<Uid>,
     /// The verb of the standard method; `None` for an action.
     pub verb: Option<Verb>,
@@ -181,8 +181,8 @@ impl Draft {
     /// Returns an event that belongs to no method of a kind, about this subject and for the subscriptions of this
     /// group.
     ///
-    /// `source` is the path of the method, without the installation's URL; `package` and `message` name the protobuf
-    /// message of the body.
+    /// `ty` is the type without the installation's prefix, and `source` the path of the method without the
+    /// installation's URL. `package` and `message` name the protobuf message of the body.
     pub fn custom(
         ty: &'static str,
         source: &str,

@@ -258,7 +258,7 @@ impl Domain {
     }
 }
 
-/// The parents of a kind's resources, and with that the shape of their uids.
+/// The parents of a kind's resources, which determine the form of their uids.
 ///
 /// Exhaustive, because transports derive paths and messages from it and must handle every case.
 #[derive(Debug, Clone, Copy)]
@@ -269,12 +269,12 @@ pub enum Parent {
     Group,
     /// A group or no parent: for groups themselves.
     GroupOrNone,
-    /// In a resource of that kind: its uid and a segment.
+    /// A resource of that kind: uids are the parent's uid and a segment.
     Of(&'static Kind),
-    /// In a resource of that kind, at most one, whose uid is the same.
+    /// A resource of that kind, which has at most one such child: the child has the uid of its parent.
     Sole(&'static Kind),
-    /// As [`Parent::Sole`], and it is always there: read and written at this path behind the other's, never created
-    /// or deleted by itself.
+    /// As [`Parent::Sole`], but the child always exists: it is read and updated at the path of its parent followed by
+    /// this segment, and is never created or deleted by itself.
     Singleton(&'static Kind, &'static str),
 }
 
@@ -316,7 +316,7 @@ pub enum OnParentDelete {
     Cascade,
 }
 
-/// The five standard methods (AIP-131 to AIP-135), of which there are no others.
+/// The five standard methods (AIP-131 to AIP-135). Exhaustive, because the list is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "they are the methods' names")]
 pub enum Verb {
@@ -358,7 +358,7 @@ pub struct Method {
     pub narrow: Option<Narrow>,
     /// For a list: the path after domain and version, if it is not the plural. Its variables are parameters.
     pub path: Option<&'static str>,
-    /// For a list: a parameter that is the uid of a resource of this kind, which must be there.
+    /// For a list: a parameter that is the uid of a resource of this kind, which must exist.
     pub of: Option<(&'static str, &'static Kind)>,
     /// For a list: whether anybody may call it, without a token.
     pub open: bool,
@@ -440,7 +440,8 @@ impl Method {
         self
     }
 
-    /// Lists what is of the resource of a kind whose uid is this parameter; NOT_FOUND when there is none.
+    /// Makes this parameter of a list the uid of a resource of this kind, which the listed resources belong to. A list
+    /// for a resource that does not exist is NOT_FOUND; for a caller who may not list anything there, it is empty.
     pub const fn of(mut self, param: &'static str, kind: &'static Kind) -> Self {
         self.of = Some((param, kind));
         self
@@ -553,7 +554,8 @@ pub enum Authorization {
     At(&'static str, &'static [Capability]),
     /// Callers with all of these capabilities at any group; the action filters its result by these groups.
     Anywhere(&'static [Capability]),
-    /// Any authenticated caller; the action filters its result by where they hold all of these, as lists do.
+    /// Any authenticated caller; the action's result includes only resources that the caller could list with these
+    /// capabilities.
     FiltersResult(&'static [Capability]),
     /// Callers of this method of a kind, at the uid in this field of the request: the parent for a create.
     As(&'static Kind, Verb, &'static str),

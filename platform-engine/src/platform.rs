@@ -133,8 +133,8 @@ impl Platform {
         self.page_keys.store(Arc::new(keys));
     }
 
-    /// Replaces the keys that seal secrets, after a rotation. They must include each earlier key that the store has
-    /// secrets of.
+    /// Replaces the keys that seal secrets, after a rotation. The new keys must include each earlier key with which a
+    /// secret in the store is sealed.
     pub fn set_seal_keys(&self, keys: SealKeys) {
         self.seal_keys.store(Arc::new(keys));
     }
@@ -144,7 +144,7 @@ impl Platform {
         self.seal_keys.load_full()
     }
 
-    /// Returns what goes with deleted resources.
+    /// Returns the children and references of all kinds, which determine the effects of deletes.
     pub(crate) fn dependents(&self) -> &Dependents {
         &self.dependents
     }

@@ -182,8 +182,8 @@ impl ListRequest {
 }
 
 impl<R: Resource> ListBuilder<R> {
-    /// Sets a parameter of the list, in camelCase or snake_case, such as `state`. A parameter that is a list is set once
-    /// for each element.
+    /// Sets a parameter of the list, in camelCase or snake_case, such as `state`. A parameter that is a list is set
+    /// once for each element.
     #[must_use]
     pub fn filter(mut self, name: &str, value: impl fmt::Display) -> Self {
         self.pairs.push((name.to_owned(), value.to_string()));
@@ -208,13 +208,14 @@ impl<R: Resource> ListBuilder<R> {
         self.filter(ORDER_BY.name, order)
     }
 
-    /// Sets the number of resources on a page: 0 means [`DEFAULT_PAGE_SIZE`], and at most [`MAX_PAGE_SIZE`] are returned.
+    /// Sets the number of resources on a page: 0 means [`DEFAULT_PAGE_SIZE`], and at most [`MAX_PAGE_SIZE`] are
+    /// returned.
     #[must_use]
     pub fn page_size(self, size: usize) -> Self {
         self.filter(PAGE_SIZE.name, size)
     }
 
-    /// Skips resources, counted from the page token.
+    /// Sets the number of resources to skip, counted from the page token.
     #[must_use]
     pub fn skip(self, resources: usize) -> Self {
         self.filter(SKIP.name, resources)

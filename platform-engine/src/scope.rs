@@ -5,7 +5,7 @@ use crate::{
     uid::{self, Uid},
 };
 
-/// A set of scopes, none of which lies in another. Filters combine by AND, which is [`Scopes::and`].
+/// A set of scopes, none of which lies in another. [`Scopes::and`] combines filters.
 ///
 /// `Roots` and the subtree of an organization both contain the uid of the organization. No list finds a record twice,
 /// though: a kind whose roots are shared has no resource with a group's uid.
@@ -33,7 +33,7 @@ impl Scopes {
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         // Both sets are disjoint, so the intersections of all pairs are disjoint, too. Scopes overlap only if one of
-        // their uids is at or above the other, so that most pairs need not be compared.
+        // their uids is at or above the other, so most pairs need not be compared.
         let other = Sorted::new(&other.0);
         Self::disjoint(self.0.iter().flat_map(|a| other.near(a).filter_map(|b| intersect(a, b))))
     }
@@ -81,7 +81,7 @@ impl<'a> Sorted<'a> {
                 for uid in uid.ancestry() {
                     near.extend_from_slice(self.range(uid, |known| known <= uid));
                 }
-                // The uids below share this prefix, so that they are adjacent in bytewise order.
+                // The uids below share this prefix, so they are adjacent in bytewise order.
                 let first = format!("{uid}/");
                 match place {
                     Scope::Exact(_) => &[],

@@ -62,7 +62,7 @@ impl SealKeys {
     /// Opens a secret that was sealed for this place.
     ///
     /// # Errors
-    /// [`SealError`] when its key is missing, or it was changed or sealed for another place.
+    /// [`SealError`] when the key is missing, or when `sealed` was changed or is for another place.
     pub fn open(&self, place: &str, sealed: &[u8]) -> Result<Vec<u8>, SealError> {
         let (version, rest) = sealed.split_first().ok_or(SealError)?;
         let (id, rest) = rest.split_first_chunk().ok_or(SealError)?;

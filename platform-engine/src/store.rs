@@ -1,10 +1,10 @@
 //! The interface between the platform and its storage: `get`, `list`, `commit` and `health`, over plain data.
 //!
 //! A store handles records, keys and values, and does not know the kinds of resources. The engine computes every index
-//! key from the kind tables, so that a new kind or field changes no store. Instead of transactions there is
-//! compare-and-commit: the engine reads, decides, and sends one [`Commit`], and the store checks its requirements and
-//! applies it in one atomic step. Every obligation of a store has cases in the `conformance` suite, whose executable
-//! specification is `model`.
+//! key from the kind tables, so a new kind or field does not require a change of any store. Instead of transactions
+//! there is compare-and-commit: the engine reads, decides, and sends one [`Commit`], and the store checks its
+//! requirements and applies it in one atomic step. Every obligation of a store has cases in the `conformance` suite,
+//! whose executable specification is `model`.
 
 pub mod check;
 pub mod memory;
@@ -145,7 +145,7 @@ impl KeyValue {
         Self(bytes.into())
     }
 
-    /// Returns whether the value is longer than [`KeyValue::MAX_LEN`], so that a store may reject it.
+    /// Returns whether the value is longer than [`KeyValue::MAX_LEN`], in which case a store may reject it.
     pub fn is_too_long(&self) -> bool {
         self.0.len() > Self::MAX_LEN
     }
@@ -180,9 +180,9 @@ pub struct Put {
     pub body: Bytes,
     /// The private part, which only gets return.
     pub private: Bytes,
-    /// Whether the record is part of a queue: either all records of a kind are, or none. Lists of a queue need to be
-    /// fast only over the whole kind, and by sequence over the children of one uid, so that a store need not maintain
-    /// indexes for other lists.
+    /// Whether the record is part of a queue. This must be the same for all records of a kind. Lists of a queue need to
+    /// be fast only over the whole kind, and by sequence over the children of one uid, so that a store need not
+    /// maintain indexes for other lists.
     pub queue: bool,
 }
 
@@ -220,8 +220,8 @@ pub struct Read {
 }
 
 /// The name of an epoch: a counter that commits raise when they change data that others depend on. A reader remembers
-/// its value, and a later commit requires that value, to ensure that the data has not changed since. The engine chooses
-/// the names; an epoch that was never raised is 0.
+/// the counter's value, and a later commit requires this value, which ensures that the data has not changed since. The
+/// engine chooses the names. The value of an epoch that was never raised is 0.
 pub type Epoch = Arc<str>;
 
 /// A list query.
@@ -437,8 +437,8 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// Returns the first unique key that two of the puts share, or that belongs to a record that the commit neither
-    /// deletes nor replaces; `is_free` tells whether a key belongs to no such record.
+    /// Returns the conflict of the first unique key that two of the puts share, or that belongs to a record that the
+    /// commit neither deletes nor replaces. `is_free` returns whether a key does not belong to such a record.
     ///
     /// # Errors
     /// Those of `is_free`.
@@ -458,7 +458,7 @@ impl Commit {
     }
 }
 
-/// What must hold for a commit to happen.
+/// A condition on the state before a commit, without which the commit is rejected.
 ///
 /// Exhaustive, because each store must implement every case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -493,8 +493,8 @@ pub enum Delete {
 /// The result of [`Store::commit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
-    /// The commit's sequence: the revision of every record it put, and of the epochs it raised. Sequences begin
-    /// at 1.
+    /// The commit's sequence: the revision of every record that it put, and the value of every epoch that it raised.
+    /// Sequences begin at 1.
     pub sequence: u64,
 }
 

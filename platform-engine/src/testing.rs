@@ -1,5 +1,5 @@
-//! What tests of kinds, stores and transports need: a suite that every kind passes, a clock and entropy that repeat,
-//! and stores that pause, count and fail (feature `testing`).
+//! Test support for kinds, stores and transports: a suite that every kind passes, a deterministic clock and source of
+//! randomness, and stores that pause, count and fail (feature `testing`).
 //!
 //! [`KindSuite`] checks a kind against the rules that hold for all kinds. The other types replace what a server passes
 //! to a platform:

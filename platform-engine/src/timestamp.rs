@@ -28,7 +28,7 @@ impl Timestamp {
     /// 9999-12-31T23:59:59.999Z.
     pub const MAX: Self = Self(253_402_300_799_999);
 
-    /// Returns the time so many milliseconds after the epoch, clamped to [`Timestamp::MIN`] and [`Timestamp::MAX`].
+    /// Returns the time this many milliseconds after the epoch, clamped to [`Timestamp::MIN`] and [`Timestamp::MAX`].
     pub const fn from_millis(millis: i64) -> Self {
         if millis < Self::MIN.0 {
             Self::MIN
@@ -49,7 +49,7 @@ impl Timestamp {
         self.0.div_euclid(1000)
     }
 
-    /// Returns the time so many milliseconds later, clamped to [`Timestamp::MIN`] and [`Timestamp::MAX`].
+    /// Returns the time this many milliseconds later, clamped to [`Timestamp::MIN`] and [`Timestamp::MAX`].
     #[must_use]
     pub const fn plus_millis(self, millis: i64) -> Self {
         Self::from_millis(self.0.saturating_add(millis))

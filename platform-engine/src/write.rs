@@ -50,13 +50,13 @@ pub struct Write {
 #[derive(Debug)]
 struct Referenced {
     key: Key,
-    /// Whether the body that the put replaces does not reference it, so that it must exist at the commit.
+    /// Whether the replaced body did not have this reference, so the resource must exist at the commit.
     is_new: bool,
     /// The error if it does not exist.
     missing: Error,
 }
 
-/// How to handle a unique-key conflict of a put.
+/// The handling of a unique-key conflict of a put.
 #[derive(Debug)]
 enum Taken {
     /// The operation fails with ALREADY_EXISTS. One rival for each unique key of the put.
@@ -95,8 +95,8 @@ impl Rival {
         error.of_resource(self.kind, other.map_or("", Uid::as_str))
     }
 
-    /// Returns the query that finds the resource that has the key among those of the same parent (`docs/api.md`,
-    /// Errors); none when it must not be named.
+    /// Returns the query that finds the resource with the key among those of the same parent (`docs/api.md`, Errors);
+    /// `None` when the error must not name it.
     pub(crate) fn query(&self) -> Option<Query> {
         let parent = self.uid.parent().filter(|_| !self.by.is_empty())?;
         let among = Query::new(self.kind.name, Scope::Children(parent));
@@ -228,7 +228,7 @@ impl Write {
 
     /// Appends the requirements, changes and events of another write.
     pub fn append(&mut self, other: Self) {
-        // The requirements of the other follow those of this, so that their indices shift.
+        // The other write's requirements are appended to those of this one, so their indices shift.
         let before = self.commit.require.len();
         self.subscribers
             .extend(other.subscribers.into_iter().map(|(index, organization)| (before + index, organization)));
@@ -252,15 +252,16 @@ impl Write {
         self.commit.put.is_empty() && self.commit.delete.is_empty()
     }
 
-    /// Returns the commit for a store, to write to it without the platform's checks: for imports, restores and
-    /// benchmarks. The caller is responsible for everything that the methods would have checked, references too.
+    /// Returns the commit, to pass it to a store without the platform's checks: for imports, restores and benchmarks.
+    /// The caller is responsible for everything that the methods would have checked, including references.
     pub fn into_commit(self) -> Commit {
         self.commit
     }
 
     /// Returns the commit, and how its conflicts are handled.
     pub(crate) fn into_parts(mut self) -> (Commit, Meaning) {
-        // Checked last, and not for resources that the same commit puts.
+        // These requirements come last, so that other conflicts are reported first. A resource that the same commit
+        // puts need not exist before it.
         for Referenced { key, is_new, missing } in std::mem::take(&mut self.references) {
             if is_new && self.commit.put.iter().all(|put| put.key != key) {
                 self.require_or_fail(Require::Exists(key), missing);
@@ -271,7 +272,8 @@ impl Write {
     }
 }
 
-/// Returns the epoch that writes raise which set references to resources of an organization, or to one of none.
+/// Returns the epoch that a write raises when it sets a reference to a resource whose uid begins with this segment:
+/// that of its organization, or the resource's own if it is outside all organizations.
 fn references_epoch(root: &str) -> Epoch {
     format!("references/{root}").into()
 }
@@ -285,7 +287,7 @@ fn short(value: KeyValue) -> KeyValue {
     KeyValue::from_bytes(Sha256::digest(value.as_bytes()).to_vec())
 }
 
-/// How the conflicts of a commit are handled.
+/// The handling of the conflicts of a commit.
 #[derive(Debug)]
 pub(crate) struct Meaning {
     otherwise: Vec<Option<Error>>,

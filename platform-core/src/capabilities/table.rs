@@ -1,7 +1,7 @@
 //! Every capability of the contract: a number for protobuf, an identifier for JSON, a name for tokens, a bit.
 //!
-//! Numbers and bits are never given to another capability. Bits 0, 40, 41, 135, 136 and 143 and the numbers 1, 1601,
-//! 1602 and 1873 were given once and stay unused; the next free bit is 222.
+//! Numbers and bits are never reused for another capability. Bits 0, 40, 41, 135, 136 and 143 and the numbers 1, 1601,
+//! 1602 and 1873 belonged to former capabilities and stay unused; the next free bit is 222.
 
 use crate::access::Capability;
 

@@ -38,8 +38,8 @@ async fn resolve(store: &dyn Store, known: &Capabilities, caller: &Caller, opera
     let (uid, session) = (&caller.identity, caller.session.as_deref());
     let own: Vec<Epoch> =
         std::iter::once(identity_epoch(uid)).chain(session.map(|session| provider_epoch(&session.provider))).collect();
-    // The organizations of a group's identity and of a sign-in are known in advance. Those with role bindings of a person
-    // are found by reading the bindings, and the read is repeated until it covers the epochs of all of them.
+    // The organizations of a group's identity and of a sign-in are known in advance. Those with role bindings of a
+    // person are found by reading the bindings, and the read is repeated until it covers the epochs of all of them.
     let root = |uid: &Uid| Uid::opaque(uid.root());
     let home = uid.parent().as_ref().map(root);
     let mut organizations: BTreeSet<Uid> =
@@ -92,8 +92,8 @@ async fn resolve(store: &dyn Store, known: &Capabilities, caller: &Caller, opera
 /// Returns the groups and roles that a sign-in grants, as pairs.
 ///
 /// # Errors
-/// UNAUTHENTICATED unless the provider's issuer is unchanged since the sign-in and, with SCIM, the user is active in its
-/// directory.
+/// UNAUTHENTICATED unless the provider's issuer is unchanged since the sign-in and, with SCIM, the user is active in
+/// its directory.
 async fn grants_of_session(store: &dyn Store, session: &Session) -> Result<Vec<(Uid, Uid)>> {
     let ended = || Error::unauthenticated("The session of the token has ended");
     let provider = Key::new(IdentityProvider::KIND.name, session.provider.clone());

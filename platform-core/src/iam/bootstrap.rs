@@ -24,7 +24,8 @@ pub struct Bootstrap {
 }
 
 impl Iam<'_> {
-    /// Writes the built-in roles of this release. Call it once before serving; roles that are up to date are not written.
+    /// Writes the built-in roles of this release. Call it once before serving; roles that are up to date are not
+    /// written.
     ///
     /// # Errors
     /// Those of the store.
@@ -49,11 +50,12 @@ impl Iam<'_> {
             .await
     }
 
-    /// Writes the built-in roles, the first organization, and the operator's identity with a binding as the organization's
-    /// owner. Existing resources are left unchanged.
+    /// Writes the built-in roles as [`write_built_in_roles`](Self::write_built_in_roles) does, then, in one commit, the
+    /// first organization and the operator's identity with a binding as the organization's owner. An existing
+    /// organization or identity is left unchanged.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the store, and ABORTED when another process creates them at the same time.
     pub async fn bootstrap(&self, first: &Bootstrap) -> Result<()> {
         self.write_built_in_roles().await?;
         self.0

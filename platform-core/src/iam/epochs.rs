@@ -2,9 +2,9 @@
 
 use crate::{store::Epoch, uid};
 
-/// Returns the epoch of a group's organization. Changes that affect the grants of many identities there raise it: updates
-/// of a custom role's capabilities and deletes of groups. Built-in roles need no epoch because they never change while a
-/// release runs.
+/// Returns the epoch of a group's organization. Changes that affect the grants of many identities there raise it:
+/// updates of a custom role's capabilities and deletes of groups. Built-in roles need no epoch because they never
+/// change while a release runs.
 pub(crate) fn organization_epoch(group: &str) -> Epoch {
     grants_epoch(uid::root(group))
 }

@@ -3,9 +3,9 @@
 //!
 //! A write gives power if after it another identity holds more capabilities, or a caller may act as an identity that it
 //! could not act as before. Fields and actions that can do so are marked in their kind's table
-//! ([`Field::privileged`](crate::kind::Field::privileged)); the kind's `prepare` then calls one of these functions. Each decides by
-//! the capabilities that the caller holds with the token of the request, so that a narrowed token cannot give more than it
-//! allows, and makes the commit require that the resources it read are unchanged.
+//! ([`Field::privileged`](crate::kind::Field::privileged)); the kind's `prepare` then calls one of these functions.
+//! Each decides by the capabilities that the caller holds with the token of the request, so that a narrowed token
+//! cannot give more than it allows, and makes the commit require that the resources it read are unchanged.
 
 use crate::{
     access::{Caller, CapabilitySet},
@@ -51,10 +51,11 @@ pub(crate) async fn may_give_role(
     may_give(cx, group, cx.platform().capabilities().set_of(&found.capabilities), field)
 }
 
-/// Rejects letting another caller act as an identity that holds capabilities which this caller does not hold, at any group
-/// that the identity can reach.
+/// Rejects letting another caller act as an identity that holds capabilities which this caller does not hold, at any
+/// group that the identity can reach.
 ///
-/// A concurrent binding of the identity raises an epoch that the commit requires, so the check is repeated in that case.
+/// A concurrent binding of the identity raises an epoch that the commit requires, so the check is repeated in that
+/// case.
 ///
 /// # Errors
 /// PERMISSION_DENIED.

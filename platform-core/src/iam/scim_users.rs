@@ -1,7 +1,7 @@
 //! SCIM user provisioning: creates, replaces and deletes the users of an identity provider's directory.
 //!
-//! These methods do not check capabilities: call them only after [`Iam::verify_scim_token`] has accepted the directory's
-//! token.
+//! These methods do not check capabilities: call them only after [`Iam::verify_scim_token`] has accepted the
+//! directory's token.
 
 use super::Iam;
 use crate::{
@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Iam<'_> {
-    /// Lists users of a provider's directory in the order of their uids, at most `limit` after skipping `skip`, and returns
-    /// the total count as well.
+    /// Lists users of a provider's directory in the order of their uids, at most `limit` after skipping `skip`, and
+    /// returns the total count as well.
     ///
     /// # Errors
     /// Those of the store.
@@ -44,13 +44,14 @@ impl Iam<'_> {
         self.0.without_caller(async |cx| directory_user::put(cx, provider, None, user).await).await
     }
 
-    /// Atomically replaces a user by the result of `change`, which gets the current user and may be called several times.
+    /// Atomically replaces a user by the result of `change`, which gets the current user and may be called several
+    /// times.
     ///
     /// A user who becomes inactive can no longer sign in, and their sessions end.
     ///
     /// # Errors
-    /// NOT_FOUND, INVALID_ARGUMENT, ALREADY_EXISTS, FAILED_PRECONDITION if the organization's last owner could no longer
-    /// sign in, ABORTED when too many requests change one user at once.
+    /// NOT_FOUND, INVALID_ARGUMENT, ALREADY_EXISTS, FAILED_PRECONDITION if the organization's last owner could no
+    /// longer sign in, ABORTED when too many requests change one user at once.
     pub async fn update_directory_user(
         &self,
         provider: &Uid,

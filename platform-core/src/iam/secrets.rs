@@ -13,11 +13,11 @@ impl Iam<'_> {
     /// Redeems the code of a group invite for a registered person: creates a binding to the invite's role and deletes a
     /// single-use invite, in one commit. Of concurrent requests with the code of a single-use invite, one succeeds.
     ///
-    /// The binding is created on behalf of the inviter, so it never gives capabilities that the inviter does not hold there
-    /// now, even if the role has been changed since. If the inviter had signed in by an organization's own identity
-    /// provider, the provider's current default role and mappings apply to the external groups that the inviter had then.
-    /// An invite for an email address requires that the person has this address, verified, compared without regard to the
-    /// case of ASCII letters (`docs/api.md`, Group invites).
+    /// The binding is created on behalf of the inviter, so it never gives capabilities that the inviter does not hold
+    /// there now, even if the role has been changed since. If the inviter had signed in by an organization's own
+    /// identity provider, the provider's current default role and mappings apply to the external groups that the
+    /// inviter had then. An invite for an email address requires that the person has this address, verified, compared
+    /// without regard to the case of ASCII letters (`docs/api.md`, Group invites).
     ///
     /// # Errors
     /// INVALID_ARGUMENT on `code`, the same for a code that is unknown, used up, expired or for another person, for an
@@ -41,8 +41,8 @@ impl Iam<'_> {
         done.await.map_err(|error: Error| error.of_domain("iam"))
     }
 
-    /// Verifies a SCIM token and returns its identity provider, and whether provisioning is enabled there. Only hashes are
-    /// compared, in constant time.
+    /// Verifies a SCIM token and returns its identity provider, and whether provisioning is enabled there. Only hashes
+    /// are compared, in constant time.
     ///
     /// # Errors
     /// UNAUTHENTICATED for a token that is unknown, expired, revoked or replaced, and those of the store.
@@ -50,8 +50,8 @@ impl Iam<'_> {
         self.0.without_caller(async |cx| identity_provider::verify_scim_token(cx, token).await).await
     }
 
-    /// Returns the client secret of an identity provider, for use in sign-ins, or `None` if the provider has none. No API
-    /// method returns it.
+    /// Returns the client secret of an identity provider, for use in sign-ins, or `None` if the provider has none. No
+    /// API method returns it.
     ///
     /// # Errors
     /// NOT_FOUND, INTERNAL when the key that sealed it is not available, and those of the store.

@@ -16,8 +16,8 @@ use crate::{
 /// A person as described by a token issuer.
 #[derive(Debug, Clone, Copy)]
 pub struct Person<'a> {
-    /// The uid, which the token verifier derives from issuer and subject (and, for an organization's own identity provider,
-    /// the provider).
+    /// The uid, which the token verifier derives from issuer and subject (and, for an organization's own identity
+    /// provider, the provider).
     pub uid: &'a Uid,
     /// The issuer.
     pub issuer: &'a str,
@@ -51,8 +51,8 @@ impl Iam<'_> {
         self.register(&Person { uid, issuer, subject, name: None, email, email_unverified: None }).await
     }
 
-    /// Registers a person. For a person who is already registered, it only updates the name and the email addresses that
-    /// the issuer states.
+    /// Registers a person. For a person who is already registered, it only updates the name and the email addresses
+    /// that the issuer states.
     ///
     /// A name that is longer than 256 bytes or has control characters is ignored. A person without a name is named
     /// `registered person`.
@@ -115,8 +115,8 @@ impl Iam<'_> {
             .await
     }
 
-    /// Deletes the calling person with their role bindings and sign-ins. A person who registers again gets the same uid,
-    /// but nothing that was issued before becomes valid again.
+    /// Deletes the calling person with their role bindings and sign-ins. A person who registers again gets the same
+    /// uid, but nothing that was issued before becomes valid again.
     ///
     /// # Errors
     /// PERMISSION_DENIED for an identity of a group and for a narrowed token, UNAUTHENTICATED when the person does not
@@ -181,8 +181,8 @@ impl Iam<'_> {
         retry(|| self.0.without_caller(async |cx| sign_in::begin(cx, new.clone()).await)).await
     }
 
-    /// Returns the sign-in of the refresh token with these secrets. Only hashes are compared, in constant time. A token of
-    /// the sign-in that is not the latest ends the sign-in.
+    /// Returns the sign-in of the refresh token with these secrets. Only hashes are compared, in constant time. A token
+    /// of the sign-in that is not the latest ends the sign-in.
     ///
     /// # Errors
     /// UNAUTHENTICATED, the same for every reason, and those of the store.
@@ -190,8 +190,8 @@ impl Iam<'_> {
         self.0.without_caller(async |cx| sign_in::present(cx, uid, family, token).await).await
     }
 
-    /// Replaces the presented refresh token by one with the secret `next`. Of concurrent requests with the same token at
-    /// most one succeeds, and the second ends the sign-in.
+    /// Replaces the presented refresh token by one with the secret `next`. Of concurrent requests with the same token
+    /// at most one succeeds, and the second ends the sign-in.
     ///
     /// # Errors
     /// As [`present_sign_in`](Self::present_sign_in).

@@ -70,8 +70,8 @@ impl Outbox<'_> {
 
     /// Deletes the bodies that no event refers to.
     ///
-    /// In commits of its own: if the commit that records outcomes deleted the body, it would fail for every subscription
-    /// except the last that refers to it.
+    /// This takes commits of its own. A body can be deleted only when nothing refers to it, so a commit that recorded
+    /// outcomes and also deleted the body would fail for every subscription except the last that refers to it.
     pub(super) async fn delete_unused(self, mut bodies: Vec<Uid>) -> Result<()> {
         while !bodies.is_empty() {
             let (commit, requirements) = event_body::delete_unused(bodies.get(..BATCH).unwrap_or(&bodies));
@@ -88,8 +88,8 @@ impl Outbox<'_> {
     }
 }
 
-/// Returns the pending events and dead letters that refer to missing data, with the uid of the data. There are none unless
-/// the store is damaged. Nothing may be written during the check.
+/// Returns the pending events and dead letters that refer to missing data, with the uid of the data. There are none
+/// unless the store is damaged. Nothing may be written during the check.
 ///
 /// # Errors
 /// Those of the store, and INTERNAL for a record that cannot be read.

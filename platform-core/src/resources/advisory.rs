@@ -1,4 +1,5 @@
-//! Resources for integrations: public advisory documents, vulnerability metadata, and reports of resolved vulnerabilities.
+//! Resources for integrations: public advisory documents, vulnerability metadata, and reports of resolved
+//! vulnerabilities.
 
 pub mod document;
 pub mod resolved_vulns_report;

@@ -26,7 +26,8 @@ pub(super) fn name(value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Requires `^[\S ]{0,512}$`, counted in characters. Control characters are rejected earlier, for every string field.
+/// Requires `^[\S ]{0,512}$` as in RE2, where `\s` is only ASCII white space, counted in characters. Other control
+/// characters are rejected earlier, for every string field.
 pub(super) fn description(value: &Value) -> Result<(), String> {
     let text = text(value);
     if text.chars().count() > 512 || text.contains(['\t', '\n', '\x0C', '\r']) {

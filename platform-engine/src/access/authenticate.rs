@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use super::Caller;
 use crate::error::Result;
 
-/// Turns bearer tokens into callers. Transports call it for each request, so an implementation should cache tokens that
-/// it has verified.
+/// Authenticates bearer tokens. Transports call [`authenticate`](Self::authenticate) for each request, so an
+/// implementation should cache the tokens that it has verified.
 #[async_trait]
 pub trait Authenticator: Debug + Send + Sync + 'static {
     /// Returns the caller that the token proves.

@@ -13,16 +13,17 @@ use crate::{
 
 /// Resolves the grants of callers.
 ///
-/// The platform caches the grants that an authority returns, and every read and commit that was decided by them
+/// The platform caches the grants that an authority returns. Every read and commit of an operation that depends on them
 /// requires that their epochs still have the values in [`Grants`]. An authority whose grants can change must therefore
-/// read the epochs before everything else, and each write that changes grants must raise one of them.
+/// read the epochs before all other data or together with it, and each write that changes grants must raise one of the
+/// epochs.
 #[async_trait]
 pub trait Authority: Debug + Send + Sync + 'static {
-    /// Reads the grants of a caller's identity and sign-in, without what the caller's token narrows. `known` has the
-    /// capabilities of the platform, and `operator` is whether the identity is the installation's operator.
+    /// Returns the grants of a caller's identity and sign-in, regardless of the narrowing of the caller's token.
+    /// `known` contains the capabilities of the platform; `operator` is true for an operator of the installation.
     ///
     /// # Errors
-    /// UNAUTHENTICATED when there is no such identity or its sign-in has ended, and those of the store.
+    /// UNAUTHENTICATED when the identity does not exist or its sign-in has ended, and those of the store.
     async fn grants(&self, store: &dyn Store, known: &Capabilities, caller: &Caller, operator: bool) -> Result<Grants>;
 }
 

@@ -27,7 +27,7 @@ pub struct Caller {
 
 /// Identifies one registration of a person. It is random, and generated when the person registers.
 ///
-/// A person's uid is derived from the issuer and the subject, so that a person who is deleted and registers again has
+/// A person's uid is derived from the issuer and the subject, so a person who is deleted and registers again has
 /// the same uid. Tokens, sign-ins and invites name the registration that they were issued to, and are valid for no
 /// other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -158,7 +158,7 @@ impl Narrowing {
         above.filter_map(|group| self.0.get(group)).fold(CapabilitySet::EMPTY, |all, set| all.union(*set))
     }
 
-    /// Returns the groups with capabilities, in no order.
+    /// Returns the groups with capabilities, in no particular order.
     pub fn groups(&self) -> impl Iterator<Item = &Uid> {
         self.0.keys()
     }

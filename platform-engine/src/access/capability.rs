@@ -78,7 +78,7 @@ impl Capability {
         self.number
     }
 
-    /// Returns whether only the operator of the installation may add it to a role.
+    /// Returns whether only the operator of the installation may add the capability to a role.
     pub const fn is_internal(self) -> bool {
         self.internal
     }
@@ -147,10 +147,10 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Collects capabilities. The same one may occur more than once.
+    /// Returns the set of these capabilities. The same capability may occur more than once.
     ///
     /// # Errors
-    /// Two different capabilities with the same number, identifier, name or bit.
+    /// The first two different capabilities that have the same number, identifier, name or bit.
     pub fn new(capabilities: impl IntoIterator<Item = Capability>) -> Result<Self, (Capability, Capability)> {
         let mut all: Vec<Capability> = Vec::new();
         for new in capabilities {
@@ -201,8 +201,8 @@ impl Capabilities {
         self.iter().filter(move |capability| set.contains(*capability))
     }
 
-    /// Returns the set of the capabilities with these identifiers. Unknown ones, which a former release may have stored,
-    /// are skipped.
+    /// Returns the set of the capabilities with these identifiers. Unknown ones, which a former release may have
+    /// stored, are skipped.
     pub fn set_of<'a>(&self, ids: impl IntoIterator<Item = &'a String>) -> CapabilitySet {
         ids.into_iter().filter_map(|id| self.by_id(id)).collect()
     }

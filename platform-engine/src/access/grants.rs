@@ -31,7 +31,7 @@ impl AsOf {
         self.epochs.iter().zip(self.values.iter().copied())
     }
 
-    /// Returns the epochs at these places.
+    /// Returns the epochs at these indices, with their values.
     fn at(&self, places: impl Iterator<Item = usize> + Clone) -> Self {
         let epochs = places.clone().filter_map(|place| self.epochs.get(place).cloned());
         Self::new(epochs, places.filter_map(|place| self.values.get(place).copied()))
@@ -40,7 +40,7 @@ impl AsOf {
 
 /// The grants of an identity, with the epochs that they were read at.
 ///
-/// The capabilities in one organization depend only on the epochs of the identity and of that organization, so that a
+/// The capabilities in one organization depend only on the epochs of the identity and of that organization, so a
 /// change in one organization does not invalidate decisions about another.
 pub struct Grants {
     /// `None` for nobody, who holds no capabilities.
@@ -65,7 +65,7 @@ pub struct Grants {
     everywhere: CapabilitySet,
     /// Memo: the topmost groups at which each set of capabilities is held. Emptied when it reaches [`most_nodes`].
     nodes: Mutex<HashMap<CapabilitySet, Arc<[Uid]>>>,
-    /// The approximate size in memory in bytes, including `nodes` at its largest, so that it never changes and the
+    /// The approximate size in memory in bytes, including `nodes` at its largest, so it never changes and the
     /// cache of grants can weigh it once.
     bytes: usize,
 }
@@ -99,14 +99,17 @@ impl Nodes {
 /// The approximate overhead of an allocation or of an entry of a map, in bytes.
 const OVERHEAD: usize = 64;
 
-/// The maximum number of groups in all sets of `nodes` together: for each bound group, and in addition.
+/// The maximum number of groups in all sets of `nodes` together is this number for each bound group, plus
+/// [`MORE_NODES`].
 const NODES_PER_GROUP: usize = 4;
 const MORE_NODES: usize = 64;
 
 impl Grants {
     /// Returns the grants of an identity with bindings of these capabilities at these groups, restricted to the
-    /// identity's reach. The last epochs must be those of the organizations, in their order, and every group must lie
-    /// in one of the organizations, which are sorted.
+    /// identity's reach.
+    ///
+    /// `organizations` must be sorted and contain the organization of every group. `as_of` must end with the epochs of
+    /// the organizations, in the same order; the epochs before them are those of the identity and its sign-in.
     pub fn new(
         identity: Uid,
         operator: bool,
@@ -215,7 +218,8 @@ impl Grants {
         self.as_of.clone()
     }
 
-    /// Returns the epochs that the grants in the organizations at these places depend on, including the identity's own.
+    /// Returns the epochs that the grants in the organizations at these indices depend on, including the identity's
+    /// own.
     pub fn as_of(&self, places: &[usize]) -> AsOf {
         let own = self.own.epochs.len();
         match places.len() {
@@ -231,12 +235,13 @@ impl Grants {
         above.filter_map(|group| self.by_group.get(group)).fold(self.everywhere, |all, held| all.union(*held))
     }
 
-    /// Returns the capabilities that are bound at each group, without those that are bound above it, in no order.
+    /// Returns the capabilities that are bound at each group, without those that are bound above it, in no particular
+    /// order.
     pub fn bound(&self) -> impl Iterator<Item = (&Uid, CapabilitySet)> {
         self.by_group.iter().map(|(group, held)| (group, *held))
     }
 
-    /// Returns the groups with bindings, in no order.
+    /// Returns the groups with bindings, in no particular order.
     pub(crate) fn groups(&self) -> impl Iterator<Item = &Uid> {
         self.by_group.keys()
     }
@@ -274,7 +279,7 @@ impl Grants {
     }
 }
 
-/// Returns the maximum number of groups in all cached sets together, for an identity with bindings at so many groups.
+/// Returns the maximum number of groups in all cached sets together, for an identity with bindings at this many groups.
 const fn most_nodes(groups: usize) -> usize {
     MORE_NODES + NODES_PER_GROUP * groups
 }

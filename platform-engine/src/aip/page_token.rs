@@ -27,7 +27,7 @@ use crate::{
     uid::Uid,
 };
 
-/// How long a token is valid, in milliseconds: 3 days. An older token restarts the list, without an error.
+/// The validity of a token in milliseconds: 3 days. An older token restarts the list, without an error.
 pub const VALIDITY_MILLIS: i64 = 3 * 24 * 60 * 60 * 1000;
 
 /// The keys that authenticate page tokens: the first key signs, all keys verify.
@@ -69,7 +69,7 @@ impl PageKeys {
         URL_SAFE_NO_PAD.encode(token)
     }
 
-    /// Returns the position of a token; `None` when it has expired, so that the list restarts.
+    /// Returns the position of a token; `None` when it has expired, in which case the list restarts.
     ///
     /// # Errors
     /// [`InvalidToken`] when it was not issued with one of these keys for this binding.

@@ -1,8 +1,8 @@
 //! Notifications within a process: streams of events as they are committed, and watches that wake the delivery of
 //! events to subscriptions.
 //!
-//! Each reader has a channel of its own, because a broadcast channel such as `async-broadcast` bounds the number of events
-//! but not their bytes, and would wake every reader for the events of all groups.
+//! Each reader has a channel of its own, because a broadcast channel such as `async-broadcast` bounds the number of
+//! events but not their bytes, and would wake every reader for the events of all groups.
 
 use std::{
     collections::HashSet,
@@ -71,7 +71,7 @@ impl Stream for EventStream {
                 self.bytes.fetch_sub(event.weight(), Ordering::SeqCst);
                 Poll::Ready(Some(StreamItem::Event { sequence, event }))
             }
-            // Reported when the buffer is empty.
+            // Missed events are reported when the buffer is empty, after the events that were buffered before them.
             other => match self.missed.swap(0, Ordering::SeqCst) {
                 0 => other.map(|_| None),
                 missed => Poll::Ready(Some(StreamItem::Missed(missed))),
@@ -153,7 +153,7 @@ impl Streams {
 }
 
 /// Wakes a dispatcher when there are new events for subscriptions. Repeated notifications for a subscription are merged
-/// until they are read, so that a watch needs little memory.
+/// until they are read, so a watch needs little memory.
 #[derive(Debug)]
 pub struct Watch {
     receiver: Receiver<()>,
@@ -184,6 +184,7 @@ struct Watcher {
 
 impl Watches {
     pub(crate) fn begin(&self) -> Watch {
+        // Holds one notification: a channel has a slot for each sender in addition to its capacity.
         let (sender, receiver) = channel(0);
         let fresh = Arc::<Mutex<HashSet<Uid>>>::default();
         self.0.lock().push(Watcher { sender, fresh: Arc::clone(&fresh) });

@@ -60,7 +60,7 @@ impl Subscribers {
         Self { organization, epoch, as_of, subscriptions }
     }
 
-    /// Returns the uids of all subscriptions, in no order.
+    /// Returns the uids of all subscriptions, in no particular order.
     pub fn all(&self) -> &[Uid] {
         &self.subscriptions
     }

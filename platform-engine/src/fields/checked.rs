@@ -125,7 +125,7 @@ pub fn times(old: &Value, now: Timestamp) -> (Timestamp, Timestamp) {
     (created, time("updateTime").unwrap_or(created).max(now))
 }
 
-/// Adds the rules of its table that a resource breaks which a kind's own code has changed.
+/// Adds a violation for each rule of its table that a resource breaks, after a kind's own code has changed it.
 ///
 /// # Errors
 /// INTERNAL when the resource cannot be written as JSON.

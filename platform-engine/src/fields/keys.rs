@@ -47,8 +47,8 @@ pub(crate) fn sort_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
         .collect()
 }
 
-/// Returns the values that a kind's lists can be filtered by: fields that a parameter of the list refers to, fields that
-/// reference resources, and derived keys. A list has one value for each element; an empty value has none.
+/// Returns the values that a kind's lists can be filtered by: fields that a parameter of the list refers to, fields
+/// that reference resources, and derived keys. A list has one value for each element; an empty value has none.
 fn filter_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
     let mut keys = Vec::new();
     let params = kind.method(Verb::List).map_or(&[][..], |list| list.params);

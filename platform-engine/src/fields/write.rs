@@ -40,7 +40,7 @@ fn is_empty(ty: Type, written: &[u8]) -> bool {
 
 /// Appends a comma before an element or a field, unless it is the first after the opening bracket.
 fn divide(bracket: u8, out: &mut Vec<u8>) {
-    // No value ends with an opening bracket, so that the last byte is one only before the first element.
+    // No value ends with an opening bracket, so the last byte is one only before the first element.
     if out.last() != Some(&bracket) {
         out.push(b',');
     }
@@ -142,7 +142,7 @@ impl<'a> ser::Serializer for Writer<'a> {
 
 struct Message<'a> {
     fields: &'static [Field],
-    /// The fields from the next one on, if the struct has the table's order. Most structs have it, so that the next
+    /// The fields from the next one on, if the struct has the table's order. Most structs have it, so the next
     /// field is usually found without a search.
     ahead: &'static [Field],
     out: &'a mut Vec<u8>,
@@ -172,7 +172,7 @@ impl SerializeStruct for Message<'_> {
             return Ok(());
         }
         write(field.ty, value, self.out)?;
-        // Only its output shows whether a value is empty, so that the field is written first and removed again.
+        // Only its output shows whether a value is empty, so the field is written first and removed again.
         if !field.always && is_empty(field.ty, self.out.get(start..).unwrap_or_default()) {
             self.out.truncate(before);
         }

@@ -27,11 +27,11 @@ pub struct Field {
     pub in_query: Option<InQuery>,
     /// The oneof that the field belongs to: at most one field of a oneof can be set.
     pub oneof: Option<&'static str>,
-    /// Whether protobuf has no such field (`docs/api.md`, Times).
+    /// Whether the field is absent from the protobuf message (`docs/api.md`, gRPC).
     pub rest_only: bool,
-    /// Whether only the reply of a create has it. It is never stored.
+    /// Whether only the reply of a create shows the field. It is never stored.
     pub once: bool,
-    /// Whether lists omit it.
+    /// Whether lists omit the field.
     pub unlisted: bool,
     /// The maximum length of a text in bytes of UTF-8: of each text of a list, and of each key and text of a map.
     pub max_len: usize,
@@ -51,7 +51,7 @@ pub struct Field {
     /// The regular expression (ECMA-262) that the text or each element matches, for the documentation; empty for any
     /// text. [`Field::check`] is the rule that is enforced.
     pub pattern: &'static str,
-    /// Whether the check may take a millisecond or more, so that [`Offload`](crate::offload::Offload) runs it.
+    /// Whether the check may take a millisecond or more, in which case [`Offload`](crate::offload::Offload) runs it.
     pub costly: bool,
     /// A rule for values of the right type that are within the bounds.
     pub check: Option<Check>,
@@ -126,7 +126,8 @@ pub enum Type {
     Timestamp,
     /// Seconds with `s`, such as `3600s`.
     Duration,
-    /// One of these names; the first means unspecified and is never written.
+    /// One of these names; the first means unspecified and is never written. In JSON, the number of a name is its
+    /// index.
     Enum(&'static [&'static str]),
     /// A name or number of the capabilities' enum.
     Capability,
@@ -302,7 +303,7 @@ impl Field {
         self
     }
 
-    /// Declares that protobuf has no such field.
+    /// Declares that the field is absent from the protobuf message.
     pub const fn rest_only(mut self) -> Self {
         self.rest_only = true;
         self
@@ -328,13 +329,14 @@ impl Field {
 
     /// Declares that the field, a top-level text, is empty or the uid of an existing resource of a kind.
     ///
-    /// A write that sets it requires that the resource exists and is of the same organization or of none; the caller
-    /// need not be able to read it. When the resource is deleted, by itself or with another, `on_delete` applies in the
-    /// same commit. All of this holds for the methods, for imports, and for each [`Write`](crate::write::Write) of a hook
-    /// or an action.
+    /// A write that sets the field requires that the referenced resource exists and belongs to the same organization or
+    /// to none; the caller need not be able to read it. When the referenced resource is deleted, by itself or with
+    /// another, `on_delete` applies in the same commit. All of this holds for the methods, for imports, and for each
+    /// [`Write`](crate::write::Write) of a hook or an action.
     ///
-    /// The field gets a filter key, without a parameter of the list. Resources that were stored before the field was a
-    /// reference have none until they are written again, and deletes do not find them.
+    /// The field gets a filter key, also if no list parameter filters by it. Resources that were stored before the
+    /// field became a reference do not have the key until they are written again, and until then deletes do not find
+    /// them.
     pub const fn references(mut self, kind: &'static Kind, on_delete: OnDelete) -> Self {
         self.reference = Some(Reference { kind, on_delete });
         self

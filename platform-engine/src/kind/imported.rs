@@ -24,8 +24,8 @@ pub trait Imported: Resource {
     /// cached. Each organization has its own epoch.
     const EPOCH: Option<&'static str> = None;
 
-    /// Returns the uid of this resource below a parent, which is empty for a kind without parents. It is derived from the natural key, so that the same resource
-    /// always has the same uid.
+    /// Returns the uid of this resource below a parent, which is empty for a kind without parents. It is derived from
+    /// the natural key, so the same resource always has the same uid.
     fn uid_in(&self, parent: &str) -> Uid;
 
     /// Sets the uid, completes the values of the source, and adds a violation for each rule that they break.
@@ -54,7 +54,8 @@ pub fn derived_uid(parent: &str, values: &[&str]) -> Uid {
     Uid::opaque(format!("{parent}/{}", hex::encode(digest.get(..8).unwrap_or_default())))
 }
 
-/// Returns a uid with one segment that consists of these values, separated by colons.
+/// Returns a uid with one segment that consists of these values, [escaped] and separated by colons. Colons in the
+/// values are not escaped, so the values must differ even when they are joined.
 pub fn opaque_uid(values: &[&str]) -> Uid {
     Uid::opaque(values.iter().map(|value| escaped(value)).collect::<Vec<_>>().join(":"))
 }

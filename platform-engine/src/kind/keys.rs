@@ -67,8 +67,8 @@ enum UniqueValue {
 }
 
 impl Unique {
-    /// Returns a rule for the value that a function computes from the canonical JSON of a resource. It does not apply to
-    /// resources for which the function returns `None`.
+    /// Returns a rule for the value that a function computes from the canonical JSON of a resource. It does not apply
+    /// to resources for which the function returns `None`.
     pub const fn new(space: &'static str, description: &'static str, value: fn(&Value) -> Option<KeyValue>) -> Self {
         Self { space, description, value: UniqueValue::Computed(value), by: &[] }
     }

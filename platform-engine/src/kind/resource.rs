@@ -53,7 +53,8 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
     /// everywhere; the others require these capabilities at the parent.
     ///
     /// # Errors
-    /// PERMISSION_DENIED where the caller does not hold what is `needed`, INVALID_ARGUMENT on `parent`.
+    /// PERMISSION_DENIED when the caller does not hold the `needed` capabilities, INVALID_ARGUMENT for a `parent` that
+    /// is malformed or must be empty.
     fn parent_for_create<'a>(
         cx: &'a Context<'a>,
         parent: &'a str,
@@ -241,7 +242,7 @@ pub trait Handler: 'static {
     /// The response, often a resource.
     type Response: Serialize;
 
-    /// Runs the action. It may run several times, if what it read has changed before its commit.
+    /// Runs the action. It runs again, from the start, when data that it has read changes before its commit.
     fn run<'a>(cx: &'a Context<'a>, request: Self::Request) -> BoxFuture<'a, Result<Self::Response>>;
 }
 
@@ -288,7 +289,8 @@ pub struct Change<R> {
     pub write: Write,
 }
 
-/// Returns the uid of a resource's parent, for code that must not decide access at an empty uid.
+/// Returns the uid of a resource's parent. Unlike [`Uid::parent`], it fails for a uid of one segment, so that callers
+/// do not decide access at an empty uid by mistake.
 ///
 /// # Errors
 /// INTERNAL for a uid of one segment.
@@ -454,8 +456,8 @@ pub(crate) fn sent<R: Resource>(resource: &R) -> Result<Map<String, Value>> {
 
 /// Puts of typed resources.
 impl Write {
-    /// Adds a put of a resource of any kind. The caller's capabilities are not checked. The resources that it references
-    /// must exist at the commit, or be put by it.
+    /// Adds a put of a resource of any kind. The caller's capabilities are not checked. The resources that it
+    /// references must exist at the commit, or be put by it.
     ///
     /// # Errors
     /// INVALID_ARGUMENT for each index key that would be longer than

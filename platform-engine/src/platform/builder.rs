@@ -75,7 +75,8 @@ impl Builder {
         self
     }
 
-    /// Adds capabilities that roles may contain, in addition to those that the methods and actions of the kinds require.
+    /// Adds capabilities that roles may contain, in addition to those that the methods and actions of the kinds
+    /// require.
     #[must_use]
     pub fn capabilities(mut self, capabilities: impl IntoIterator<Item = Capability>) -> Self {
         self.capabilities.extend(capabilities);
@@ -90,7 +91,7 @@ impl Builder {
         self
     }
 
-    /// Sets what resolves the grants of callers. By default only operators may do anything.
+    /// Sets the authority, which resolves the grants of callers. By default, only operators may do anything.
     #[must_use]
     pub fn authority(mut self, authority: impl Authority) -> Self {
         self.authority = Arc::new(authority);
@@ -135,7 +136,7 @@ impl Builder {
         self
     }
 
-    /// Sets where work that keeps a processor busy is done. By default the calling thread does it.
+    /// Sets the executor of CPU-bound work. By default, the calling thread runs it.
     #[must_use]
     pub fn offload(mut self, offload: impl Offload) -> Self {
         self.offload = Arc::new(offload);
@@ -152,8 +153,8 @@ impl Builder {
     /// Returns the platform.
     ///
     /// # Errors
-    /// [`BuildError`] for a table of a kind that breaks a rule, for capabilities that clash, and without keys for
-    /// secrets.
+    /// [`BuildError`] when the table of a kind breaks a rule, when two capabilities have the same number, identifier,
+    /// name or bit, and when there are no keys that seal secrets.
     pub fn build(self) -> Result<Platform, BuildError> {
         let invalid = check(&self.kinds);
         if !invalid.is_empty() {

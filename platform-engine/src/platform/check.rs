@@ -1,5 +1,5 @@
-//! Checks of the tables of kinds when a platform is built, so that a mistake in a table is an error at the start and not
-//! a wrong answer later.
+//! Checks of the tables of kinds when a platform is built, so that a mistake in a table is an error at the start and
+//! not a wrong answer later.
 
 use std::fmt;
 

@@ -16,11 +16,13 @@ use crate::{
 };
 
 impl Platform {
-    /// Lists resources of a kind: [`Platform::list`] with the type erased. An [open](Method::open) list needs no caller.
+    /// Lists resources of a kind: [`Platform::list`] with the type erased. An [open](Method::open) list needs no
+    /// caller.
     ///
     /// # Errors
-    /// UNAUTHENTICATED without a caller if the list needs one, INVALID_ARGUMENT on `page_token`, and NOT_FOUND for the resource that the list belongs to ([`Method::of`]).
-    /// Never PERMISSION_DENIED: a list has the resources that the caller may see.
+    /// UNAUTHENTICATED without a caller if the list needs one, INVALID_ARGUMENT on `page_token`, and NOT_FOUND for the
+    /// resource that the list belongs to ([`Method::of`]). Never PERMISSION_DENIED: a list has the resources that the
+    /// caller may see.
     ///
     /// [`Method::of`]: crate::kind::Method::of
     /// [`Method::open`]: crate::kind::Method::open
@@ -244,7 +246,8 @@ impl Platform {
     /// Lists a page of the resources of a kind that the caller may see.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT on `page_token`.
+    /// INVALID_ARGUMENT on `page_token`, and NOT_FOUND for the resource that the list belongs to
+    /// ([`Method::of`](crate::kind::Method::of)).
     pub async fn list<R: Resource>(&self, caller: &Caller, request: &ListRequest) -> Result<List<R>> {
         let reply = self.list_erased(Some(caller), self.registered_of::<R>()?, request).await?;
         let resources = reply.items.iter().map(|body| serde_json::from_slice(body).map_err(Error::internal));
@@ -255,10 +258,10 @@ impl Platform {
         })
     }
 
-    /// Lists all resources of a request, page by page, as the stream is polled. The request's page size is the number of
-    /// resources that are read at once.
+    /// Returns a stream of all resources of a request, which reads a page whenever it is polled and has none left. The
+    /// request's page size is the number of resources that are read at once.
     ///
-    /// A resource that stays throughout is returned exactly once. The stream ends at the first error.
+    /// A resource that exists throughout is returned exactly once. The stream ends at the first error.
     pub fn list_all<'a, R: Resource>(
         &'a self,
         caller: &'a Caller,

@@ -77,8 +77,8 @@ impl Platform {
     ///
     /// # Errors
     /// PERMISSION_DENIED unless the caller is the operator or holds [`Imported::WRITE`] at the parent, INVALID_ARGUMENT
-    /// for a malformed parent and for a commit of which a resource references a missing one, NOT_FOUND for a missing
-    /// parent, and those of the store. Earlier commits stay.
+    /// for a malformed parent and for a resource that references one that does not exist, NOT_FOUND for a missing
+    /// parent, and those of the store. The batch with the error is not written; earlier batches stay.
     pub async fn put<R: Imported>(
         &self,
         caller: &Caller,
@@ -186,8 +186,8 @@ fn parent_of(kind: &Kind, parent: &str) -> Result<Option<Uid>> {
     }
 }
 
-/// Returns the uid of the parent as text, which is empty for the top of the hierarchy. Only capabilities that are held
-/// everywhere are held there.
+/// Returns the uid of the parent as text, which is empty for the top of the hierarchy. A caller holds a capability
+/// there only by holding it everywhere.
 fn text(parent: Option<&Uid>) -> &str {
     parent.map_or("", Uid::as_str)
 }
@@ -289,7 +289,7 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: Option<&Uid>, batch: &[&En
         }
         write.put_body(kind, &entry.uid, old.as_ref(), &body, entry.computed, Bytes::new())?;
     }
-    // Only a change raises the epoch, so that a repeated import invalidates no caches.
+    // Only a change raises the epoch, so a repeated import does not invalidate caches.
     if !write.is_empty() {
         R::EPOCH.into_iter().for_each(|name| write.raise(epoch_of(name, text(parent))));
         cx.commit(write).await?;
@@ -303,7 +303,7 @@ fn changed(entry: &Entry, stored: Option<&Record>, now: Timestamp) -> Result<Opt
         return Ok(Some((None, with_times(entry, now, now, Timestamp::MIN))));
     };
     let old = Checked::stored(&record.body)?;
-    // Compared with the stored times in place of those that the source does not have.
+    // Times that the source does not have count as unchanged: the comparison uses the stored ones.
     let (created, updated) = verbs::times(&old, Timestamp::MIN);
     if with_times(entry, created, updated, updated) == old {
         return Ok(None);

@@ -71,7 +71,7 @@ impl ResponseCache {
         epochs: &[Epoch],
         compute: impl Future<Output = Result<Rendered>> + Send,
     ) -> Result<Rendered> {
-        // Epochs are raised to the sequences of commits, so that their greatest value rises with each change.
+        // Epochs are raised to the sequences of commits, so their greatest value rises with each change.
         let requested_at = greatest_of(store, epochs).await?;
         let fresh = || self.last.load_full().filter(|last| last.0 >= requested_at).map(|last| last.1.clone());
         if let Some(rendered) = fresh() {

@@ -104,7 +104,8 @@ impl Suite {
         Self::checked(open, |_| Ok(Vec::new()))
     }
 
-    /// As [`Suite::new`], for a store with a consistency check. It must find nothing when a case closes its store.
+    /// As [`Suite::new`], for a store with a consistency check, which runs when a case closes its store. The case fails
+    /// if the check finds anything.
     pub fn checked<F, Opening, S, E>(open: F, check: fn(&S) -> Result<Vec<Finding>, StoreError>) -> Self
     where
         F: Fn(PathBuf) -> Opening + Send + Sync + 'static,

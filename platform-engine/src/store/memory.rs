@@ -7,7 +7,7 @@
 //! Commits are serialized by a lock.
 //!
 //! Within a state, a record is one packed allocation with a number, and every index is an order-statistic tree of such
-//! numbers (`rank_tree`): the entry at a rank and the rank of an entry are found by one search, so that totals, cursors
+//! numbers (`rank_tree`): the entry at a rank and the rank of an entry are found by one search, so totals, cursors
 //! and `skip` cost the same at any size. `kind` defines the indexes, `query` uses them.
 //!
 //! # What it guarantees

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// A sorted sequence of records in which a rank is found by a search, and a record by its rank. Ranks count in ascending
-/// order.
+/// A sorted sequence of records in which a rank is found by a search, and a record by its rank. Ranks count in
+/// ascending order.
 pub trait Ranked {
     /// A position in the order, which can be compared with those of other sources.
     type Point: Ord;
@@ -109,8 +109,8 @@ impl<S: Ranked> Merge<S> {
     /// Returns a pivot: the middle of the longest source, if `is_cheap` or if it has half of the records between the
     /// bounds, or else the median of all middles, weighted by the lengths, which has a quarter of them on either side.
     ///
-    /// The middle of one source is usually close to the median of all. A round in which it was not, and which dropped less
-    /// than a quarter, is followed by one that is not cheap.
+    /// The middle of one source is usually close to the median of all. A round in which it was not, and which dropped
+    /// less than a quarter, is followed by one that is not cheap.
     fn pivot(&self, low: &[u64], high: &[u64], is_cheap: bool) -> Result<Option<Pivot<S::Point>>, S::Error> {
         let half = distance(low, high).div_ceil(2);
         let ranges = self.sources.iter().zip(low.iter().zip(high)).enumerate();

@@ -11,8 +11,8 @@ pub const fn sequence_of(value: [u8; 8]) -> u64 {
     u64::from_be_bytes(value) ^ (1 << 63)
 }
 
-/// The escaping of values in keys, which sort by the value first and by the bytes after it second. The choice is a part of
-/// a store's format.
+/// The escaping of values in keys, which sort by the value first and by the bytes after it second. The choice is a part
+/// of a store's format.
 ///
 /// An escaped value ends with two zero bytes, and contains a zero byte only before one that is not zero. A value sorts
 /// before longer values that start with it.

@@ -38,8 +38,8 @@ impl<'a> Place<'a> {
     /// Returns the places that a record is in: [`Place::All`] first, [`Place::Roots`] if it is a root, and then the
     /// record's uid and its ancestors, nearest first.
     ///
-    /// In a [`queue`](super::Put::queue), only lists of children and of roots have to be fast. There the places are those
-    /// that have the record as [`Part::Direct`].
+    /// In a [`queue`](super::Put::queue), only lists of children and of roots have to be fast. There the places are
+    /// those that have the record as [`Part::Direct`].
     pub fn of(uid: &'a str, queue: bool) -> impl Iterator<Item = Self> {
         let parent = uid::parent(uid);
         let (nearest, levels) = if queue { (parent, 1) } else { (Some(uid), usize::MAX) };
@@ -57,8 +57,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Returns the part of the list that a record belongs to, and the rest of its uid, without the uid of the list; `None`
-    /// if the record is not in this place.
+    /// Returns the part of the list that a record belongs to, and the rest of its uid, without the uid of the list;
+    /// `None` if the record is not in this place.
     pub fn part_of(self, uid: &str) -> Option<(Part, &str)> {
         match self {
             Self::All => Some((Part::Direct, uid)),

@@ -6,7 +6,7 @@ use super::{Filter, KeyName, KeyValue, Query, Scope};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan<'q> {
     /// The key and the [`distinct`] values of the filter whose index leads to the records; `None` if no filter is a
-    /// [`Filter::AnyOf`], so that all records of the scopes are read.
+    /// [`Filter::AnyOf`], in which case all records of the scopes are read.
     pub driver: Option<(KeyName, Vec<&'q [u8]>)>,
     /// The other filters, in the order of the query.
     pub rest: Vec<&'q Filter>,
@@ -15,8 +15,8 @@ pub struct Plan<'q> {
 impl<'q> Plan<'q> {
     /// Selects as the driver the [`Filter::AnyOf`] that the fewest records pass, or the first of several.
     ///
-    /// `count` returns the number of records in a scope that have a value; an estimate is good enough. It is called only
-    /// if there is a choice.
+    /// `count` returns the number of records in a scope that have a value; an estimate is good enough. It is called
+    /// only if there is a choice.
     ///
     /// # Errors
     /// Those of `count`.

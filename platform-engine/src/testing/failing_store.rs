@@ -1,11 +1,11 @@
-//! A store whose calls fail when a test says so.
+//! A store that fails the calls that a test selects.
 
 use parking_lot::Mutex;
 
 use super::watched_store::{Call, Watch, WatchedStore};
 use crate::store::StoreError;
 
-/// A store whose calls fail when a test says so.
+/// A store that fails the calls that a test selects with [`Failures::add`].
 ///
 /// ```
 /// use platform_engine::{
@@ -31,7 +31,7 @@ pub struct Failures(Mutex<Vec<Failure>>);
 #[derive(Debug)]
 struct Failure {
     call: Call,
-    /// The number of such calls that succeed before.
+    /// The number of such calls that succeed before this one fails.
     after: usize,
     error: StoreError,
 }

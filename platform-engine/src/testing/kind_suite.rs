@@ -24,8 +24,8 @@ mod updates;
 /// Checks one kind of a platform against the rules that hold for all kinds (`docs/api.md`), by its table.
 ///
 /// The suite creates, updates, lists and deletes resources of the kind as a caller who may do all of this, and panics
-/// at the first rule that does not hold; the message names the kind, the check and the field. What the table does not
-/// have is given to the suite: pairs of bodies with their parents, and for some kinds more.
+/// at the first rule that does not hold; the message names the kind, the check and the field. The test provides the
+/// data that the table does not have: pairs of bodies with their parents, and for some kinds more.
 ///
 /// ```no_run
 /// # use platform_engine::{access::Caller, kind::Resource, platform::Platform, uid::Uid};
@@ -106,7 +106,7 @@ impl Pair {
     }
 }
 
-/// What the table of the kind does not have.
+/// Configuration: data that the table of the kind does not have.
 impl<'a> KindSuite<'a> {
     /// Returns a suite for a kind of the platform, which must read the time from the clock. The owner must be allowed
     /// to call all methods of the kind where the suite creates resources.
@@ -217,7 +217,7 @@ impl<'a> KindSuite<'a> {
         self.registered.kind
     }
 
-    /// Does all checks that apply to the kind.
+    /// Runs all checks that apply to the kind.
     ///
     /// # Panics
     /// When a rule does not hold.
@@ -247,7 +247,7 @@ impl<'a> KindSuite<'a> {
     ];
 }
 
-/// Shows the kind: the functions have no form.
+/// Shows only the name of the kind, because functions do not implement `Debug`.
 impl fmt::Debug for KindSuite<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KindSuite").field("kind", &self.kind().name).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! A store with a watch before its calls.
+//! A store that reports each call to a watch before it runs.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -16,12 +16,12 @@ pub enum Call {
     Commit,
 }
 
-/// What a [`WatchedStore`] does before each call.
+/// The hook that a [`WatchedStore`] runs before each call.
 pub trait Watch: Debug + Send + Sync + 'static {
-    /// Is told of a call before the store carries it out. May block.
+    /// Runs before the store carries out a call. May block.
     ///
     /// # Errors
-    /// The error that the call returns. The store does not carry it out.
+    /// The error that the call then returns, without being carried out.
     fn before(&self, call: Call) -> Result<(), StoreError>;
 }
 

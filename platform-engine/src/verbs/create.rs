@@ -121,7 +121,7 @@ pub(crate) async fn prepare(
     };
     let prepared = (registered.prepare)(cx, &mut change).await?;
     let (body, computed) = prepared.ok_or_else(|| Error::internal("a prepared create without a resource"))?;
-    // An upsert that changes nothing commits nothing. The stored private part is unknown here, so that a new private
+    // An upsert that changes nothing commits nothing. The stored private part is unknown here, so a new private
     // part always counts as a change.
     let is_same = |before: &Checked| change.private.is_empty() && super::update::is_same(before, &body);
     let is_unchanged = change.write.is_empty() && before.as_ref().is_some_and(is_same);

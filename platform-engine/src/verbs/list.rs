@@ -19,7 +19,8 @@ use crate::{
 /// own. Our choice.
 pub const PAGE_BYTES: usize = 4 << 20;
 
-/// How many resources are rendered at once. At most so many are rendered in vain when a page reaches [`PAGE_BYTES`].
+/// The number of resources that are rendered at once, and thus the maximum number that are rendered in vain when a page
+/// reaches [`PAGE_BYTES`].
 const AT_ONCE: usize = 50;
 
 /// A page of a list, each resource as its JSON.
@@ -44,7 +45,7 @@ pub(crate) async fn list(cx: &Context<'_>, registered: &Registered, request: &Li
         false => cx.visible(kind, method.capabilities, &requested),
     };
     let scopes = requested.and(&visible);
-    // A caller that can see nothing does not learn whether the resource exists.
+    // A caller who may not see anything there gets an empty list, whether or not the resource exists.
     if let (Some((_, of)), Some(uid), false) = (method.of, &request.of, scopes.is_empty())
         && cx.record(of, uid).await?.is_none()
     {

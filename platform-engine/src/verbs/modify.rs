@@ -22,7 +22,8 @@ impl Context<'_> {
     /// capabilities are not checked: the action's [`Authorization`](crate::kind::Authorization) is.
     ///
     /// # Errors
-    /// NOT_FOUND, INVALID_ARGUMENT with each rule that the changed resource breaks, and the error of `change`.
+    /// NOT_FOUND, INVALID_ARGUMENT with each rule that the changed resource breaks, and those of `change` and of
+    /// [`Context::commit`].
     pub async fn modify<R: Resource>(
         &self,
         action: &str,

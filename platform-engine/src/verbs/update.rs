@@ -102,8 +102,9 @@ fn read(kind: &'static Kind, known: &Capabilities, body: Map<String, Value>, mas
     Ok(Sent { values: input.checked()?, mask })
 }
 
-/// Runs the hooks of a kind over an update of `old`, and adds the put of the resource to the write. Returns the new body,
-/// `None` if the update changes nothing, and whether [`Resource::render`](crate::kind::Resource::render) completes it.
+/// Runs the hooks of a kind over an update of `old`, and adds the put of the resource to the write. Returns the new
+/// body, `None` if the update changes nothing, and whether [`Resource::render`](crate::kind::Resource::render)
+/// completes it.
 pub(super) async fn prepare(
     cx: &Context<'_>,
     registered: &Registered,

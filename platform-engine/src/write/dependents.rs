@@ -1,10 +1,13 @@
-//! What goes with a deleted resource: its children, and the resources that reference it (`docs/api.md`, Deletes and
+//! The dependents of a deleted resource: its children, and the resources that reference it (`docs/api.md`, Deletes and
 //! References).
 //!
-//! Children are deleted or found by the store, below a uid. Resources that reference others are read: a write is
-//! completed just before its commit, by all its deletes, whether a method or a hook of a kind added them. Each write that
-//! sets a reference requires that the referenced resource exists, and raises an epoch of its organization, which a
-//! delete that has read references requires as it was.
+//! The store itself finds and deletes children, because their uids begin with the uid of the deleted resource.
+//! Resources that reference a deleted one have other uids and must be read: just before its commit, a write is
+//! completed with the consequences of all its deletes, whether a method or a hook of a kind added them.
+//!
+//! Each write that sets a reference requires that the referenced resource exists, and raises an epoch of that
+//! resource's organization. A delete that has read references requires that this epoch is unchanged, so that no
+//! reference is added between the read and the commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -104,8 +107,8 @@ impl Dependents {
     }
 
     /// Completes a write that deletes resources, for the resources that reference the deleted ones: deletes those whose
-    /// reference cascades, together with their own dependents, clears the reference in others, and returns an error if a
-    /// reference restricts the delete.
+    /// reference cascades, together with their own dependents, clears the reference in others, and returns an error if
+    /// a reference restricts the delete.
     ///
     /// A resource that the same write deletes does not restrict anything. If the platform has no references, or the
     /// write deletes only resources that cannot be referenced, this function does not read the store.
@@ -156,9 +159,9 @@ impl Dependents {
         self.references.iter().filter(move |to| to.to.kind.name == name && to.to.on_delete == on_delete)
     }
 
-    /// Returns the uids of the resources of a kind that a delete deletes and that matter: those that others may
-    /// reference, and those that reference others where it cannot be told by the uid that they are deleted. Those that
-    /// are in `gone` or that the write puts again are left out.
+    /// Returns the uids of the resources of a kind that a delete removes, as far as they are needed: resources that
+    /// others may reference and, for [`Delete::With`], resources that reference others, because their uids do not show
+    /// that they are deleted. Resources in `gone` and resources that the write puts again are left out.
     async fn deleted(
         &self,
         reading: &mut Reading<'_>,
@@ -204,7 +207,7 @@ impl Dependents {
                 Delete::Below(_, kinds) => kinds.contains(&referring.kind.name),
                 Delete::With(kind, ..) => *kind == referring.kind.name,
             });
-            // The store cannot except the resources that the write deletes, so that they are read.
+            // A requirement cannot exclude the resources that the write itself deletes, so the referring ones are read.
             if deletes_some {
                 for item in reading.referring(referring, &uids).await? {
                     if !is_deleted(write, gone, &Key::new(referring.kind.name, item.uid)) {
@@ -221,7 +224,7 @@ impl Dependents {
         Ok(())
     }
 
-    /// Clears the fields that reference a deleted resource and are to be cleared.
+    /// Clears the fields that reference a deleted resource with [`OnDelete::Clear`].
     async fn clear(
         &self,
         reading: &mut Reading<'_>,
@@ -229,7 +232,7 @@ impl Dependents {
         now: Timestamp,
         write: &mut Write,
     ) -> Result<()> {
-        // One put for each resource, whichever of its fields are cleared.
+        // A commit has at most one put for each resource, so all fields of one resource are cleared together.
         let mut found: BTreeMap<Key, (&Referring, u64, Vec<&Field>)> = BTreeMap::new();
         for referring in self.references.iter().filter(|to| to.to.on_delete == OnDelete::Clear) {
             for item in reading.referring(referring, &of_kind(gone, referring.to.kind)).await? {
@@ -324,7 +327,8 @@ fn is_deleted(write: &Write, gone: &BTreeSet<Key>, key: &Key) -> bool {
     gone.contains(key) || write.commit.delete.iter().any(deletes)
 }
 
-/// Returns whether the write already deletes or puts a resource. A hook that puts one has decided about its references.
+/// Returns whether the write already deletes or puts a resource. A hook that puts a resource determines its references,
+/// so they are not changed again.
 fn is_changed(write: &Write, gone: &BTreeSet<Key>, key: &Key) -> bool {
     puts(write, key) || is_deleted(write, gone, key)
 }

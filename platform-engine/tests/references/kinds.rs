@@ -74,7 +74,7 @@ kinds! {
     Group: kind("Group", "groups", Parent::GroupOrNone, NAMED);
     // Restricts the delete of its group.
     Person: kind("Person", "persons", Parent::Group, NAMED);
-    // Has the uid of its person, again and again.
+    // Has the uid of its person: a plate that is deleted and created again has the same uid.
     Plate: kind("Plate", "plates", Parent::Sole(Person::KIND), NAMED).cascade();
     Desk: kind("Desk", "desks", Parent::Group, NAMED).cascade();
     Task: kind("Task", "tasks", Parent::Group, &[
@@ -95,7 +95,8 @@ kinds! {
         Field::UPDATE_TIME,
     ]).cascade();
     Stamp: kind("Stamp", "stamps", Parent::Of(Badge::KIND), NAMED).cascade();
-    // Goes with the stamp of a badge of a person.
+    // Deleted with the person, by three steps: the badge references the person, the stamp is a child of the badge, and
+    // the visit references the stamp.
     Visit: kind("Visit", "visits", Parent::Group, &[
         Field::UID,
         Field::string("name"),

@@ -186,7 +186,7 @@ fn a_delete_before_the_commit_of_a_reference_makes_it_invalid() {
 
 #[test]
 fn a_reference_that_is_set_before_the_commit_of_a_delete_counts() {
-    // Clear, cascade and restrict, of the resource itself and of one that goes with its parent.
+    // Clear, cascade and restrict, of the resource itself and of one that is deleted with its parent.
     for (kind, body) in [("Task", "assigneeUid"), ("Badge", "assigneeUid")] {
         let world = World::new();
         let person = world.make("Person", json!({}));

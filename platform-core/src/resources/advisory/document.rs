@@ -246,8 +246,8 @@ async fn list(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
 /// The number of advisories that are read, and of documents that are assembled, before the task yields.
 const PAGE: usize = 200;
 
-/// The maximum number of bytes of advisories in a response for one request; our choice. The response with all documents is
-/// not limited, because it is rendered once for all requests.
+/// The maximum number of bytes of advisories in a response for one request; our choice. The response with all documents
+/// is not limited, because it is rendered once for all requests.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
 /// Renders the documents of the public advisories that match these filters, of at most `max_bytes`.

@@ -259,8 +259,8 @@ async fn repos(cx: &Context<'_>, visible: &Scopes, named: &str) -> Result<Vec<Ui
 /// The number of packages that are looked up at once.
 const NAMES: usize = 200;
 
-/// Returns the advisories with fixes of installed packages: public ones, and those of the groups in which the caller may
-/// read images.
+/// Returns the advisories with fixes of installed packages: public ones, and those of the groups in which the caller
+/// may read images.
 async fn fixed(cx: &Context<'_>, installed: &Installed) -> Result<Vec<Advisory>> {
     let own = cx.nodes(READ).scopes().into_vec();
     let public = public_groups(cx)?.into_vec();

@@ -20,8 +20,8 @@ use crate::{
     write::Write,
 };
 
-/// An event whose delivery was given up, stored so that it can be redelivered. Our own kind. At most 1,000 per subscription
-/// are stored; new ones evict the oldest.
+/// An event whose delivery was given up, stored so that it can be redelivered. Our own kind. At most 1,000 per
+/// subscription are stored; new ones evict the oldest.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeadLetter {
@@ -73,7 +73,7 @@ pub const MAX_DEAD: usize = 1000;
 /// The maximum size of a subscription's stored dead letters in bytes, enforced when a large one is added. Our choice.
 pub const MAX_DEAD_BYTES: u64 = 16 << 20;
 
-/// The size in bytes above which a dead letter is large. [`MAX_DEAD`] smaller ones take some 16 MiB, so that their sizes
+/// The size in bytes above which a dead letter is large. [`MAX_DEAD`] smaller ones take some 16 MiB, so their sizes
 /// need not be summed up.
 pub const LARGE: u64 = 16 << 10;
 
@@ -131,8 +131,8 @@ impl Resource for DeadLetter {
 }
 
 impl DeadLetter {
-    /// Turns a dead letter into a pending event again, after all others and with its old id. Returns `false` if the dead
-    /// letter does not exist.
+    /// Atomically turns a dead letter into a pending event again, after all others and with its old id. Returns `false`
+    /// if the dead letter or its subscription does not exist, also when it was deleted concurrently.
     ///
     /// # Errors
     /// Those of the store.

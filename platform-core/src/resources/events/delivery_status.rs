@@ -20,8 +20,8 @@ use crate::{
     write::Write,
 };
 
-/// The delivery status of a subscription, and the lease of the dispatcher that delivers its events. Our own kind. It exists
-/// from the first delivery attempt on.
+/// The delivery status of a subscription, and the lease of the dispatcher that delivers its events. Our own kind. It
+/// exists from the first delivery attempt on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeliveryStatus {
@@ -158,8 +158,8 @@ impl Resource for DeliveryStatus {
 }
 
 impl DeliveryStatus {
-    /// Resumes a subscription that is paused or that waits for its next attempt. Returns `false` if no delivery was ever
-    /// attempted.
+    /// Resumes a subscription that is paused or that waits for its next attempt. Returns `false` if no delivery was
+    /// ever attempted.
     ///
     /// # Errors
     /// ABORTED when the status keeps changing concurrently, and those of the store.

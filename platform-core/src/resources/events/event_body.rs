@@ -16,10 +16,10 @@ use crate::{
 
 use super::{DeadLetter, PendingEvent};
 
-/// The data of an event, stored once for all subscriptions that receive the event. Our own kind, which no method returns:
-/// the data is the private part of the record. It is written in the commit of the change and never changed. Pending events
-/// and dead letters refer to it ([`Event::event_body`](crate::event::Event::event_body)), and it is deleted after the last
-/// of them.
+/// The data of an event, stored once for all subscriptions that receive the event. Our own kind, which no method
+/// returns: the data is the private part of the record. It is written in the commit of the change and never changed.
+/// Pending events and dead letters refer to it ([`Event::event_body`](crate::event::Event::event_body)), and it is
+/// deleted after the last of them.
 ///
 /// A reference is written only in the commit that writes the data, or in one that deletes another reference to it.
 /// Therefore data without references never gets one again and can be deleted.
@@ -56,8 +56,8 @@ impl Resource for EventBody {
 }
 
 impl EventBody {
-    /// Adds the data of an event to a write and returns the reference to it. The write must also add at least one record
-    /// that refers to it.
+    /// Adds the data of an event to a write and returns the reference to it. The write must also add at least one
+    /// record that refers to it.
     pub(crate) fn record(self, write: &mut Write, data: &str) -> Result<BodyRef> {
         let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
         write.put_in_queue(&self.uid, &self, Bytes::copy_from_slice(data.as_bytes()))?;
@@ -78,8 +78,8 @@ pub(crate) fn referring(kind: KindName) -> Query {
     Query { filters: vec![any], ..Query::new(kind, Scope::All) }
 }
 
-/// Returns the commit that deletes these bodies and requires that none has a reference, and the number of requirements per
-/// body.
+/// Returns the commit that deletes these bodies and requires that none has a reference, and the number of requirements
+/// per body.
 pub(crate) fn delete_unused(bodies: &[Uid]) -> (Commit, usize) {
     let none = |body: &Uid| REFERRING.map(|kind| Require::NoneWith(kind.name, REFERENCE, KeyValue::text(body)));
     let delete = |body: &Uid| Delete::Key(Key::new(EventBody::KIND.name, body.clone()));

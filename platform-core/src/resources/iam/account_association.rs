@@ -77,8 +77,8 @@ pub struct Google {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceBindings {
-    /// Maps a service principal's name without its prefix, such as `INGESTER`, to the uid of an identity that is directly in
-    /// the group and has that service principal as its relationship.
+    /// Maps a service principal's name without its prefix, such as `INGESTER`, to the uid of an identity that is
+    /// directly in the group and has that service principal as its relationship.
     pub service_bindings: BTreeMap<String, String>,
 }
 

@@ -20,8 +20,8 @@ use crate::{
     write::Write,
 };
 
-/// A user of an identity provider's directory. Our own kind: the contract has the directory's token, but no resource that
-/// shows its users. Only the directory writes it, with its token.
+/// A user of an identity provider's directory. Our own kind: the contract has the directory's token, but no resource
+/// that shows its users. Only the directory writes it, with its token.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DirectoryUser {

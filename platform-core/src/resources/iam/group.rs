@@ -179,7 +179,8 @@ impl Resource for Group {
             let organization = change.uid.is_root();
             let before = change.old.take().unwrap_or_default();
             let Some(group) = &mut change.new else {
-                // The group's role bindings are deleted with it, so the grants of their identities must be resolved again.
+                // The group's role bindings are deleted with it, so the grants of their identities must be resolved
+                // again.
                 change.write.raise(organization_epoch(&change.uid));
                 // Its subscriptions are deleted, too.
                 change.write.raise(subscriptions_epoch(change.uid.root()));
@@ -249,7 +250,8 @@ impl Resource for Group {
         })
     }
 
-    /// Addresses events to the group itself, except the event of its deletion: its own subscriptions are deleted with it.
+    /// Addresses events to the group itself, except the event of its deletion: its own subscriptions are deleted with
+    /// it.
     fn customize_event(event: &mut Draft) {
         if event.verb != Some(Verb::Delete) {
             event.group.clone_from(&event.subject);
@@ -280,8 +282,8 @@ fn verified_name(body: &Value) -> Option<KeyValue> {
 
 /// Finds the parent of a new group by its uid, the end of its uid, or its name. Returns `None` for a new organization.
 ///
-/// Names and ends of uids are only looked up in groups where the caller may create groups, so that the response does not
-/// reveal other organizations.
+/// Names and ends of uids are only looked up in groups where the caller may create groups, so that the response does
+/// not reveal other organizations.
 ///
 /// # Errors
 /// PERMISSION_DENIED where the caller may not create groups, INVALID_ARGUMENT when `parent` matches none or several.
@@ -356,7 +358,8 @@ async fn request_access(cx: &Context<'_>, request: Map<String, Value>) -> Result
     Ok(json!({}))
 }
 
-/// Binds an identity to the role `owner` at an organization, whether or not it has owners. Only the operator may do this.
+/// Binds an identity to the role `owner` at an organization, whether or not it has owners. Only the operator may do
+/// this.
 async fn repair_owner(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     const BINDING: Registered = Registered::of::<RoleBinding>();
     if !cx.is_operator() {

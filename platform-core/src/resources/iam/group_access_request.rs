@@ -18,8 +18,8 @@ use crate::{
     write::Write,
 };
 
-/// A request of a registered person to join a group. Our own kind: the contract has the method that requests access, but
-/// no resource that shows the requests to the owners.
+/// A request of a registered person to join a group. Our own kind: the contract has the method that requests access,
+/// but no resource that shows the requests to the owners.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupAccessRequest {
@@ -71,7 +71,7 @@ const INTERVAL_MILLIS: i64 = 24 * 60 * 60 * 1000;
 /// Records a request of the caller to join a group.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED within a day after the last request.
+/// RESOURCE_EXHAUSTED within a day after the last request, with a RetryInfo; NOT_FOUND for the group.
 pub(super) async fn record(cx: &Context<'_>, group: &Uid) -> Result<()> {
     let identity = identity::of_caller(cx)?;
     let now = cx.now();

@@ -41,7 +41,8 @@ pub struct GroupInvite {
     pub role: Option<InvitedRole>,
     /// The verified email address that a person must have to redeem the code; empty for no restriction.
     pub email: String,
-    /// How long the invite is valid, as a duration such as `3600s`. Only in requests: responses have null.
+    /// The validity of the invite from its creation on, as a duration such as `3600s`. Only in requests: responses have
+    /// null.
     pub ttl: Option<String>,
     /// When the invite expires.
     pub expiration_time: Option<Timestamp>,
@@ -260,8 +261,8 @@ pub struct Redeemed {
     pub role_binding: Uid,
 }
 
-/// Returns the error for a code that is unknown, used up, expired or for another person, and for an inviter who could no
-/// longer give the role. It is the same for all of them, so that it does not reveal which codes exist.
+/// Returns the error for a code that is unknown, used up, expired or for another person, and for an inviter who could
+/// no longer give the role. It is the same for all of them, so that it does not reveal which codes exist.
 pub(crate) fn invalid_code() -> Error {
     Error::invalid_field("code", "must be a valid invite code that is not expired and that you may use")
 }
@@ -289,8 +290,8 @@ fn private_of(record: &Record, code: &str) -> Result<Option<Private>> {
     Ok(same.then_some(private))
 }
 
-/// Binds a registered person to the role of an invite and deletes a single-use invite, in one commit. The caller must be
-/// the inviter.
+/// Binds a registered person to the role of an invite and deletes a single-use invite, in one commit. The caller must
+/// be the inviter.
 ///
 /// # Errors
 /// [`invalid_code`], ALREADY_EXISTS when the person already has the role there.
@@ -314,7 +315,8 @@ pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &
         write.delete(Delete::Key(record.key));
     }
     let binding = RoleBinding::new(&group, person, &invite.role_uid, cx.platform().entropy(), cx.now());
-    // The inviter must hold the capabilities that the role has now.
+    // The inviter must hold the capabilities that the role has now. The reason of a rejection is not shown to the
+    // person.
     role_binding::may_bind(cx, &group, &binding, &mut write).await.map_err(|error| match error.is_stale() {
         true => error,
         false => invalid_code(),

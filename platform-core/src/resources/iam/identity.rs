@@ -26,7 +26,8 @@ use crate::{
 };
 
 /// A caller of the platform: a service account of a group, assumable with tokens that match its relationship, or a
-/// registered person, whose uid has one segment. A group's identity can only access its group and the group's descendants.
+/// registered person, whose uid has one segment. A group's identity can only access its group and the group's
+/// descendants.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Identity {
@@ -61,7 +62,8 @@ pub struct Identity {
     pub service_principal: ServicePrincipal,
 }
 
-/// The required claims of a token: the issuer or a pattern of it, the subject or a pattern of it, and all further claims.
+/// The required claims of a token: the issuer or a pattern of it, the subject or a pattern of it, and all further
+/// claims.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimMatch {
@@ -115,8 +117,8 @@ pub struct AwsIdentity {
     pub user_id_pattern: String,
 }
 
-/// A service of the installation. An identity with a service principal cannot be assumed with a token; the value is only
-/// stored and returned.
+/// A service of the installation. An identity with a service principal cannot be assumed with a token; the value is
+/// only stored and returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
@@ -189,13 +191,13 @@ impl Identity {
         self.claim_match.is_some() || by_keys || (self.uid.is_root() && has_no_relationship)
     }
 
-    /// Returns the required subject of its tokens; empty if it is not a single one.
+    /// Returns the subject that the identity's tokens must have; empty if there is only a pattern or no such rule.
     pub fn subject(&self) -> &str {
         let matched = self.claim_match.as_ref().map(|claims| claims.subject.as_str());
         matched.or_else(|| self.static_keys.as_ref().map(|keys| keys.subject.as_str())).unwrap_or_default()
     }
 
-    /// Returns the required issuer of its tokens; empty if it is not a single one.
+    /// Returns the issuer that the identity's tokens must have; empty if there is only a pattern or no such rule.
     pub fn issuer(&self) -> &str {
         let matched = self.claim_match.as_ref().map(|claims| claims.issuer.as_str());
         matched.or_else(|| self.static_keys.as_ref().map(|keys| keys.issuer.as_str())).unwrap_or_default()
@@ -467,7 +469,7 @@ fn patterns(value: &Value) -> std::result::Result<(), String> {
     value.as_object().into_iter().flat_map(Map::values).try_for_each(pattern)
 }
 
-/// Requires a JWK Set of at least one public key, RSA or elliptic curve, without secret parts.
+/// Requires a JWK Set of at least one public key of the types RSA, EC and OKP, without secret parts.
 fn public_keys(value: &Value) -> std::result::Result<(), String> {
     let rule = || "must be a JWK Set of public RSA, EC or OKP keys, as JSON".to_owned();
     let set: Value = serde_json::from_str(value.as_str().unwrap_or_default()).map_err(|_| rule())?;

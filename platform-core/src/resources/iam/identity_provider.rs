@@ -195,8 +195,8 @@ impl Private {
     }
 }
 
-/// Moves the client's secret from the resource to its private part, sealed. An empty secret keeps the stored one unless the
-/// mask names it.
+/// Moves the client's secret from the resource to its private part, sealed. An empty secret keeps the stored one unless
+/// the mask names it.
 fn seal_client_secret(cx: &Context<'_>, change: &mut Change<IdentityProvider>) -> Result<()> {
     let mut private = Private::read(&change.private)?;
     let is_in_mask = change.verb == Verb::Update && change.paths.iter().any(|path| path == "oidc.clientSecret");
@@ -238,8 +238,8 @@ pub(crate) fn client_secret(cx: &Context<'_>, provider: &Uid, private: &[u8]) ->
 
 /// Rejects a provider that gives capabilities which the caller does not hold.
 ///
-/// A change of the default role gives that role. A change of the issuer, the client or the groups claim gives the default
-/// role and every mapped role to other persons.
+/// A change of the default role gives that role. A change of the issuer, the client or the groups claim gives the
+/// default role and every mapped role to other persons.
 async fn may_trust(
     cx: &Context<'_>,
     uid: &Uid,
@@ -266,8 +266,8 @@ async fn may_trust(
     Ok(())
 }
 
-/// Rejects a caller who would control who can sign in by a provider, and does not hold the capabilities of all roles that it
-/// gives: its default role at its group, and every role that external groups are mapped to.
+/// Rejects a caller who would control who can sign in by a provider, and does not hold the capabilities of all roles
+/// that it gives: its default role at its group, and every role that external groups are mapped to.
 ///
 /// The holder of the directory's token controls who can sign in; while SCIM is not enabled, the issuer does.
 async fn may_control_admission(cx: &Context<'_>, provider: &IdentityProvider, write: &mut Write) -> Result<()> {

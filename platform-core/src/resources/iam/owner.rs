@@ -2,7 +2,8 @@
 //!
 //! An owner is a binding of the built-in role `owner` at the organization itself to an identity that exists, reaches
 //! the organization and can be assumed. Every commit that may remove an owner requires and raises an epoch of the
-//! organization. Of two concurrent removals, each relying on the owner that the other removes, one is therefore retried.
+//! organization. Of two concurrent removals, each relying on the owner that the other removes, one is therefore
+//! retried.
 
 use serde::{Deserialize, de::DeserializeOwned};
 
@@ -22,9 +23,10 @@ use crate::{
     write::Write,
 };
 
-/// The number of bindings of the role `owner` that are read at once, and the maximum number that is examined per
-/// organization before it counts as having no other owner; our choice.
+/// The number of bindings of the role `owner` that are read at once.
 const PAGE: usize = 100;
+/// The maximum number of these bindings that are examined per organization, before it counts as having no other owner,
+/// and of its identity providers. Our choice.
 const MAX_EXAMINED: usize = 1_000;
 
 // The parts of stored resources that the rule reads. Their kinds apply the rule, so this file does not import them.
@@ -64,8 +66,8 @@ fn owners_epoch(organization: &str) -> Epoch {
     format!("owners/{organization}").into()
 }
 
-/// Requires that the organization of a binding has an owner left when the binding is deleted or replaced. `old` and `new`
-/// are the uids of the identity and the role.
+/// Requires that the organization of a binding has an owner left when the binding is deleted or replaced. `old` and
+/// `new` are the uids of the identity and the role.
 ///
 /// # Errors
 /// FAILED_PRECONDITION, LAST_OWNER; and those of the store.
@@ -118,8 +120,8 @@ pub(super) async fn keep_without_user(
     keep_without(cx, &person, Scope::Children(Uid::opaque(provider.uid.root())), write).await
 }
 
-/// Requires that the organization of a provider has an owner left when the provider is deleted or replaced by `new`. If the
-/// organization has no owner before, its providers can be changed freely.
+/// Requires that the organization of a provider has an owner left when the provider is deleted or replaced by `new`. If
+/// the organization has no owner before, its providers can be changed freely.
 ///
 /// # Errors
 /// As [`keep_without_identity`].
@@ -143,7 +145,7 @@ pub(super) async fn keep_with_provider(
 }
 
 async fn keep_without(cx: &Context<'_>, identity: &Uid, scope: Scope, write: &mut Write) -> Result<()> {
-    // A concurrent binding of the identity raises this epoch, so that the check is repeated.
+    // A concurrent binding of the identity raises this epoch, so the check is repeated.
     require_epoch(cx, identity_epoch(identity), write).await?;
     let bound = |key, value: &str| Filter::AnyOf { key, values: vec![KeyValue::text(value)] };
     let filters = vec![bound("identityUid", identity), bound("roleUid", &role::owner_uid())];
@@ -243,7 +245,8 @@ impl<'a> Owners<'a> {
         Ok(false)
     }
 
-    /// Returns the error for a change that would leave no owner. It names the organization only to callers who may see it.
+    /// Returns the error for a change that would leave no owner. It names the organization only to callers who may see
+    /// it.
     fn last_owner_error(&self) -> Error {
         let named = match self.cx.allows(self.organization, &[cap("groups.list")]) {
             true => format!("organization {}", self.organization),
@@ -253,8 +256,8 @@ impl<'a> Owners<'a> {
         Error::blocked("LAST_OWNER", why)
     }
 
-    /// Returns the identities among `identities` that count as owners: those that exist, reach the organization and can be
-    /// assumed.
+    /// Returns the identities among `identities` that count as owners: those that exist, reach the organization and can
+    /// be assumed.
     async fn filter_owners(&mut self, identities: &[Uid]) -> Result<Vec<Uid>> {
         let mut counted = Vec::new();
         for identity in self.cx.read_all::<Identity>(identities.iter().cloned()).await?.into_iter().flatten() {
@@ -266,14 +269,15 @@ impl<'a> Owners<'a> {
         Ok(counted)
     }
 
-    /// Reads the identity providers of the organization.
+    /// Returns the first [`MAX_EXAMINED`] identity providers of the organization.
     async fn providers(&self) -> Result<Vec<Provider>> {
         let within = Query::new(IDENTITY_PROVIDER, Scope::Subtree(self.organization.clone()));
         parsed(&self.cx.page(Query { limit: MAX_EXAMINED, ..within }).await?)
     }
 
-    /// Returns whether a person can sign in: by an issuer that the operator trusts, or by a provider of the organization,
-    /// as an active user of its directory if SCIM is enabled. Returns `true` for identities that are not persons.
+    /// Returns whether a person can sign in: by an issuer that the operator trusts, or by a provider of the
+    /// organization, as an active user of its directory if SCIM is enabled. Returns `true` for identities that are not
+    /// persons.
     ///
     /// Returns `false` for a person of another organization's provider, because that organization could delete it.
     async fn can_sign_in(&mut self, person: &Identity) -> Result<bool> {

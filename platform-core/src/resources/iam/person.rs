@@ -1,13 +1,13 @@
 //! The uid of a registered person, derived from the issuer and the subject of the person's tokens.
 //!
-//! It only takes SHA-256, so that the uid can be computed from issuer and subject without access to a store.
+//! It only takes SHA-256, so the uid can be computed from issuer and subject without access to a store.
 
 use sha2::{Digest, Sha256};
 
 use crate::uid::Uid;
 
-/// Returns the canonical name of an issuer: `https://accounts.google.com` for `accounts.google.com`, and every other text
-/// unchanged.
+/// Returns the canonical name of an issuer: `https://accounts.google.com` for `accounts.google.com`, and every other
+/// text unchanged.
 ///
 /// Google's tokens have used both names. Nothing else is normalized, neither case nor a trailing slash.
 pub fn normalize_issuer(issuer: &str) -> &str {
@@ -19,18 +19,19 @@ pub fn normalize_issuer(issuer: &str) -> &str {
 
 /// Returns the one-segment uid of the person with this issuer and subject.
 ///
-/// The uid is the first 20 bytes of the SHA-256 of the normalized issuer and the subject, each preceded by its length in
-/// bytes as a 64-bit big-endian integer, so that different pairs never give the same input. Both are compared bytewise. Our
-/// choice: the contract only says that the uid is determined by the two.
+/// The uid is the first 20 bytes of the SHA-256 of the normalized issuer and the subject, each preceded by its length
+/// in bytes as a 64-bit big-endian integer, so different pairs never give the same input. Both are compared bytewise.
+/// Our choice: the contract only says that the uid is determined by the two.
 pub fn person_uid(issuer: &str, subject: &str) -> Uid {
     digest([normalize_issuer(issuer), subject])
 }
 
-/// Returns the one-segment uid of the person with this issuer and subject who signs in by an organization's own identity
-/// provider.
+/// Returns the one-segment uid of the person with this issuer and subject who signs in by an organization's own
+/// identity provider.
 ///
 /// Computed as in [`person_uid`], but over three parts, the provider's uid first. Whatever issuer and subjects an
-/// organization configures, its persons are therefore never those of another organization or of the installation's issuers.
+/// organization configures, its persons are therefore never those of another organization or of the installation's
+/// issuers.
 pub fn provider_person_uid(provider: &Uid, issuer: &str, subject: &str) -> Uid {
     digest([provider, normalize_issuer(issuer), subject])
 }

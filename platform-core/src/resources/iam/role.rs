@@ -24,8 +24,8 @@ mod built_in;
 pub use built_in::{built_in, built_in_uid, owner_uid};
 pub(crate) use built_in::{built_in_capabilities, built_in_name};
 
-/// A named set of capabilities. Built-in roles belong to no group and are immutable; others can be bound in their group and
-/// its descendants.
+/// A named set of capabilities. Built-in roles belong to no group and are immutable; others can be bound in their group
+/// and its descendants.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Role {
@@ -128,7 +128,7 @@ impl Resource for Role {
     }
 }
 
-/// The most capabilities of a role or a token. Our choice.
+/// The maximum number of capabilities of a role or a token. Our choice.
 pub(crate) const MAX_CAPABILITIES: usize = 256;
 
 /// Returns the identifiers of a set, in the order of their numbers.
@@ -139,7 +139,8 @@ pub(crate) fn ids(known: &Capabilities, set: CapabilitySet) -> Vec<String> {
 /// The violation of a field whose role cannot be given at the group.
 pub(crate) const NOT_AVAILABLE: &str = "must be a built-in role, or a role of this group or one of its ancestors";
 
-/// Returns the role with this uid if it can be given at a group: a built-in role, or a role of the group or its ancestors.
+/// Returns the role with this uid if it can be given at a group: a built-in role, or a role of the group or its
+/// ancestors.
 pub(crate) async fn of_group(cx: &Context<'_>, group: &Uid, role: &Uid) -> Result<Option<Role>> {
     match role.parent() {
         Some(home) if !group.is_at_or_below(&home) => Ok(None),

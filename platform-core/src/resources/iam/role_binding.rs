@@ -26,8 +26,8 @@ use crate::{
     write::Write,
 };
 
-/// A binding of an identity to a role at a group, which also applies to the group's descendants. Reads include the names of
-/// all three, so that clients need not look them up.
+/// A binding of an identity to a role at a group, which also applies to the group's descendants. Reads include the
+/// names of all three, so that clients need not look them up.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RoleBinding {
@@ -74,9 +74,9 @@ pub struct BoundIdentity {
     pub name: String,
     /// The description.
     pub description: String,
-    /// The required subject of its tokens; empty if it is not a single one.
+    /// The subject that its tokens must have; empty if there is only a pattern or no such rule.
     pub subject: String,
-    /// The required issuer of its tokens; empty if it is not a single one.
+    /// The issuer that its tokens must have; empty if there is only a pattern or no such rule.
     pub issuer: String,
     /// The verified email address of a registered person.
     pub email: String,
@@ -252,8 +252,8 @@ fn bound_once(body: &Value) -> Option<KeyValue> {
     Some(KeyValue::from_bytes(Sha256::digest(parts).to_vec()))
 }
 
-/// Rejects a binding whose role or identity is not available at the group, or that gives capabilities which the caller does
-/// not hold.
+/// Rejects a binding whose role or identity is not available at the group, or that gives capabilities which the caller
+/// does not hold.
 pub(super) async fn may_bind(cx: &Context<'_>, group: &Uid, binding: &RoleBinding, write: &mut Write) -> Result<()> {
     let mut violations = Violations::default();
     let (identity, role_uid) = (binding.identity_uid.clone(), binding.role_uid.clone());
@@ -374,8 +374,8 @@ async fn batch_create(cx: &Context<'_>, request: Map<String, Value>) -> Result<V
         }
     }
     violations.none_or(())?;
-    // Rendered before the commit, because the commit may change the caller's grants: reads after it would have to resolve
-    // them again.
+    // Rendered before the commit, because the commit may change the caller's grants: reads after it would have to
+    // resolve them again.
     let bindings = cx.rendered(&registered, created).await?;
     let bindings = bindings.iter().map(|binding| serde_json::from_slice(binding).map_err(Error::internal));
     let bindings: Vec<Value> = bindings.collect::<Result<_>>()?;

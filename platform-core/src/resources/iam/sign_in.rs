@@ -18,8 +18,8 @@ use crate::{
     write::Write,
 };
 
-/// A current sign-in of a person. Our own kind, which no method returns: the contract has refresh tokens, but no resource
-/// that stores them. It is deleted with the person.
+/// A current sign-in of a person. Our own kind, which no method returns: the contract has refresh tokens, but no
+/// resource that stores them. It is deleted with the person.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SignIn {
@@ -181,8 +181,8 @@ fn private_bytes(private: &Private) -> Result<Bytes> {
 
 /// Returns the sign-in whose latest refresh token has these secrets.
 ///
-/// A refresh token that was already used ends the sign-in: it was stolen, and either the thief or the owner uses it for the
-/// second time, which cannot be distinguished.
+/// A refresh token that was already used ends the sign-in: it was stolen, and either the thief or the owner uses it for
+/// the second time, which cannot be distinguished.
 pub(crate) async fn present(cx: &Context<'_>, uid: &Uid, family: &[u8], token: &[u8]) -> Result<Presented> {
     let record = cx.record(SignIn::KIND, uid).await?.ok_or_else(invalid_token)?;
     let sign_in: SignIn = serde_json::from_slice(&record.body).map_err(Error::internal)?;
@@ -200,8 +200,8 @@ pub(crate) async fn present(cx: &Context<'_>, uid: &Uid, family: &[u8], token: &
     Ok(Presented { identity, sign_in, state: private.state, revision: record.revision })
 }
 
-/// Replaces the presented refresh token by one with the secret `next`. Ends the sign-in if a concurrent request has used the
-/// same token first.
+/// Replaces the presented refresh token by one with the secret `next`. Ends the sign-in if a concurrent request has
+/// used the same token first.
 pub(crate) async fn renew(cx: &Context<'_>, presented: &Presented, family: &[u8], next: &[u8]) -> Result<()> {
     let uid = &presented.sign_in.uid;
     let key = Key::new(SignIn::KIND.name, uid.clone());

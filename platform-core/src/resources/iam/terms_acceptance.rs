@@ -56,8 +56,8 @@ pub struct TermsDocument {
 pub struct Terms(pub Vec<TermsDocument>);
 
 impl Default for Terms {
-    /// Returns the documents that the published interface names, for an installation without documents of its own. Their
-    /// URLs are empty, because only the installation knows them.
+    /// Returns the documents that the published interface names, for an installation without documents of its own.
+    /// Their URLs are empty, because only the installation knows them.
     fn default() -> Self {
         let published = [
             ("guardener-tos.v1", "Terms of Service"),

@@ -27,7 +27,8 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Artifact {
-    /// One opaque segment such as `python:requests`, derived from the ecosystem and the name when the artifact is written.
+    /// One opaque segment such as `python:requests`, derived from the ecosystem and the name when the artifact is
+    /// written.
     pub uid: Uid,
     /// The name in the ecosystem, such as `requests` or `org.apache.commons:commons-lang3`.
     pub name: String,
@@ -43,10 +44,11 @@ pub struct Artifact {
     pub create_time: Option<Timestamp>,
     /// When its most recent version was published.
     pub update_time: Option<Timestamp>,
-    /// The CUDA versions that the artifact was built for, such as `12.8`; Python only. Lists filter by them, but the API
-    /// does not return them.
+    /// The CUDA versions that the artifact was built for, such as `12.8`; Python only. Lists filter by them, but the
+    /// API does not return them.
     pub cuda_versions: Vec<String>,
-    /// Whether the artifact has versions without known vulnerabilities. Lists filter by it, but the API does not return it.
+    /// Whether the artifact has versions without known vulnerabilities. Lists filter by it, but the API does not return
+    /// it.
     pub remediated: bool,
 }
 
@@ -85,9 +87,9 @@ impl Ecosystem {
 }
 
 impl Artifact {
-    /// Returns an artifact with the data of its versions, all of which must be given: the newest by the ecosystem's order,
-    /// their number, and when the first and the most recent were published. Leaves the fields that lists filter by to the
-    /// caller.
+    /// Returns an artifact with the data of its versions, all of which must be given: the newest by the ecosystem's
+    /// order, their number, and when the first and the most recent were published. Leaves the fields that lists filter
+    /// by to the caller.
     pub fn of(ecosystem: Ecosystem, name: &str, versions: &[ArtifactVersion]) -> Self {
         let newest = versions.iter().max_by_key(|version| order::key(ecosystem, &version.version));
         let published = || versions.iter().filter_map(|version| version.create_time);

@@ -17,13 +17,13 @@ use crate::{
 
 /// A version of an artifact.
 ///
-/// The operator writes it with [`Platform::put`](crate::platform::Platform::put), one per artifact and version. Versions of
-/// several artifacts can be put at once, before or after their artifacts.
+/// The operator writes it with [`Platform::put`](crate::platform::Platform::put), one per artifact and version.
+/// Versions of several artifacts can be put at once, before or after their artifacts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ArtifactVersion {
-    /// One opaque segment such as `python:requests:2.32.5`, derived from the artifact's uid and the version when this is
-    /// written.
+    /// One opaque segment such as `python:requests:2.32.5`, derived from the artifact's uid and the version when this
+    /// is written.
     pub uid: Uid,
     /// The artifact's name.
     pub name: String,

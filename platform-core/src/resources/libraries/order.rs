@@ -1,8 +1,8 @@
 //! Sort keys for versions: byte strings that stores order as the ecosystem orders the versions.
 //!
-//! A key is a sequence of tokens, each starting with a byte for its kind. Where one version ends and another continues, the
-//! end token is compared with the next token of the other, so that every kind of continuation sorts before or after the
-//! end, as the ecosystem requires.
+//! A key is a sequence of tokens, each starting with a byte for its kind. Where one version ends and another continues,
+//! the end token is compared with the next token of the other, so that every kind of continuation sorts before or after
+//! the end, as the ecosystem requires.
 
 use std::str::FromStr;
 
@@ -13,8 +13,8 @@ use crate::store::KeyValue;
 
 mod maven;
 
-/// Returns the sort key of a version in its ecosystem. Invalid versions sort before all valid ones, bytewise. Versions that
-/// only differ after the maximum length of a key have the same key.
+/// Returns the sort key of a version in its ecosystem. Invalid versions sort before all valid ones, bytewise. Versions
+/// that only differ after the maximum length of a key have the same key.
 pub(super) fn key(ecosystem: Ecosystem, version: &str) -> KeyValue {
     let mut key = match ecosystem {
         Ecosystem::EcosystemJava => maven::key(version),

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// The SHA-256 digest of an image: `sha256:` and 64 lower-case hexadecimal digits.
 ///
-/// Reading one does not validate it: the field's rule has validated the text of a request, and stored texts are trusted.
-/// The default is the empty text, of a resource that has no digest yet.
+/// Reading one does not validate it: the field's rule has validated the text of a request, and stored texts are
+/// trusted. The default is the empty text, of a resource that has no digest yet.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Digest(String);

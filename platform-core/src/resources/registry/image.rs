@@ -17,8 +17,8 @@ use crate::{
 
 use super::{super::field, Digest, Repo};
 
-/// An image of a repo, for one or several architectures. Our own kind: the contract has methods that read images, but none
-/// that write them.
+/// An image of a repo, for one or several architectures. Our own kind: the contract has methods that read images, but
+/// none that write them.
 ///
 /// Written by [`Platform::put`](crate::platform::Platform::put) with the repo as parent, one per digest.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -28,7 +28,8 @@ pub struct Image {
     pub uid: Uid,
     /// The digest of the index or manifest: `sha256:` and 64 hexadecimal digits.
     pub digest: Digest,
-    /// Whether the digest is that of an index of images for several architectures, and not of a single image's manifest.
+    /// Whether the digest is that of an index of images for several architectures, and not of a single image's
+    /// manifest.
     pub index: bool,
     /// The image for each architecture; exactly one if this is not an index.
     pub platforms: Vec<ImagePlatform>,

@@ -26,8 +26,8 @@ pub use overlay::CustomOverlay;
 /// A repo of container images.
 ///
 /// A synced repo follows another one, its source: it shows the source's tier, bundles, aliases and active tags, and the
-/// source's description if it has none of its own, while the identity that set the source can pull from it and until the
-/// following expires.
+/// source's description if it has none of its own, while the identity that set the source can pull from it and until
+/// the following expires.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Repo {
@@ -276,8 +276,8 @@ async fn follow(cx: &Context<'_>, change: &mut Change<Repo>, config: &mut SyncCo
     Ok(source)
 }
 
-/// Retains the stored values of a follower's inherited fields, which are shown again when it no longer follows, and rejects
-/// changes of them.
+/// Retains the stored values of a follower's inherited fields, which are shown again when it no longer follows, and
+/// rejects changes of them.
 fn retain_own_values(change: &Change<Repo>, repo: &mut Repo, source: &Repo) -> Result<()> {
     let own = change.old.clone().unwrap_or_default();
     let mut violations = Violations::default();
@@ -296,8 +296,8 @@ struct InheritedFields<'a> {
 }
 
 impl InheritedFields<'_> {
-    /// Sets a field to the repo's own value. Adds a violation if the request sets it to another value than the one shown; a
-    /// request that replaces the whole resource may leave it out.
+    /// Sets a field to the repo's own value. Adds a violation if the request sets it to another value than the one
+    /// shown; a request that replaces the whole resource may leave it out.
     fn retain<T: Default + PartialEq>(&mut self, field: &'static str, value: &mut T, own: T, shown: &T) {
         let left_out = self.change.replaces_all && *value == T::default();
         if self.change.sets(field) && !left_out && value != shown {

@@ -1,8 +1,8 @@
 //! Followers of a repo, and the values that they may show of it (`docs/api.md`, Repos).
 //!
-//! A follower record is a child of the source, the followed repo, so that the owner of the source can see and delete it.
-//! Its private part names the identity whose right to pull the following depends on; every read of the following repo
-//! checks that right.
+//! A *following* is the relation between a repo, the follower, and the repo that it follows, the source. Its record is
+//! a child of the source, so that the owner of the source can see and delete it. Its private part names the identity
+//! whose right to pull the following depends on; every read of the following repo checks that right.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -145,10 +145,11 @@ struct Claim {
     at: usize,
 }
 
-/// The resource that a repo may show of its source.
+/// The resource of its source that a repo may show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Shown<R> {
-    /// None: the repo follows no other, the following has ended or expired, or its identity can no longer pull.
+    /// No resource: the repo does not follow another, the following has ended or expired, or the identity that it
+    /// depends on can no longer pull.
     Nothing,
     /// The resource with the uid of the source; `None` if it does not exist.
     Source(Option<R>),
@@ -156,8 +157,9 @@ pub(super) enum Shown<R> {
 
 /// Returns, for each of these repos, the resource of the kind `R` with the uid of its source, if the repo may show it.
 ///
-/// Values and rights are read from one snapshot of the store, so that values written after the right ended are never shown.
-/// The rights of each identity at an organization are looked up only once, however many of the repos depend on them.
+/// Values and rights are read from one snapshot of the store, so that values written after the right ended are never
+/// shown. The rights of each identity at an organization are looked up only once, however many of the repos depend on
+/// them.
 ///
 /// # Errors
 /// Those of the store.

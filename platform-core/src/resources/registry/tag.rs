@@ -93,7 +93,8 @@ impl Resource for Tag {
     }
 }
 
-/// The parameters that include families of tags which lists hide by default, in the order of their bits in [`families`].
+/// The parameters that include families of tags which lists hide by default, in the order of their bits in
+/// [`families`].
 const INCLUDE: [&str; 3] = ["includeReferrers", "includeDates", "includeEpochs"];
 
 /// Returns the families that a name belongs to, as bits: `sha256-*`, `*-20yymmdd` and `*-r[0-9]+`.

@@ -24,8 +24,8 @@ pub(crate) const ADVISORIES_EPOCH: &str = "advisories";
 
 /// An advisory: the findings about a vulnerability in a component of an artifact, and the actions taken.
 ///
-/// Written by [`Platform::put`](crate::platform::Platform::put), one per group, artifact name and advisory id. Fields that
-/// the source does not provide are empty.
+/// Written by [`Platform::put`](crate::platform::Platform::put), one per group, artifact name and advisory id. Fields
+/// that the source does not provide are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Advisory {
@@ -62,8 +62,8 @@ pub struct Advisory {
     pub legacy_advisory_id: String,
     /// The severity scores, looked up by the aliases on every read and never stored.
     pub severities: Vec<Severity>,
-    /// The package whose build made the artifact, which is often the artifact itself. `artifact_name` if empty. Lists filter
-    /// by it and documents are named after it, but advisories do not show it.
+    /// The package whose build made the artifact, which is often the artifact itself. `artifact_name` if empty. Lists
+    /// filter by it and documents are named after it, but advisories do not show it.
     pub origin: String,
     /// The package distribution of the artifact, such as `wolfi`. Documents show it, but advisories do not.
     pub package_namespace: String,

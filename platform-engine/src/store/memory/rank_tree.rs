@@ -1,15 +1,16 @@
 //! A persistent order-statistic tree: a sequence with logarithmic access, insertion and removal by rank, and
 //! constant-time clones.
 //!
-//! Every node has the number of its entries, so that access by rank is one walk from the root to a leaf. Clones share
-//! all nodes. A change copies the shared nodes on its path (copy on write), so that readers of a clone are unaffected.
+//! Every node has the number of its entries, so access by rank is one walk from the root to a leaf. Clones share
+//! all nodes. A change copies the shared nodes on its path (copy on write), so readers of a clone are unaffected.
 //! The sequence does not compare entries: a caller that keeps it sorted finds ranks with [`RankTree::partition_point`].
 
 use std::{ops::Range, sync::Arc};
 
 /// The capacity of a leaf is a multiple of this, so that the allocator can reuse the memory of one leaf for another.
 const STEP: usize = 32;
-/// Subtracted from the capacity of every leaf: the space of the two reference counts of an [`Arc`] in its allocation.
+/// Subtracted from the capacity of every leaf: the number of 32-bit entries that take the space of the two reference
+/// counts of an [`Arc`] in its allocation.
 const COUNTS: usize = 4;
 /// The maximum number of entries of a leaf: copying one costs about as much as the search that leads to it.
 const LEAF: usize = 8 * STEP - COUNTS;
@@ -37,8 +38,11 @@ struct Leaf<E> {
     len: u32,
 }
 
+/// A child of an inner node. The inner node stores the child's length and first entry, so that a search reads only the
+/// nodes on its path.
 #[derive(Debug, Clone)]
 struct Child<E> {
+    /// The number of entries of the node and all its descendants.
     len: usize,
     first: E,
     node: Node<E>,
@@ -201,6 +205,7 @@ impl<E: Copy> Leaf<E> {
     /// entry if it is the last, so that appending fills the leaves completely.
     fn insert(&mut self, rank: usize, entry: E) -> Option<Self> {
         let len = self.len();
+        // Changed in place only if no clone shares the slots.
         if len < self.slots.len()
             && let Some(slots) = Arc::get_mut(&mut self.slots)
         {
@@ -226,6 +231,8 @@ impl<E: Copy> Leaf<E> {
     fn remove(&mut self, rank: usize) {
         let len = self.len();
         match Arc::get_mut(&mut self.slots) {
+            // Not shared with a clone, and without much spare capacity: changed in place. Otherwise copied to a new
+            // size.
             Some(slots) if len + 2 * STEP > slots.len() => {
                 slots.copy_within(rank + 1..len, rank);
                 self.len -= 1;
@@ -270,6 +277,7 @@ impl<E: Copy> Node<E> {
                     *children = longer;
                     return None;
                 }
+                // As in a leaf, a split at the end leaves the left node full, for entries that are appended in order.
                 let left = if at + 2 == longer.len() { at + 1 } else { longer.len() / 2 };
                 let (left, right) = longer.split_at(left);
                 *children = left.into();

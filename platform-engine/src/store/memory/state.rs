@@ -26,7 +26,8 @@ pub(super) struct State {
     epochs: rpds::HashTrieMapSync<Epoch, u64>,
 }
 
-/// Allocates record numbers, and reuses those of deleted records.
+/// Allocates record numbers, and reuses those of deleted records. A number can be reused at once, because readers of an
+/// earlier state have their own table of records.
 #[derive(Debug, Default)]
 pub(super) struct RecordNumbers {
     used: u32,
@@ -88,6 +89,7 @@ impl State {
             return Err(StoreError::Full("there are no free record numbers".into()));
         }
 
+        // From here on nothing fails: `numbers` is not part of a state, and a rejected commit must not change it.
         let mut next = self.clone();
         next.sequence += 1;
         for id in released {

@@ -85,7 +85,7 @@ impl KindSuite<'_> {
         fields.filter(|field| matches!(field.access, Access::Mutable | Access::InputOnly))
     }
 
-    /// Deletes what the suite has created.
+    /// Deletes the resources that the suite has created.
     fn clear(&self) {
         for uid in self.created.take() {
             // It may be deleted already, or used by others.
@@ -93,7 +93,7 @@ impl KindSuite<'_> {
         }
     }
 
-    /// Deletes what the suite has created, and returns pairs of bodies to create.
+    /// Deletes the resources that the suite has created, and returns pairs of bodies to create.
     pub(super) fn fresh_pairs(&self) -> Vec<Pair> {
         self.clear();
         self.next_pairs()

@@ -1,8 +1,8 @@
-//! SCIM tokens, by which a provider's own directory provisions its users (RFC 7644): their generation, rotation, revocation
-//! and verification.
+//! SCIM tokens, by which a provider's own directory provisions its users (RFC 7644): their generation, rotation,
+//! revocation and verification.
 //!
-//! A token is returned once and stored only as its SHA-256. Every change of the SCIM state assigns a new etag, and a request
-//! that replaces the token or enables SCIM must name the current one.
+//! A token is returned once and stored only as its SHA-256. Every change of the SCIM state assigns a new etag, and a
+//! request that replaces the token or enables SCIM must name the current one.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

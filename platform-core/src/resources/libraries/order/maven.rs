@@ -1,15 +1,15 @@
-//! Maven's version order, as documented for `ComparableVersion`: digits and letters are separate parts, qualifiers have an
-//! order, a hyphen starts a deeper level, and missing parts count as zero or as a release.
+//! Maven's version order, as documented for `ComparableVersion`: digits and letters are separate parts, qualifiers have
+//! an order, a hyphen starts a deeper level, and missing parts count as zero or as a release.
 
 /// The known qualifiers, in order; the empty one is a release.
 const QUALIFIERS: [&str; 7] = ["alpha", "beta", "milestone", "rc", "snapshot", "", "sp"];
 
-/// The kind of a release among qualifiers, and of the end of a version among tokens.
+/// The kind of a release, which is a qualifier, and of the end of a version. Tokens are ordered by their kinds first.
 const RELEASE: u8 = 5;
 /// The kind of unknown qualifiers, which sort after the known ones by their text.
 const OTHER: u8 = 7;
-/// The kind of a deeper level, started by a hyphen or a qualifier before a number: sorts after qualifiers and before numbers
-/// that follow a dot.
+/// The kind of a deeper level, started by a hyphen or a qualifier before a number: sorts after qualifiers and before
+/// numbers that follow a dot.
 const LIST: u8 = 8;
 /// The kind of a number.
 const NUMBER: u8 = 9;

@@ -201,8 +201,8 @@ impl CustomOverlay {
     }
 }
 
-/// Returns whether a text is an RSA public key in PEM. Recognizes RSA in a SubjectPublicKeyInfo by its object identifier,
-/// 1.2.840.113549.1.1.1.
+/// Returns whether a text is an RSA public key in PEM. Recognizes RSA in a SubjectPublicKeyInfo by its object
+/// identifier, 1.2.840.113549.1.1.1.
 fn is_rsa_public_key(text: &str) -> bool {
     const RSA_ENCRYPTION: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
     pem::parse(text).is_ok_and(|block| match block.tag() {

@@ -1,10 +1,10 @@
 //! Checks that Markdown renders to safe HTML, in one pass over the parser's events and over the tags of embedded HTML.
-//! Nothing is rendered, so that the time is linear in the length of the text.
+//! Nothing is rendered, so the time is linear in the length of the text.
 //!
-//! Everything that a sanitizer for user-generated content would remove is rejected: tags, attributes and URL schemes that
-//! are not known to be harmless. HTML is parsed more strictly than by browsers, so that a browser never sees other tags
-//! than this module does: a tag must be complete, elements must be properly nested, and an element must end in the Markdown
-//! block in which it starts.
+//! Everything that a sanitizer for user-generated content would remove is rejected: tags, attributes and URL schemes
+//! that are not known to be harmless. HTML is parsed more strictly than by browsers, so that a browser never sees other
+//! tags than this module does: a tag must be complete, elements must be properly nested, and an element must end in the
+//! Markdown block in which it starts.
 
 use pulldown_cmark::{CodeBlockKind, Event, LinkType, Parser, Tag, TagEnd};
 
@@ -200,8 +200,8 @@ const GLOBAL_ATTRIBUTES: &[&str] = &["lang", "title"];
 /// The elements without an end tag.
 const VOID: &[&str] = &["area", "br", "col", "hr", "img", "wbr"];
 
-/// The elements that are only allowed directly within these parents. Elsewhere, browsers could close elements around the
-/// readme.
+/// The elements that are only allowed directly within these parents. Elsewhere, browsers could close elements around
+/// the readme.
 const WITHIN: &[(&str, &[&str])] = &[
     ("caption", &["table"]),
     ("col", &["colgroup", "table"]),
@@ -370,8 +370,8 @@ fn is_plain(value: &str) -> bool {
     })
 }
 
-/// Returns whether a URL is relative or has a harmless scheme, as parsed by browsers, which ignore tabs, line breaks and
-/// leading control characters.
+/// Returns whether a URL is relative or has a harmless scheme, as parsed by browsers, which ignore tabs, line breaks
+/// and leading control characters.
 fn is_safe_url(url: &str) -> bool {
     let url: String = url.chars().filter(|c| !matches!(c, '\t' | '\n' | '\r')).collect();
     let start = url.trim_start_matches(|c: char| c <= ' ').split(['/', '?', '#', '\\']).next().unwrap_or_default();

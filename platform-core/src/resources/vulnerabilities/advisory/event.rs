@@ -287,8 +287,8 @@ impl AdvisoryEvent {
     }
 }
 
-/// Sets the uid of each event. The last segment is derived from the time and the type of the event, so that an event keeps
-/// its uid when others are added before it.
+/// Sets the uid of each event. The last segment is derived from the time and the type of the event, so that an event
+/// keeps its uid when others are added before it.
 pub(super) fn assign_uids(events: &mut [AdvisoryEvent], advisory: &Uid) {
     // Counts events with the same time and type, which would otherwise get the same uid.
     let mut counts: HashMap<(Option<Timestamp>, Option<&str>), usize> = HashMap::new();
@@ -301,8 +301,8 @@ pub(super) fn assign_uids(events: &mut [AdvisoryEvent], advisory: &Uid) {
     }
 }
 
-/// The maximum length of a component's location in bytes; our choice. Scanners list all paths of a component that occurs
-/// several times.
+/// The maximum length of a component's location in bytes; our choice. Scanners list all paths of a component that
+/// occurs several times.
 const MAX_LOCATION: usize = 64 << 10;
 
 const NOTE: Field = Field::string("note").about("A note about the event.").multiline();

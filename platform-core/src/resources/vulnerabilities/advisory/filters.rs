@@ -1,6 +1,6 @@
 //! The filters of advisory lists (`docs/api.md`, Advisories).
 //!
-//! A withdrawn advisory has none of these index keys, so that a filter by any of them excludes it. Only lists without such
+//! A withdrawn advisory has none of these index keys, so a filter by any of them excludes it. Only lists without such
 //! a filter need the key `live`.
 
 use serde_json::{Map, Value};
@@ -81,8 +81,8 @@ pub(super) const KEYS: &[DerivedKey] = &[
     DerivedKey::new("search", searched),
 ];
 
-/// Returns the filters of parameters that do not map to one key: `origin`, which replaces `artifactNames`, excluded authors
-/// and the text query. Adds a filter that excludes withdrawn advisories unless another filter does.
+/// Returns the filters of parameters that do not map to one key: `origin`, which replaces `artifactNames`, excluded
+/// authors and the text query. Adds a filter that excludes withdrawn advisories unless another filter does.
 pub(super) fn narrow(params: &Map<String, Value>) -> Vec<Filter> {
     let text = |name: &str| params.get(name).and_then(Value::as_str);
     let values = |name: &str| -> Vec<KeyValue> {
