@@ -56,7 +56,9 @@ impl Context<'_> {
             write,
         };
         let registered = Registered::of::<R>();
-        let (Some(body), _) = prepare(self, &registered, &mut change, &old).await? else { return Ok(resource) };
+        let (Some(body), _) = prepare(self, &registered, &mut change, &old).await? else {
+            return typed(old.into_inner());
+        };
         let has_event = R::ACTIONS.iter().any(|known| known.name == action && known.event.is_some());
         if has_event {
             self.record_event(&mut change.write, uid, || action_event::<R>(action, uid, &body)).await?;
