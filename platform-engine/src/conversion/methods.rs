@@ -63,7 +63,11 @@ async fn respond<A: ActionConversion>(
     }
     cx.convert_event(action_event::<A>);
     let renamed = |error: Error| error.rename_fields(|path| path_back(A::REQUEST, path));
-    match verbs::action::run(cx, action, &request).await.map_err(renamed)? {
+    let response = verbs::action::run(cx, action, &request).await.map_err(renamed)?;
+    if let Some(rendered) = cx.take_rendered() {
+        return serde_json::from_slice(&rendered.body).map_err(Error::internal);
+    }
+    match response {
         Value::Object(response) => Ok(response),
         _ => Err(Error::internal("an action whose response is not a JSON object")),
     }

@@ -227,9 +227,11 @@ async fn calls_of_unknown_methods_are_rate_limited_per_address() {
 }
 
 /// The path suffixes of methods that do not require a token.
-const OPEN: [&str; 5] = [
+const OPEN: [&str; 7] = [
     "PingService/Ping",
     "SecurityAdvisoryService/ListDocuments",
+    "SecurityAdvisory/ListDocuments",
+    "SecurityAdvisory/ListVulnerabilityMetadata",
     "SecurityAdvisoryService/ListVulnerabilityMetadata",
     "Auth/GetHeadlessSession",
     "Health/Check",

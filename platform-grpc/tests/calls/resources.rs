@@ -1,5 +1,6 @@
 //! Tests that both transports read and write the same resources.
 
+use platform_http::Limits;
 use serde_json::{Value, json};
 
 use crate::support::{ORG, TestServer};
@@ -54,6 +55,40 @@ async fn the_packages_of_v2beta1_give_the_same_replies_as_those_of_v2() {
     let paths = server.grpc.paths();
     let beta = paths.iter().filter(|path| path.contains(".v2beta1.")).count();
     assert_eq!(beta, paths.iter().filter(|path| path.contains(".v2.")).count());
+}
+
+#[tokio::test]
+async fn version_1_shows_the_same_resources() {
+    let server = TestServer::new().await;
+    let request = json!({ "parent": ORG, "group": { "name": "folder" } });
+    let created = server.call("iam.Groups/Create", request).await.unwrap();
+    let (id, name) = (created["id"].clone(), json!("folder"));
+    assert_eq!((&created["name"], &created["status"]), (&name, &json!("ORG_STATUS_READY")));
+    let read = server.call("iam.v2.GroupsService/GetGroup", json!({ "uid": id })).await.unwrap();
+    assert_eq!(read["name"], name);
+    let listed = server.call("iam.Groups/List", json!({ "id": id })).await.unwrap();
+    assert_eq!(listed["items"], json!([created]));
+    assert_eq!(server.call("iam.Groups/Delete", json!({ "id": id })).await.unwrap(), json!({}));
+    assert_eq!(server.call("iam.Groups/List", json!({ "id": id })).await.unwrap(), json!({}));
+    assert_eq!(server.call("ping.PingService/Ping", json!({})).await.unwrap()["response"], "pong");
+}
+
+#[tokio::test]
+async fn a_list_of_version_1_is_one_message_up_to_a_limit() {
+    let server = TestServer::with(Limits { long_list_message: 30_000, ..Limits::default() }).await;
+    let group = |number: usize| json!({ "parent": ORG, "group": { "name": format!("g{number}") } });
+    for number in 0..250 {
+        server.call("iam.Groups/Create", group(number)).await.unwrap();
+    }
+    let list = json!({ "uidp": { "childrenOf": ORG } });
+    let listed = server.call("iam.Groups/List", list.clone()).await.unwrap();
+    assert_eq!(listed["items"].as_array().unwrap().len(), 250);
+    for number in 250..500 {
+        server.call("iam.Groups/Create", group(number)).await.unwrap();
+    }
+    let Err(refused) = server.call("iam.Groups/List", list).await else { panic!("the list is too long") };
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+    assert!(refused.message().contains("longer than 30000 bytes"), "{}", refused.message());
 }
 
 #[tokio::test]

@@ -18,8 +18,13 @@ use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tonic::{Status, metadata::MetadataMap, transport::Channel};
 use tonic_types::pb;
 
-use platform_core::{platform::Platform, proto::FILE_DESCRIPTOR_SET, store::Store};
-pub(crate) use setting::{NoTokens, OPERATOR, ORG, UidIsToken, platform, platform_over};
+use platform_core::{
+    platform::Platform,
+    proto::FILE_DESCRIPTOR_SET,
+    store::{Store, memory::MemoryStore},
+    v1::SERVICES,
+};
+pub(crate) use setting::{NoTokens, OPERATOR, ORG, UidIsToken, platform_of};
 
 /// A server of both transports on a free loopback port, with a gRPC client.
 pub(crate) struct TestServer {
@@ -36,12 +41,12 @@ impl TestServer {
     }
 
     pub(crate) async fn with(limits: Limits) -> Self {
-        Self::of(platform().await, limits).await
+        Self::of(platform_of(Arc::new(MemoryStore::new()), SERVICES).await, limits).await
     }
 
     /// Starts a server over an empty store.
     pub(crate) async fn over(store: Arc<dyn Store>) -> Self {
-        Self::of(platform_over(store).await, Limits::default()).await
+        Self::of(platform_of(store, SERVICES).await, Limits::default()).await
     }
 
     async fn of(platform: Platform, limits: Limits) -> Self {
