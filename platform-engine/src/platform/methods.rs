@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Platform {
-    /// Lists resources of a kind: [`Platform::list`] with the type erased. An [open](Method::open) list needs no
+    /// Lists resources of a kind: [`Platform::list`] with the type erased. An [open](crate::kind::Method::open) list needs no
     /// caller.
     ///
     /// # Errors
@@ -25,7 +25,6 @@ impl Platform {
     /// caller may see.
     ///
     /// [`Method::of`]: crate::kind::Method::of
-    /// [`Method::open`]: crate::kind::Method::open
     pub async fn list_erased(
         &self,
         caller: Option<&Caller>,
