@@ -11,12 +11,14 @@ pub mod events;
 pub mod iam;
 pub mod libraries;
 pub mod ping;
+pub mod registry;
 
 const IAM: Domain = Domain::new("iam", "chainguard.platform.iam").unversioned_package();
 
 const ADVISORY: Domain = Domain::new("advisory", "chainguard.platform.advisory").unversioned_package();
 const EVENTS: Domain = Domain::new("events", "chainguard.platform.events").unversioned_package();
 const LIBRARIES: Domain = Domain::new("libraries", "chainguard.platform.libraries").unversioned_package();
+const REGISTRY: Domain = Domain::new("registry", "chainguard.platform.registry").unversioned_package();
 const PING: Domain = Domain::new("ping", "chainguard.platform.ping").unversioned_package();
 
 /// All services. Their names are those of version 1.
@@ -33,6 +35,7 @@ pub const SERVICES: &[Registered] = &[
     events::SUBSCRIPTIONS,
     libraries::ARTIFACTS,
     advisory::SECURITY_ADVISORY,
+    registry::SERVICE,
     ping::SERVICE,
 ];
 

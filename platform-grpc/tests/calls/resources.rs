@@ -74,6 +74,46 @@ async fn version_1_shows_the_same_resources() {
 }
 
 #[tokio::test]
+async fn provisioning_is_switched_off_by_false_which_protobuf_does_not_send() {
+    let server = TestServer::new().await;
+    let role = async |name: &str| {
+        let roles = server.call("iam.v2.RolesService/ListRoles", json!({ "name": name })).await.unwrap();
+        roles["roles"][0]["uid"].clone()
+    };
+    // Only an organization with two owners may let a directory remove users.
+    for name in ["one", "two"] {
+        let identity = json!({ "name": name, "claimMatch": { "issuer": "https://issuer.example", "subject": name } });
+        let identity = json!({ "parent": ORG, "identity": identity });
+        let identity = server.call("iam.v2.IdentitiesService/CreateIdentity", identity).await.unwrap();
+        let binding = json!({ "identityUid": identity["uid"], "roleUid": role("owner").await });
+        let binding = json!({ "parent": ORG, "roleBinding": binding });
+        server.call("iam.v2.RoleBindingsService/CreateRoleBinding", binding).await.unwrap();
+    }
+    let provider = json!({
+        "name": "okta", "defaultRole": role("viewer").await,
+        "oidc": { "issuer": "https://idp.example.com", "clientId": "platform", "clientSecret": "hush" },
+    });
+    let create = json!({ "parent": ORG, "identityProvider": provider });
+    let provider = server.call("iam.v2.IdentityProvidersService/CreateIdentityProvider", create).await.unwrap();
+    let uid = &provider["uid"];
+    let generate = json!({ "identityProviderUid": uid });
+    let token = server.call("iam.v2.IdentityProvidersService/GenerateScimToken", generate).await.unwrap();
+    let mut etag = token["etag"].clone();
+    for (method, name) in [
+        ("iam.v2.IdentityProvidersService/SetScimEnabled", "identityProviderUid"),
+        ("iam.IdentityProviders/SetScimEnabled", "identityProviderId"),
+    ] {
+        for enabled in [true, false] {
+            let request = json!({ name: uid, "enabled": enabled, "etag": etag });
+            let reply = server.call(method, request).await.unwrap();
+            let shown = reply.get("enabled").and_then(Value::as_bool).unwrap_or_default();
+            assert_eq!(shown, enabled, "{method}: {reply}");
+            etag = reply["etag"].clone();
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_list_of_version_1_is_one_message_up_to_a_limit() {
     let server = TestServer::with(Limits { long_list_message: 30_000, ..Limits::default() }).await;
     let group = |number: usize| json!({ "parent": ORG, "group": { "name": format!("g{number}") } });

@@ -65,7 +65,7 @@ const NEVER_EXPIRES: Field = Field::bool("neverExpires").about("Whether the toke
 const ETAG: Field = Field::string("etag").about("The version of the SCIM state.");
 const TOKEN: Field = Field::string("token").about("The token. Only this response has it.");
 const ENDPOINT_URL: Field = Field::string("endpointUrl").about("The base URL for the directory's SCIM client.");
-const ENABLED: Field = Field::bool("enabled").about("Whether the directory may provision users.");
+const ENABLED: Field = Field::bool("enabled").about("Whether the directory may provision users.").required();
 
 struct Generate;
 
