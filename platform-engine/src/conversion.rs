@@ -19,6 +19,7 @@ use crate::{
 };
 
 mod methods;
+mod tables;
 mod translate;
 
 pub use methods::shown;
