@@ -141,6 +141,16 @@ impl Kind {
         self.methods.iter().find(|method| method.verb == verb)
     }
 
+    /// Returns the methods that transports serve.
+    pub fn served(&self) -> impl Iterator<Item = &'static Method> + use<> {
+        self.methods.iter().filter(|method| method.served)
+    }
+
+    /// Returns whether transports serve the kind's method for a verb.
+    pub fn serves(&self, verb: Verb) -> bool {
+        self.method(verb).is_some_and(|method| method.served)
+    }
+
     /// Returns the name of a standard method's RPC, such as `ListRoleBindings` or `GetRoleBinding`.
     pub fn rpc(&self, verb: Verb) -> String {
         let noun = if verb == Verb::List { self.plural } else { self.name };
@@ -163,6 +173,30 @@ impl Kind {
             rest = tail;
         }
         panic!("the kind has no field of this name")
+    }
+
+    /// Returns the fields, `N` in all, with these in place of those of the same names. In a constant, another `N` is a
+    /// compile error.
+    ///
+    /// # Panics
+    /// If the kind does not have `N` fields.
+    #[expect(clippy::indexing_slicing, reason = "evaluated at compile time, where it is a compile error")]
+    pub const fn fields_with<const N: usize>(&self, changed: &[Field]) -> [Field; N] {
+        assert!(self.fields.len() == N, "the kind has another number of fields");
+        let mut fields = [Field::UID; N];
+        let mut at = 0;
+        while at < N {
+            fields[at] = self.fields[at];
+            let mut rest = changed;
+            while let [field, tail @ ..] = rest {
+                if is_same(field.name.as_bytes(), fields[at].name.as_bytes()) {
+                    fields[at] = *field;
+                }
+                rest = tail;
+            }
+            at += 1;
+        }
+        fields
     }
 
     /// Returns the field of that name, in camelCase.
@@ -364,6 +398,8 @@ pub struct Method {
     pub open: bool,
     /// For a create: the name of the field by which an existing resource of the same parent is replaced.
     pub upsert: Option<&'static str>,
+    /// Whether transports serve it.
+    pub served: bool,
 }
 
 /// Makes store filters of a list's parameters, which are in canonical form.
@@ -382,6 +418,7 @@ impl Method {
             of: None,
             open: false,
             upsert: None,
+            served: true,
         }
     }
 
@@ -413,6 +450,13 @@ impl Method {
     /// Sets the event that the method records.
     pub const fn event(mut self, event: &'static str) -> Self {
         self.event = Some(event);
+        self
+    }
+
+    /// Hides the method from transports: the kind's own version of the API does not have it, but a
+    /// [conversion](crate::conversion) or an embedder calls it.
+    pub const fn unserved(mut self) -> Self {
+        self.served = false;
         self
     }
 

@@ -8,9 +8,10 @@ use subtle::ConstantTimeEq;
 
 use super::{
     super::{domain, field},
-    Identity, Role, RoleBinding,
+    Group, Identity, Role, RoleBinding,
+    group::OrgStatus,
     names::{GIVEN_ROLE, GROUP_INVITE},
-    role_binding,
+    role, role_binding,
 };
 use crate::{
     BoxFuture,
@@ -148,24 +149,7 @@ impl Resource for GroupInvite {
             let (Some(invite), Verb::Create) = (&mut change.new, change.verb) else { return Ok(()) };
             let group = parent_uid(&change.uid)?;
             may_give_role(cx, &group, &invite.role_uid, "roleUid", &mut change.write).await?;
-            let ttl = invite.ttl.as_deref().and_then(|ttl| Duration::parse(ttl).ok());
-            let life = ttl.map_or(0, Duration::millis);
-            invite.expiration_time = Some(cx.now().plus_millis(life));
-            let (mut key_id, mut secret) = ([0; 8], [0; 32]);
-            cx.platform().entropy().fill(&mut key_id);
-            cx.platform().entropy().fill(&mut secret);
-            invite.key_id = hex::encode(key_id);
-            let code = format!("{PREFIX}{}_{}", invite.key_id, hex::encode(secret));
-            let caller = cx.demand_caller()?;
-            let private = Private {
-                code_hash: hash(&code),
-                invited_by: caller.identity.clone(),
-                registration: cx.registration(),
-                session: caller.session.as_deref().cloned(),
-            };
-            change.private = serde_json::to_vec(&private).map(Bytes::from).map_err(Error::internal)?;
-            invite.code = Secret::new(code);
-            invite.role = None;
+            change.private = invite.issue(cx)?;
             Ok(())
         })
     }
@@ -197,8 +181,74 @@ impl Resource for GroupInvite {
     }
 }
 
+impl GroupInvite {
+    /// Sets the expiration time and a new code, and returns the private part.
+    fn issue(&mut self, cx: &Context<'_>) -> Result<Bytes> {
+        let ttl = self.ttl.as_deref().and_then(|ttl| Duration::parse(ttl).ok());
+        let life = ttl.map_or(0, Duration::millis);
+        self.expiration_time = Some(cx.now().plus_millis(life));
+        let (mut key_id, mut secret) = ([0; 8], [0; 32]);
+        cx.platform().entropy().fill(&mut key_id);
+        cx.platform().entropy().fill(&mut secret);
+        self.key_id = hex::encode(key_id);
+        let code = format!("{PREFIX}{}_{}", self.key_id, hex::encode(secret));
+        let caller = cx.demand_caller()?;
+        let private = Private {
+            code_hash: hash(&code),
+            invited_by: caller.identity.clone(),
+            registration: cx.registration(),
+            session: caller.session.as_deref().cloned(),
+        };
+        self.code = Secret::new(code);
+        self.role = None;
+        serde_json::to_vec(&private).map(Bytes::from).map_err(Error::internal)
+    }
+
+    /// Creates an organization without members and an invite to become its owner, in one commit, and returns the invite
+    /// as the reply of a create shows it. Only the operator may: the inviter must hold the role's capabilities when the
+    /// invite is redeemed, and nobody else holds any in the organization.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED, INVALID_ARGUMENT for another role than `owner`.
+    pub(crate) async fn create_with_organization(
+        cx: &Context<'_>,
+        organization: Group,
+        mut invite: Self,
+    ) -> Result<Self> {
+        if !cx.is_operator() {
+            return Err(Error::denied());
+        }
+        if invite.role_uid.is_empty() {
+            invite.role_uid = role::owner_uid();
+        }
+        if invite.role_uid != role::owner_uid() {
+            return Err(Error::invalid_field("roleUid", "must be the role owner: the organization has no other member"));
+        }
+        let (entropy, now) = (cx.platform().entropy(), cx.now());
+        let uid = Uid::new_root(entropy);
+        let group = Group {
+            uid: uid.clone(),
+            status: OrgStatus::OrgStatusReady,
+            create_time: Some(now),
+            update_time: Some(now),
+            ..organization
+        };
+        let private = invite.issue(cx)?;
+        invite.uid = uid.new_child(entropy);
+        (invite.create_time, invite.update_time) = (Some(now), Some(now));
+        let mut write = Write::default();
+        write.require_or_retry(Require::Absent(Key::new(Group::KIND.name, uid.clone())));
+        may_give_role(cx, &uid, &invite.role_uid, "roleUid", &mut write).await?;
+        write.put(&uid, &group, Bytes::new())?;
+        write.put(&invite.uid, &invite, private)?;
+        Self::render(cx, std::slice::from_mut(&mut invite)).await?;
+        cx.commit(write).await?;
+        Ok(invite)
+    }
+}
+
 /// The capabilities that a caller needs at a group to create invites to it.
-const INVITER_CAPABILITIES: &[Capability] = &[cap("group_invites.create"), cap("role_bindings.create")];
+pub(crate) const INVITER_CAPABILITIES: &[Capability] = &[cap("group_invites.create"), cap("role_bindings.create")];
 
 /// The prefix of a code. The key id follows and, after an underscore, 32 random bytes, both in hex.
 const PREFIX: &str = "invite_";
