@@ -17,10 +17,10 @@ use crate::{
     },
     error::{Code, Error, Result},
     event::{Audience, Draft, Recorded},
-    kind::{Kind, Registered, Resource, Roots, Verb},
+    kind::{Access, Field, Kind, Registered, Resource, Roots, Type, Verb},
     platform::{Platform, Rendered},
     scope::Scopes,
-    store::{Item, Key, Page, Put, Query, Record, Require, Scope},
+    store::{Item, Key, KindName, Page, Put, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
     write::{Failed, Write},
@@ -57,8 +57,21 @@ pub struct Context<'a> {
     rendered: Mutex<Option<Rendered>>,
     /// The conversion of the operation's event into that of another version of the API.
     conversion: Mutex<Option<EventConversion>>,
+    /// The rules of another version of the API for the writes of a kind.
+    writes: Mutex<Option<(KindName, Writes)>>,
     /// The records that the operation is about to commit, which reads return while the reply is rendered.
     foreseen: Mutex<Vec<Record>>,
+}
+
+/// The rules for creates and updates of a kind: those of its table, or those of another version of the API.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writes {
+    /// The fields of requests.
+    pub fields: &'static [Field],
+    /// The name of the field by which a create replaces an existing resource of the same parent.
+    pub upsert: Option<&'static str>,
+    /// Whether an update replaces all fields that the other version has.
+    pub replaces: bool,
 }
 
 /// Converts an event into the form of another version of the API.
@@ -93,6 +106,7 @@ impl<'a> Context<'a> {
             basis: Mutex::new(basis),
             rendered: Mutex::default(),
             conversion: Mutex::default(),
+            writes: Mutex::default(),
             foreseen: Mutex::default(),
         }
     }
@@ -132,6 +146,31 @@ impl<'a> Context<'a> {
     /// Records the event of the operation in the form of another version of the API.
     pub(crate) fn convert_event(&self, convert: EventConversion) {
         *self.conversion.lock() = Some(convert);
+    }
+
+    /// Sets the rules for the writes of a kind.
+    pub(crate) fn write_by(&self, kind: &Kind, writes: Writes) {
+        *self.writes.lock() = Some((kind.name, writes));
+    }
+
+    /// Returns the rules for the writes of a kind.
+    pub(crate) fn writes(&self, kind: &Kind) -> Writes {
+        let of_kind = self.writes.lock().filter(|(name, _)| *name == kind.name);
+        let upsert = kind.method(Verb::Create).and_then(|create| create.upsert);
+        of_kind.map_or(Writes { fields: kind.fields, upsert, replaces: false }, |(_, writes)| writes)
+    }
+
+    /// Returns whether requests of this operation may set a field of a kind, at this dotted path, that is output-only in
+    /// the kind's own version of the API.
+    pub fn is_writable(&self, kind: &Kind, path: &str) -> bool {
+        let mut fields = self.writes(kind).fields;
+        path.split('.').all(|name| match fields.iter().find(|field| field.name == name) {
+            Some(field) => {
+                fields = if let Type::Message(inner) = field.ty { inner } else { &[] };
+                field.access != Access::OutputOnly
+            }
+            None => false,
+        })
     }
 
     pub(crate) fn take_rendered(&self) -> Option<Rendered> {
@@ -290,6 +329,11 @@ impl<'a> Context<'a> {
             private: put.private.clone(),
         };
         *self.foreseen.lock() = write.puts().iter().map(record).collect();
+    }
+
+    /// Returns whether the pending write puts this key.
+    pub(crate) fn foresees(&self, key: &Key) -> bool {
+        self.foreseen.lock().iter().any(|record| record.key == *key)
     }
 
     /// Returns the records of these keys, in the order of the keys; `None` for each that does not exist.

@@ -85,7 +85,7 @@ impl Routes {
         let mut routes = Self::default();
         for registered in kinds {
             let kind = registered.kind;
-            for method in kind.methods {
+            for method in kind.served() {
                 for path in standard_paths(kind, method) {
                     let endpoint = |names| Endpoint::Standard(method.verb, *registered, names);
                     routes.add(kind, http_method(method.verb), &path, endpoint)?;

@@ -64,28 +64,23 @@ pub const ADVISORIES: Registered = Registered::service(
 
 const PARENT_ID: Field = Field::string("parentId").about("The group of the advisory.");
 
-/// Returns a field with presence, which is left out without a value: in protobuf a oneof of its own.
-const fn optional(field: Field, oneof: &'static str) -> Field {
-    field.oneof(oneof)
-}
-
 const FIELDS: &[Field] = &[
     // Read for the access check.
     Field::string("id").of("uid").about("The uid."),
     Advisory::KIND.show("artifactType"),
     Advisory::KIND.show("artifactName"),
     Advisory::KIND.show("artifactArchitecture"),
-    optional(Advisory::KIND.show("componentName"), "_component_name"),
-    optional(Advisory::KIND.show("componentLocation"), "_component_location"),
-    optional(Advisory::KIND.show("componentType"), "_component_type"),
+    Advisory::KIND.show("componentName").optional(),
+    Advisory::KIND.show("componentLocation").optional(),
+    Advisory::KIND.show("componentType").optional(),
     Advisory::KIND.show("createTime").named("createdAt"),
     Advisory::KIND.show("updateTime").named("updatedAt"),
-    optional(Advisory::KIND.show("deleteTime").named("deletedAt"), "_deleted_at"),
+    Advisory::KIND.show("deleteTime").named("deletedAt").optional(),
     Advisory::KIND.show("aliases"),
     Advisory::KIND.show("events").ty(Type::List(&Type::Message(EVENT))),
     Advisory::KIND.show("advisoryId"),
     Advisory::KIND.show("author"),
-    optional(Advisory::KIND.show("legacyAdvisoryId").named("legacyAdvisoryID"), "_legacyAdvisoryID"),
+    Advisory::KIND.show("legacyAdvisoryId").named("legacyAdvisoryID").optional(),
 ];
 
 const EVENT: &[Field] = &[
@@ -126,7 +121,7 @@ const EVENT: &[Field] = &[
         .of("reviewState")
         .about("The state of the review; `PENDING` for a new event without one.")
         .unread(),
-    optional(Field::string("issue").about("The address of the discussion.").unread(), "_issue"),
+    Field::string("issue").about("The address of the discussion.").unread().optional(),
 ];
 
 const NOTE: Field = Field::string("note").about("A note about the event.");
@@ -257,16 +252,10 @@ impl ListConversion for Filter {
         any_of("excludeEventAuthor", "excludeEventAuthors")
             .max_items(100)
             .about("Only advisories without an event of one of these authors."),
-        optional(
-            Field::enumeration("latestEventType", EVENT_TYPES)
-                .about("Only advisories whose most recent approved event is of this type."),
-            "_latest_event_type",
-        ),
-        optional(
-            Field::string("origin").about(
-                "Only advisories about packages made by the build of this package; `artifactName` is then ignored.",
-            ),
-            "_origin",
+        Field::enumeration("latestEventType", EVENT_TYPES)
+            .about("Only advisories whose most recent approved event is of this type."),
+        Field::string("origin").about(
+            "Only advisories about packages made by the build of this package; `artifactName` is then ignored.",
         ),
     ];
     const RESPONSE: &'static [Field] = &[

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 mod advisories;
 mod iam;
 mod libraries;
+mod registry;
 
 /// A platform with one organization and its operator.
 struct World {
@@ -32,8 +33,9 @@ impl World {
     fn new() -> Self {
         let (store, clock) = (Arc::new(MemoryStore::new()), TestClock::ticking(Timestamp::EPOCH, 1000));
         let builder = platform_core::builder(store, clock, SeededEntropy::new(1)).kinds(platform_core::v1::SERVICES);
-        let platform = builder.settings(Settings::default()).ephemeral_keys().build().unwrap();
         let (operator, organization) = (Uid::from_digest([1; 20]), Uid::from_digest([0xaa; 20]));
+        let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
+        let platform = builder.settings(settings).ephemeral_keys().build().unwrap();
         let org = organization.to_string();
         let first =
             Bootstrap { organization, organization_name: "first organization".to_owned(), operator: operator.clone() };
@@ -82,6 +84,15 @@ impl World {
         let registered = self.platform.registered().iter().find(|one| one.kind.name == kind).unwrap();
         let body = block_on(self.platform.get_erased(&self.operator, registered, uid))?;
         Ok(serde_json::from_slice(&body).unwrap())
+    }
+
+    /// Gives the operator capabilities that no built-in role has, as an operator does.
+    fn grant(&self, capabilities: &[&str]) {
+        let with_internal: Vec<_> = ["internal"].iter().chain(capabilities).collect();
+        let role = json!({ "name": capabilities[0], "capabilities": with_internal });
+        let role = self.call("Roles.Create", json!({ "parentId": self.org, "role": role })).unwrap();
+        let binding = json!({ "identity": self.operator.identity, "role": role["id"] });
+        self.call("RoleBindings.Create", json!({ "parent": self.org, "roleBinding": binding })).unwrap();
     }
 
     /// Calls a method, and returns the event that it recorded.

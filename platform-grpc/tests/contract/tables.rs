@@ -113,7 +113,7 @@ fn same_names(path: &str, message: &MessageDescriptor, fields: &'static [Field])
     let mut proto: Vec<_> =
         message.fields().map(|field| (camel(field.name()), proto_type(&field), oneof_of(&field))).collect();
     let mut tables: Vec<_> =
-        fields.iter().map(|field| (camel(field.name), table_type(&field.ty), real_oneof(field))).collect();
+        fields.iter().map(|field| (camel(field.name), table_type(&field.ty), field.oneof.map(str::to_owned))).collect();
     proto.sort();
     tables.sort();
     assert_eq!(proto, tables, "{path} {}", message.full_name());
@@ -131,11 +131,6 @@ fn same_names(path: &str, message: &MessageDescriptor, fields: &'static [Field])
 
 fn oneof_of(field: &FieldDescriptor) -> Option<String> {
     field.containing_oneof().filter(|oneof| !oneof.is_synthetic()).map(|oneof| oneof.name().to_owned())
-}
-
-/// Returns the oneof of a field, unless it is the synthetic one of an optional field.
-fn real_oneof(field: &Field) -> Option<String> {
-    field.oneof.filter(|oneof| !oneof.starts_with('_')).map(str::to_owned)
 }
 
 fn services_of_version_1(pool: &DescriptorPool) -> Vec<MethodDescriptor> {

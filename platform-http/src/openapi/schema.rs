@@ -204,8 +204,6 @@ fn exclusions(fields: &[Field]) -> Option<String> {
             None => groups.push((oneof, vec![name])),
         }
     }
-    // An optional field is a oneof of its own.
-    groups.retain(|(_, names)| names.len() > 1);
     let text: Vec<_> =
         groups.iter().map(|(_, names)| format!("At most one of {} can be set.", names.join(", "))).collect();
     (!text.is_empty()).then(|| text.join(" "))
