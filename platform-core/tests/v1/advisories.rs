@@ -6,6 +6,14 @@ use platform_core::resources::vulnerabilities::{Advisory, AdvisoryEvent};
 
 use super::*;
 
+/// Returns a world whose operator may write advisories, which no built-in role allows.
+fn world() -> World {
+    let world = World::new();
+    let writes = ["advisories.create", "advisories.update", "advisories.delete", "advisories.approve"];
+    world.grant(&writes);
+    world
+}
+
 /// Creates an advisory about a package, and returns it.
 fn create(world: &World, package: &str, more: Value) -> Value {
     let mut advisory = json!({ "artifactName": package });
@@ -29,7 +37,7 @@ fn events(world: &World, advisory: &str) -> Vec<Value> {
 
 #[test]
 fn an_advisory_is_shown_as_it_was_created_with_an_id_an_author_and_times() {
-    let world = World::new();
+    let world = world();
     let sent = json!({
         "id": "ignored", "artifactType": "apk", "artifactName": "openssl", "artifactArchitecture": "x86_64",
         "componentName": "libcrypto", "componentLocation": "/usr/lib/libcrypto.so.3", "componentType": "so",
@@ -57,7 +65,7 @@ fn an_advisory_is_shown_as_it_was_created_with_an_id_an_author_and_times() {
 
 #[test]
 fn an_event_of_each_type_is_shown_as_it_was_created() {
-    let world = World::new();
+    let world = world();
     let advisory = create(&world, "openssl", json!({}));
     let scan = json!({
         "scanner": "s", "subpackageName": "p", "componentId": "i", "componentName": "c", "componentVersion": "v",
@@ -108,7 +116,7 @@ fn an_event_of_each_type_is_shown_as_it_was_created() {
 
 #[test]
 fn an_event_without_optional_values_has_the_defaults_of_a_new_one() {
-    let world = World::new();
+    let world = world();
     let advisory = create(&world, "openssl", json!({ "events": [{ "fixNotPlanned": {} }] }));
     let [event] = events(&world, id(&advisory)).try_into().unwrap();
     assert_eq!(advisory["events"], json!([event]));
@@ -121,7 +129,7 @@ fn an_event_without_optional_values_has_the_defaults_of_a_new_one() {
 
 #[test]
 fn an_update_replaces_everything_but_the_events_the_ids_and_the_creation() {
-    let world = World::new();
+    let world = world();
     let more = json!({ "artifactType": "apk", "componentName": "libcrypto", "aliases": ["CVE-1"], "events": [{ "fixed": {} }] });
     let created = create(&world, "openssl", more);
     let sent = json!({ "id": id(&created), "artifactName": "openssl", "artifactArchitecture": "aarch64", "aliases": ["CVE-2"] });
@@ -142,7 +150,7 @@ fn an_update_replaces_everything_but_the_events_the_ids_and_the_creation() {
 
 #[test]
 fn writes_keep_what_only_imports_know() {
-    let world = World::new();
+    let world = world();
     let imported = Advisory {
         advisory_id: "CGA-1".to_owned(),
         artifact_name: "libssl3".to_owned(),
@@ -164,7 +172,7 @@ fn writes_keep_what_only_imports_know() {
 
 #[test]
 fn a_deleted_advisory_is_withdrawn_and_no_longer_exists_in_version_1() {
-    let world = World::new();
+    let world = world();
     let advisory = create(&world, "openssl", json!({ "events": [{ "fixed": {} }] }));
     let event = id(&events(&world, id(&advisory))[0]).to_owned();
     let by_id = json!({ "id": id(&advisory) });
@@ -187,7 +195,7 @@ fn a_deleted_advisory_is_withdrawn_and_no_longer_exists_in_version_1() {
 
 #[test]
 fn violations_name_the_fields_of_the_request() {
-    let world = World::new();
+    let world = world();
     let created = create(&world, "openssl", json!({ "events": [{ "fixed": {} }] }));
     let event = id(&events(&world, id(&created))[0]).to_owned();
     let advisory = |advisory: Value| json!({ "parentId": world.org, "advisory": advisory });
@@ -247,7 +255,7 @@ fn violations_name_the_fields_of_the_request() {
 
 #[test]
 fn only_a_caller_who_may_approve_sets_the_result_of_a_review_which_is_final() {
-    let world = World::new();
+    let world = world();
     let writer = world.holder(&world.org, &["advisories.create", "advisories.update"]);
     let approver = world.holder(&world.org, &["advisories.update", "advisories.approve"]);
     let advisory = create(&world, "openssl", json!({}));
@@ -281,7 +289,7 @@ fn only_a_caller_who_may_approve_sets_the_result_of_a_review_which_is_final() {
 
 #[test]
 fn events_that_are_added_at_once_are_all_kept() {
-    let world = World::new();
+    let world = world();
     let advisory = create(&world, "openssl", json!({}));
     thread::scope(|scope| {
         for at in 0..8 {
@@ -296,7 +304,7 @@ fn events_that_are_added_at_once_are_all_kept() {
 
 #[test]
 fn an_advisory_has_at_most_1000_events() {
-    let world = World::new();
+    let world = world();
     let events = vec![AdvisoryEvent { fixed: Some(Default::default()), ..AdvisoryEvent::default() }; 999];
     let imported =
         Advisory { advisory_id: "CGA-1".to_owned(), artifact_name: "curl".to_owned(), events, ..Advisory::default() };
@@ -314,7 +322,7 @@ fn an_advisory_has_at_most_1000_events() {
 
 #[test]
 fn each_filter_selects_its_matches() {
-    let world = World::new();
+    let world = world();
     let group = world.group("folder");
     let event = |name: &str, author: &str, status: &str| json!({ name: {}, "author": author, "reviewer": format!("{author} too"), "status": status });
     let first = json!({
@@ -375,7 +383,7 @@ fn each_filter_selects_its_matches() {
 
 #[test]
 fn lists_have_each_order_and_pages() {
-    let world = World::new();
+    let world = world();
     let [a, b, c] = [("b", "CVE-3"), ("c", "CVE-1"), ("a", "CVE-2")]
         .map(|(package, alias)| create(&world, package, json!({ "aliases": [alias] })));
     world.call("Advisories.Update", json!({ "id": id(&b), "artifactName": "c", "aliases": ["CVE-1"], "artifactType": "apk" })).unwrap();
@@ -412,7 +420,7 @@ fn lists_have_each_order_and_pages() {
 
 #[test]
 fn each_method_requires_its_capability_at_the_advisory() {
-    let world = World::new();
+    let world = world();
     let advisory = create(&world, "openssl", json!({ "events": [{ "fixed": {} }] }));
     let event = id(&events(&world, id(&advisory))[0]).to_owned();
     let unknown = format!("{}/0123456789abcdef", world.org);
