@@ -1,5 +1,4 @@
-//! Version 1 of the API, which serves the same resources with other messages. Not complete: [`builder`](crate::builder)
-//! does not include it; an embedder adds it with `.kinds(v1::SERVICES)`.
+//! Version 1 of the API, which serves the same resources with other messages. [`builder`](crate::builder) includes it.
 //!
 //! Each file is a service: the messages as [conversions](crate::conversion) of the resources, and the methods. Only these
 //! files know the names of version 1. Access, rules, events and storage are those of the kinds.

@@ -17,7 +17,7 @@ use crate::{
     },
     error::{Code, Error, Result},
     event::{Audience, Draft, Recorded},
-    kind::{Access, Field, Kind, Registered, Resource, Roots, Type, Verb},
+    kind::{Kind, Registered, Resource, Roots, Verb},
     platform::{Platform, Rendered},
     scope::Scopes,
     store::{Item, Key, KindName, Page, Put, Query, Record, Require, Scope},
@@ -25,6 +25,10 @@ use crate::{
     uid::{self, Uid},
     write::{Failed, Write},
 };
+
+mod writes;
+
+pub(crate) use writes::Writes;
 
 /// The maximum number of attempts of an operation while the data that it depends on keeps changing.
 ///
@@ -61,17 +65,6 @@ pub struct Context<'a> {
     writes: Mutex<Option<(KindName, Writes)>>,
     /// The records that the operation is about to commit, which reads return while the reply is rendered.
     foreseen: Mutex<Vec<Record>>,
-}
-
-/// The rules for creates and updates of a kind: those of its table, or those of another version of the API.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Writes {
-    /// The fields of requests.
-    pub fields: &'static [Field],
-    /// The name of the field by which a create replaces an existing resource of the same parent.
-    pub upsert: Option<&'static str>,
-    /// Whether an update replaces all fields that the other version has.
-    pub replaces: bool,
 }
 
 /// Converts an event into the form of another version of the API.
@@ -146,31 +139,6 @@ impl<'a> Context<'a> {
     /// Records the event of the operation in the form of another version of the API.
     pub(crate) fn convert_event(&self, convert: EventConversion) {
         *self.conversion.lock() = Some(convert);
-    }
-
-    /// Sets the rules for the writes of a kind.
-    pub(crate) fn write_by(&self, kind: &Kind, writes: Writes) {
-        *self.writes.lock() = Some((kind.name, writes));
-    }
-
-    /// Returns the rules for the writes of a kind.
-    pub(crate) fn writes(&self, kind: &Kind) -> Writes {
-        let of_kind = self.writes.lock().filter(|(name, _)| *name == kind.name);
-        let upsert = kind.method(Verb::Create).and_then(|create| create.upsert);
-        of_kind.map_or(Writes { fields: kind.fields, upsert, replaces: false }, |(_, writes)| writes)
-    }
-
-    /// Returns whether requests of this operation may set a field of a kind, at this dotted path, that is output-only in
-    /// the kind's own version of the API.
-    pub fn is_writable(&self, kind: &Kind, path: &str) -> bool {
-        let mut fields = self.writes(kind).fields;
-        path.split('.').all(|name| match fields.iter().find(|field| field.name == name) {
-            Some(field) => {
-                fields = if let Type::Message(inner) = field.ty { inner } else { &[] };
-                field.access != Access::OutputOnly
-            }
-            None => false,
-        })
     }
 
     pub(crate) fn take_rendered(&self) -> Option<Rendered> {

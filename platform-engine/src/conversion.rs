@@ -20,6 +20,7 @@ use crate::{
 };
 
 mod methods;
+mod tables;
 mod translate;
 
 pub use methods::{read, renamed, show, shown};

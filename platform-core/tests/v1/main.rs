@@ -32,7 +32,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let (store, clock) = (Arc::new(MemoryStore::new()), TestClock::ticking(Timestamp::EPOCH, 1000));
-        let builder = platform_core::builder(store, clock, SeededEntropy::new(1)).kinds(platform_core::v1::SERVICES);
+        let builder = platform_core::builder(store, clock, SeededEntropy::new(1));
         let (operator, organization) = (Uid::from_digest([1; 20]), Uid::from_digest([0xaa; 20]));
         let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
         let platform = builder.settings(settings).ephemeral_keys().build().unwrap();

@@ -43,6 +43,7 @@ impl Resource for Deployment {
             Method::get(&[cap("registry.deployments.list")]).unserved(),
             Method::create(&[cap("registry.deployments.create")]).unserved(),
             Method::update(&[cap("registry.deployments.update")]).unserved(),
+            Method::delete(&[cap("registry.deployments.update")]).unserved(),
         ])
         .fields(&[
             Field::string("uid").about("The repo's uid.").output_only(),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{domain, iam::Group};
 use crate::{
+    BoxFuture,
     access::cap,
     context::Context,
     error::{Result, Violations},
@@ -25,9 +26,9 @@ pub struct RegistrySettings {
     pub unique_tags: bool,
     /// Whether tags stay available for a time after the end of life of their image's main package.
     pub eol_grace_period: bool,
-    /// When they were first set.
+    /// When they were first set; before that, when the organization was created.
     pub create_time: Option<Timestamp>,
-    /// When they were last set.
+    /// When they were last set; before that, when the organization was last updated.
     pub update_time: Option<Timestamp>,
 }
 
@@ -58,6 +59,23 @@ impl Resource for RegistrySettings {
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
         }
+    }
+
+    fn computed(&self) -> bool {
+        true
+    }
+
+    /// Fills in the times of settings that were never set: those of the organization.
+    fn render<'a>(cx: &'a Context<'a>, settings: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let groups = cx.read_all::<Group>(settings.iter().map(|settings| settings.uid.clone())).await?;
+            for (settings, group) in settings.iter_mut().zip(groups) {
+                let group = group.unwrap_or_default();
+                settings.create_time = settings.create_time.or(group.create_time);
+                settings.update_time = settings.update_time.or(group.update_time);
+            }
+            Ok(())
+        })
     }
 
     fn validate(&self, violations: &mut Violations) {
