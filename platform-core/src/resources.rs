@@ -50,6 +50,7 @@ pub const KINDS: &[Registered] = &[
     Registered::of::<advisory::ResolvedVulnsReport>(),
     Registered::of::<libraries::Artifact>(),
     Registered::of::<libraries::ArtifactVersion>(),
+    Registered::of::<libraries::Entitlement>(),
     Registered::of::<events::Subscription>(),
     Registered::of::<events::PendingEvent>(),
     Registered::of::<events::EventBody>(),

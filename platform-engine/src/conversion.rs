@@ -14,6 +14,7 @@ use crate::{
     context::Context,
     error::Result,
     kind::{Action, Authorization, Domain, Field, Http, Kind, Method, Part, Resource, Run, Verb, is_same},
+    store::Filter,
     uid::Uid,
     write::Write,
 };
@@ -22,7 +23,7 @@ mod methods;
 mod tables;
 mod translate;
 
-pub use methods::shown;
+pub use methods::{read, renamed, show, shown};
 use methods::{create, delete, get, list, page, replace, run, run_pages};
 
 /// A message of another version of the API that shows a resource of a kind.
@@ -93,8 +94,9 @@ pub trait ListConversion: 'static {
     /// without a path there, the parameter of its own name. A text for a parameter that is a list is its only element.
     const REQUEST: &'static [Field];
 
-    /// The fields of the response: the list of messages first. The other fields have the value of that name, or at
-    /// [`Field::of`], in the page of the kind's list: `nextPageToken`, `totalCount`, `skipped`.
+    /// The fields of the response: one list of messages, which is first if the list returns everything. The other fields
+    /// have the value of that name, or at [`Field::of`], in the page of the kind's list: `nextPageToken`, `totalCount`,
+    /// `skipped`. Fields of other names are not set.
     const RESPONSE: &'static [Field];
 
     /// The order of a list that returns everything that matches.
@@ -102,6 +104,11 @@ pub trait ListConversion: 'static {
 
     /// Completes the parameters of the kind's list, in canonical form. `request` is as the client sent it.
     fn to_parameters(_request: &Map<String, Value>, _parameters: &mut Map<String, Value>) {}
+
+    /// Returns further filters, by keys of the kind for which its list has no parameter.
+    fn filters(_request: &Map<String, Value>) -> Vec<Filter> {
+        Vec::new()
+    }
 }
 
 /// The messages of an action in another version of the API.

@@ -91,7 +91,7 @@ impl Routes {
                     routes.add(kind, http_method(method.verb), &path, endpoint)?;
                 }
             }
-            for action in registered.actions {
+            for action in registered.actions.iter().filter(|action| !action.path.is_empty()) {
                 routes.add(kind, method_of(action.http), action.path, |names| Endpoint::Action(kind, action, names))?;
             }
         }

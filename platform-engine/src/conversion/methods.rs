@@ -1,6 +1,7 @@
 //! The methods of another version: they convert the request, call the method of the kind, and convert the reply.
 
 use bytes::Bytes;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -13,8 +14,10 @@ use crate::{
     context::{Context, Writes},
     error::{Code, Error, Result},
     event::Draft,
+    fields::{self, Values},
     kind::{Access, Field, ListPage, Resource, Type, Verb, canonical},
     request::{ListRequest, MAX_PAGE_SIZE, list_fields},
+    store::Filter,
     uid,
     verbs::{self, ListReply, Once},
 };
@@ -104,7 +107,7 @@ pub(super) fn create<'a, C: Conversion>(
         cx.convert_event(event::<C>);
         cx.write_by(C::Resource::KIND, Writes { fields: C::WRITES, upsert, replaces: false });
         let prepared = verbs::create::prepare(cx, registered, &parent, &body, &Once::default()).await;
-        let mut prepared = prepared.map_err(renamed::<C>)?;
+        let mut prepared = prepared.map_err(renamed_by::<C>)?;
         cx.foresee(&prepared.write);
         let puts = prepared.write.puts().len();
         C::prepare(cx, &prepared.uid, &sent, &mut prepared.write).await?;
@@ -112,7 +115,7 @@ pub(super) fn create<'a, C: Conversion>(
             prepared.unchanged = None;
         }
         let reply = verbs::create::commit(cx, registered, prepared).await;
-        message::<C>(cx, reply.map_err(renamed::<C>)?).await
+        message::<C>(cx, reply.map_err(renamed_by::<C>)?).await
     })
 }
 
@@ -129,11 +132,11 @@ pub(super) fn replace<'a, C: Conversion>(
         cx.write_by(C::Resource::KIND, Writes { fields: C::WRITES, upsert: None, replaces: true });
         let mask = mask::<C>(&body);
         let prepared = verbs::update::prepare(cx, registered, uid, &body, Some(&mask), &Once::default()).await;
-        let mut prepared = prepared.map_err(renamed::<C>)?;
+        let mut prepared = prepared.map_err(renamed_by::<C>)?;
         cx.foresee(&prepared.write);
         C::prepare(cx, &prepared.uid, &request, &mut prepared.write).await?;
         let reply = verbs::update::commit(cx, registered, prepared).await;
-        message::<C>(cx, reply.map_err(renamed::<C>)?).await
+        message::<C>(cx, reply.map_err(renamed_by::<C>)?).await
     })
 }
 
@@ -144,7 +147,7 @@ pub(super) fn delete<'a, C: Conversion>(
     Box::pin(async move {
         let registered = cx.platform().registered_of::<C::Resource>()?;
         cx.convert_event(event::<C>);
-        verbs::delete::delete(cx, registered, &text(&request, id::<C>())).await.map_err(renamed::<C>)?;
+        verbs::delete::delete(cx, registered, &text(&request, id::<C>())).await.map_err(renamed_by::<C>)?;
         Ok(json!({}))
     })
 }
@@ -166,11 +169,12 @@ pub(super) fn list<'a, L: ListConversion>(
     page_token: &'a str,
 ) -> BoxFuture<'a, Result<ListPage>> {
     Box::pin(async move {
+        let filters = L::filters(&request);
         let mut parameters = parameters::<L>(cx, request)?;
         parameters.insert("orderBy".to_owned(), L::ORDER_BY.into());
         parameters.insert("pageSize".to_owned(), MAX_PAGE_SIZE.into());
         parameters.insert("pageToken".to_owned(), page_token.into());
-        let reply = match list_page::<L>(cx, parameters).await {
+        let reply = match list_page::<L>(cx, parameters, filters).await {
             // The resource that the list belongs to does not exist.
             Err(error) if error.code() == Code::NotFound => {
                 return Ok(ListPage { items: Vec::new(), next_page_token: None });
@@ -188,15 +192,16 @@ pub(super) fn page<'a, L: ListConversion>(
     request: Map<String, Value>,
 ) -> BoxFuture<'a, Result<Value>> {
     Box::pin(async move {
+        let filters = L::filters(&request);
         let parameters = parameters::<L>(cx, request)?;
-        let reply = list_page::<L>(cx, parameters).await?;
+        let reply = list_page::<L>(cx, parameters, filters).await?;
         let items = messages::<L::Item>(cx, &reply.items).await?;
         let mut response = Map::new();
-        for (at, field) in L::RESPONSE.iter().enumerate() {
-            let value = match (at, field.of.unwrap_or(field.name)) {
-                (0, _) => items.iter().cloned().collect(),
+        for field in L::RESPONSE {
+            let value = match (&field.ty, field.of.unwrap_or(field.name)) {
+                (Type::List(_), _) => items.iter().cloned().collect(),
                 (_, "nextPageToken") => reply.next_page_token.clone().unwrap_or_default().into(),
-                (_, "totalCount") if matches!(field.ty, Type::Int64) => reply.total_count.to_string().into(),
+                (Type::Int64, "totalCount") => reply.total_count.to_string().into(),
                 (_, "totalCount") => reply.total_count.into(),
                 (_, "skipped") => reply.skipped.into(),
                 _ => unset(&field.ty),
@@ -215,10 +220,14 @@ fn parameters<L: ListConversion>(cx: &Context<'_>, request: Map<String, Value>) 
     Ok(parameters)
 }
 
-async fn list_page<L: ListConversion>(cx: &Context<'_>, parameters: Map<String, Value>) -> Result<ListReply> {
+async fn list_page<L: ListConversion>(
+    cx: &Context<'_>,
+    parameters: Map<String, Value>,
+    filters: Vec<Filter>,
+) -> Result<ListReply> {
     let registered = cx.platform().registered_of::<<L::Item as Conversion>::Resource>()?;
     let renamed = |error: Error| error.rename_fields(|path| path_back(L::REQUEST, path));
-    let request = ListRequest::from_json(registered.kind, parameters).map_err(renamed)?;
+    let request = ListRequest::from_json(registered.kind, parameters).map_err(renamed)?.with_filters(filters);
     verbs::list::list(cx, registered, &request).await.map_err(renamed)
 }
 
@@ -256,6 +265,47 @@ pub fn shown<C: Conversion>(cx: &Context<'_>, resource: &C::Resource) -> Result<
     Ok(message)
 }
 
+/// Reads a message of a request with these fields, as [`Conversion::FIELDS`], into one with the fields `to`, by the rules
+/// of those.
+///
+/// # Errors
+/// INVALID_ARGUMENT with each rule that the message breaks; fields have their names in the message.
+pub fn read(
+    cx: &Context<'_>,
+    fields: &[Field],
+    to: &'static [Field],
+    message: Map<String, Value>,
+) -> Result<Map<String, Value>> {
+    let known = cx.platform().capabilities();
+    let read = to_resource(known, fields, to, message)?;
+    let mut input = fields::read(to, known, read, None);
+    input.require(to);
+    input.checked().map(Values::into_inner).map_err(|error| renamed(error, fields))
+}
+
+/// Returns a message with these fields that shows a value with the fields `from`, input-only ones too.
+///
+/// # Errors
+/// INTERNAL when the value cannot be written as JSON.
+pub fn show(
+    cx: &Context<'_>,
+    fields: &[Field],
+    from: &'static [Field],
+    value: &impl Serialize,
+) -> Result<Map<String, Value>> {
+    let mut value = serde_json::to_value(value).map_err(Error::internal)?;
+    fields::prune_empty(from, &mut value);
+    let empty = Map::new();
+    let mut message = to_message(cx.platform().capabilities(), fields, from, value.as_object().unwrap_or(&empty));
+    fill(fields, &mut message);
+    Ok(message)
+}
+
+/// Names the fields of an error as a message with these fields does.
+pub fn renamed(error: Error, fields: &[Field]) -> Error {
+    error.rename_fields(|path| path_back(fields, path))
+}
+
 /// Converts the message of a request.
 fn resource<C: Conversion>(cx: &Context<'_>, message: Map<String, Value>) -> Result<Map<String, Value>> {
     to_resource(cx.platform().capabilities(), C::REQUEST, C::Resource::KIND.fields, message)
@@ -278,7 +328,7 @@ fn mask<C: Conversion>(resource: &Map<String, Value>) -> String {
 }
 
 /// Names the fields of an error of the kind as the messages do.
-fn renamed<C: Conversion>(error: Error) -> Error {
+fn renamed_by<C: Conversion>(error: Error) -> Error {
     error.rename_fields(|path| match path {
         "parent" => C::PARENT.to_owned(),
         path => path_back(C::REQUEST, path),

@@ -160,7 +160,9 @@ fn action_lines(registered: &'static Registered) -> impl Iterator<Item = String>
     registered.actions.iter().map(move |action| {
         let (held, open) = needs(action);
         let path = format!("/{}/{}/{}", kind.domain.name, kind.domain.version(), action.path);
-        line(kind.service, action.name, (action.http.name(), &path), held, open, action.event.unwrap_or_default())
+        // Some actions have no HTTP rule.
+        let http = if action.path.is_empty() { ("", "") } else { (action.http.name(), path.as_str()) };
+        line(kind.service, action.name, http, held, open, action.event.unwrap_or_default())
     })
 }
 
