@@ -41,7 +41,7 @@ use std::sync::Arc;
 #[cfg(feature = "testing")]
 pub use platform_engine::testing;
 pub use platform_engine::{
-    BoxFuture, aip, clock, context, conversion, duration, entropy, error, event, fields, json, kind, offload, platform,
+    BoxFuture, aip, blob, clock, context, conversion, duration, entropy, error, event, fields, json, kind, offload, platform,
     request, scope, seal, store, timestamp, uid, verbs, write,
 };
 
