@@ -40,6 +40,7 @@ pub const KINDS: &[Registered] = &[
     Registered::of::<registry::RepoFollower>(),
     Registered::of::<registry::Tag>(),
     Registered::of::<registry::Image>(),
+    Registered::of::<registry::Chart>(),
     Registered::of::<vulnerabilities::Advisory>(),
     Registered::of::<advisory::Document>(),
     Registered::of::<advisory::VulnerabilityMetadata>(),
