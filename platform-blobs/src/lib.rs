@@ -213,9 +213,12 @@ impl BlobStore for BlobDirectory {
     }
 }
 
-/// Creates a directory unless it exists, and makes it durable.
+/// Creates a directory that only its owner can read, unless it exists, and makes it durable.
 fn create(path: &Path) -> io::Result<()> {
-    match fs::create_dir(path) {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    match builder.create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
         created => created?,
     }

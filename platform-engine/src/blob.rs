@@ -221,6 +221,37 @@ pub async fn named(
     Ok(())
 }
 
+/// The damage of a blob that a resource names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Damage {
+    /// It does not exist.
+    Missing,
+    /// Its content does not match its digest.
+    Corrupt,
+}
+
+/// Reads all blobs that the stored resources of these kinds name, and returns those that are damaged, in the order of
+/// [`named`].
+///
+/// # Errors
+/// Those of [`named`], and those of the blob store other than [`StoreError::Corrupt`].
+pub async fn damaged(
+    store: &dyn Store,
+    kinds: impl IntoIterator<Item = &'static Kind>,
+    blobs: &dyn BlobStore,
+) -> Result<Vec<(Named, Damage)>, StoreError> {
+    let (mut found, mut failed) = (Vec::new(), Ok(()));
+    named(store, kinds, |named| match blobs.get(&named.id) {
+        Ok(Some(_)) => {}
+        Ok(None) => found.push((named, Damage::Missing)),
+        Err(StoreError::Corrupt(_)) => found.push((named, Damage::Corrupt)),
+        Err(error) => failed = Err(error),
+    })
+    .await?;
+    failed.map(|()| found)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -39,7 +39,6 @@ mod put;
 mod response_cache;
 mod settings;
 
-pub use blobs::BlobDamage;
 pub use builder::{BuildError, Builder};
 pub use check::Invalid;
 use grants_cache::{GrantsCache, Holder};

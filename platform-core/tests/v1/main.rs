@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use platform_core::{
     access::Caller,
+    blob::{BlobStore, MemoryBlobs},
     error::{Code, Error, Result},
     event::{Event, StreamItem},
     iam::{Bootstrap, Iam},
@@ -18,6 +19,7 @@ use pollster::block_on;
 use serde_json::{Value, json};
 
 mod iam;
+mod images;
 
 /// A platform with one organization and its operator.
 struct World {
@@ -28,9 +30,13 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::over(Arc::new(MemoryBlobs::default()))
+    }
+
+    fn over(blobs: Arc<dyn BlobStore>) -> Self {
         let (store, clock) = (Arc::new(MemoryStore::new()), TestClock::ticking(Timestamp::EPOCH, 1000));
         let builder = platform_core::builder(store, clock, SeededEntropy::new(1)).kinds(platform_core::v1::SERVICES);
-        let platform = builder.settings(Settings::default()).ephemeral_keys().build().unwrap();
+        let platform = builder.blobs(blobs).settings(Settings::default()).ephemeral_keys().build().unwrap();
         let (operator, organization) = (Uid::from_digest([1; 20]), Uid::from_digest([0xaa; 20]));
         let org = organization.to_string();
         let first =

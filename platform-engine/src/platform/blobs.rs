@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     access::Caller,
-    blob::{self, BlobId, BlobStore, Named},
+    blob::{self, BlobId, BlobStore},
     context::Context,
     error::{Error, Result},
     kind::Imported,
@@ -19,16 +19,6 @@ use crate::{
     timestamp::Timestamp,
     uid,
 };
-
-/// The damage of a blob that a resource names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BlobDamage {
-    /// It does not exist.
-    Missing,
-    /// Its content does not match its digest.
-    Corrupt,
-}
 
 impl Platform {
     /// Stores blobs for resources of an imported kind below a parent, which is empty for a kind without parents. They
@@ -109,23 +99,6 @@ impl Platform {
         };
         let deleted: Result<_, StoreError> = offload::run(&*self.offload, "", delete).await?;
         Ok(deleted?)
-    }
-
-    /// Reads all blobs that resources name, and returns those that are damaged, in the order of [`blob::named`].
-    ///
-    /// # Errors
-    /// Those of the store, and of the blob store other than [`StoreError::Corrupt`].
-    pub async fn damaged_blobs(&self) -> Result<Vec<(Named, BlobDamage)>> {
-        let (mut found, mut failed) = (Vec::new(), Ok(()));
-        blob::named(self.store(), self.kinds(), |named| match self.blobs.get(&named.id) {
-            Ok(Some(_)) => {}
-            Ok(None) => found.push((named, BlobDamage::Missing)),
-            Err(StoreError::Corrupt(_)) => found.push((named, BlobDamage::Corrupt)),
-            Err(error) => failed = Err(error),
-        })
-        .await?;
-        failed?;
-        Ok(found)
     }
 }
 

@@ -136,10 +136,7 @@ fn images(metadata: &Metadata) -> Result<Vec<ChartImage>, Refusal> {
         true => Requirement::RequirementOptional,
         false => Requirement::RequirementRequired,
     };
-    let image = |one: Annotated| ChartImage {
-        name: one.name,
-        image: one.image,
-        requirement: requirement(one.optional),
-    };
+    let image =
+        |one: Annotated| ChartImage { name: one.name, image: one.image, requirement: requirement(one.optional) };
     Ok(images.into_iter().map(image).collect())
 }

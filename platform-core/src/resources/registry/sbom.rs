@@ -183,7 +183,9 @@ pub fn time(text: &str) -> Option<Timestamp> {
 }
 
 /// Deserializes a value; `null` is the default.
-pub(super) fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+pub(super) fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 

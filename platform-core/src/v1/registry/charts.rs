@@ -125,9 +125,8 @@ async fn get_helm(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value
 
 async fn get_chart(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let (repo, chart, metadata) = named(cx, &request).await?;
-    let dependency = |one: &Dependency| {
-        json!({ "name": one.name, "version": one.version, "repository": one.repository })
-    };
+    let dependency =
+        |one: &Dependency| json!({ "name": one.name, "version": one.version, "repository": one.repository });
     Ok(json!({
         "name": metadata.name,
         "version": metadata.version,

@@ -85,43 +85,44 @@ pub(super) const GET_IMAGE_CONFIG: Action =
     ])
     .authorization(Authorization::At("repoId", READ));
 
-pub(super) const LIST_MANIFEST_METADATA: Action =
-    Action::get_pages("ListManifestMetadata", "repos/{repoId=**}/manifestmetdata", |cx, request, page_token| {
-        Box::pin(list_manifest_metadata(cx, request, page_token))
-    })
-    .request(&[
-        REPO_ID,
-        Field::new(
-            "items",
-            Type::List(&Type::Message(&[
-                Field::string("imageDigest").about("The digest of an image's manifest.").oneof("filter"),
-                Field::message(
-                    "indexFilter",
-                    &[
-                        Field::string("digest").about("The digest of an index."),
-                        Field::string("arch").about("The architecture; `amd64` by default."),
-                    ],
-                )
-                .about("The image of an index for an architecture.")
-                .oneof("filter"),
-            ])),
-        )
-        .about(
-            "Only these images, at most 100; by default all images of the repo. A query string writes each as the digest \
-             of a manifest, or as that of an index, `/` and an architecture.",
-        )
-        .in_query(in_query),
-    ])
-    .response(&[Field::new(
+pub(super) const LIST_MANIFEST_METADATA: Action = Action::get_pages(
+    "ListManifestMetadata",
+    "repos/{repoId=**}/manifestmetdata",
+    |cx, request, page_token| Box::pin(list_manifest_metadata(cx, request, page_token)),
+)
+.request(&[
+    REPO_ID,
+    Field::new(
         "items",
         Type::List(&Type::Message(&[
-            Field::string("digest").about("The digest of the image's manifest."),
-            Field::new("pkgMetadata", Type::List(&Type::Message(PKG_METADATA)))
-                .about("The packages that the bill of materials lists with a package URL."),
+            Field::string("imageDigest").about("The digest of an image's manifest.").oneof("filter"),
+            Field::message(
+                "indexFilter",
+                &[
+                    Field::string("digest").about("The digest of an index."),
+                    Field::string("arch").about("The architecture; `amd64` by default."),
+                ],
+            )
+            .about("The image of an index for an architecture.")
+            .oneof("filter"),
         ])),
     )
-    .about("The images, in the order of the request.")])
-    .authorization(Authorization::At("repoId", &[cap("manifest.metadata.list")]));
+    .about(
+        "Only these images, at most 100; by default all images of the repo. A query string writes each as the digest \
+             of a manifest, or as that of an index, `/` and an architecture.",
+    )
+    .in_query(in_query),
+])
+.response(&[Field::new(
+    "items",
+    Type::List(&Type::Message(&[
+        Field::string("digest").about("The digest of the image's manifest."),
+        Field::new("pkgMetadata", Type::List(&Type::Message(PKG_METADATA)))
+            .about("The packages that the bill of materials lists with a package URL."),
+    ])),
+)
+.about("The images, in the order of the request.")])
+.authorization(Authorization::At("repoId", &[cap("manifest.metadata.list")]));
 
 pub(super) const GET_MANIFEST_DIGEST_COUNT: Action =
     Action::get("GetManifestDigestCount", "digestcount/{parentId=**}", |cx, request| Box::pin(count(cx, request)))

@@ -96,9 +96,10 @@ pub(super) fn shown(sbom: &Sbom, raw: &[u8], id: &str, digest: &str, seen: Optio
             "description": package.description, "purl": package.purl(),
         } })
     });
-    let files = sbom.files.iter().map(|file| {
-        json!({ "file": { "id": file.id, "name": file.file_name, "types": file.file_types } })
-    });
+    let files = sbom
+        .files
+        .iter()
+        .map(|file| json!({ "file": { "id": file.id, "name": file.file_name, "types": file.file_types } }));
     let authors = sbom.creators("Organization").chain(sbom.creators("Person"));
     Ok(json!({
         "id": id,
@@ -117,13 +118,12 @@ pub(super) fn shown(sbom: &Sbom, raw: &[u8], id: &str, digest: &str, seen: Optio
 }
 
 fn edges(sbom: &Sbom) -> Vec<Value> {
-    let edge = |subject: &str, predicate: &str, ty: &str| {
-        json!({ "subjectId": subject, "predicateId": predicate, "type": ty })
-    };
+    let edge = |subject: &str, predicate: &str, ty: &str| json!({ "subjectId": subject, "predicateId": predicate, "type": ty });
     let described = sbom.document_describes.iter().map(|id| edge(&sbom.id, id, "DESCRIBES"));
-    let contained = sbom.packages.iter().flat_map(|package| {
-        package.has_files.iter().map(move |file| edge(&package.id, file, "CONTAINS"))
-    });
+    let contained = sbom
+        .packages
+        .iter()
+        .flat_map(|package| package.has_files.iter().map(move |file| edge(&package.id, file, "CONTAINS")));
     let related = sbom.relationships.iter().map(|one| {
         let (first, second) = (&one.spdx_element_id, &one.related_spdx_element);
         match REVERSED.iter().find(|(ty, _)| *ty == one.relationship_type) {
