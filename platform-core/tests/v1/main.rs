@@ -72,7 +72,8 @@ impl World {
             json!({ "name": "caller", "claimMatch": { "issuer": "https://issuer.example", "subject": subject } });
         let identity = self.call("Identities.Create", json!({ "parentId": group, "identity": identity })).unwrap();
         if !capabilities.is_empty() {
-            let role = json!({ "name": "caller", "capabilities": capabilities });
+            let known = self.call("Roles.List", json!({ "parent": group })).unwrap();
+            let role = json!({ "name": format!("role {}", items(&known).len()), "capabilities": capabilities });
             let role = self.call("Roles.Create", json!({ "parentId": group, "role": role })).unwrap();
             let binding = json!({ "identity": identity["id"], "role": role["id"] });
             self.call("RoleBindings.Create", json!({ "parent": group, "roleBinding": binding })).unwrap();

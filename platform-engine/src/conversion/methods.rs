@@ -226,9 +226,25 @@ async fn list_page<L: ListConversion>(
     filters: Vec<Filter>,
 ) -> Result<ListReply> {
     let registered = cx.platform().registered_of::<<L::Item as Conversion>::Resource>()?;
-    let renamed = |error: Error| error.rename_fields(|path| path_back(L::REQUEST, path));
+    let renamed = |error: Error| error.rename_fields(|path| parameter_back(L::REQUEST, path));
     let request = ListRequest::from_json(registered.kind, parameters).map_err(renamed)?.with_filters(filters);
     verbs::list::list(cx, registered, &request).await.map_err(renamed)
+}
+
+/// Returns the name of the field for a parameter of the kind's list. Errors have the names of common parameters in
+/// snake_case.
+fn parameter_back(fields: &[Field], path: &str) -> String {
+    let mut camel = String::with_capacity(path.len());
+    let mut after_underscore = false;
+    for c in path.chars() {
+        match c {
+            '_' => after_underscore = true,
+            c if std::mem::take(&mut after_underscore) => camel.push(c.to_ascii_uppercase()),
+            c => camel.push(c),
+        }
+    }
+    let back = path_back(fields, &camel);
+    if back == camel { path.to_owned() } else { back }
 }
 
 /// Returns a resource as a reply shows it: with all fields, those without a value too.
