@@ -106,7 +106,8 @@ impl BlobDirectory {
         let directory = self.root.join(parent);
         if !directory.is_dir() {
             fs::create_dir(&directory)?;
-            sync(&self.root)?;
+            // A later put must not find a directory that is not durable.
+            sync(&self.root).inspect_err(|_| drop(fs::remove_dir(&directory)))?;
         }
         let incomplete = self.root.join(INCOMPLETE).join(&digest);
         let file = directory.join(digest);
@@ -219,7 +220,8 @@ fn create(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     match builder.create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        // The sync may have failed when it was created.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         created => created?,
     }
     match path.parent() {
