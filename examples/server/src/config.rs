@@ -6,6 +6,7 @@
 mod events;
 mod file;
 mod limits;
+mod sign_in;
 
 use std::{convert::Infallible, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
@@ -13,7 +14,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use platform_core::{resources::iam::TermsDocument, uid::Uid};
 
-pub(crate) use self::{events::EventOptions, file::read, limits::LimitOptions};
+pub(crate) use self::{events::EventOptions, file::read, limits::LimitOptions, sign_in::SignInOptions};
 
 /// The effective configuration.
 #[derive(Debug, Args)]
@@ -115,6 +116,8 @@ pub(crate) struct Config {
     #[arg(long, global = true, env = "PLATFORM_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
     #[command(flatten)]
+    pub(crate) sign_in: SignInOptions,
+    #[command(flatten)]
     pub(crate) events: EventOptions,
     #[command(flatten)]
     pub(crate) limits: LimitOptions,
@@ -152,6 +155,7 @@ impl Config {
                  set --public-url as well, or listen on 127.0.0.1"
             );
         }
+        self.sign_in.checked()?;
         self.limits.checked()
     }
 }

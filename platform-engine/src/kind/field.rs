@@ -61,6 +61,8 @@ pub struct Field {
     pub of: Option<&'static str>,
     /// Whether a request has the value as the client sent it, because another method reads it.
     pub unread: bool,
+    /// For a field of a conversion: whether a reply leaves it out, too, when it has no value (`optional` in proto3).
+    pub optional: bool,
 }
 
 /// A rule for a field's value in canonical form. The error is a phrase that states the rule.
@@ -195,6 +197,7 @@ impl Field {
             check: None,
             of: None,
             unread: false,
+            optional: false,
         }
     }
 
@@ -396,7 +399,28 @@ impl Field {
         self
     }
 
-    /// Converts the field from and to the value at this path of the resource ([conversion](crate::conversion)).
+    /// Leaves the field out of the replies of another version of the API when it has no value.
+    pub const fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
+    /// Lets callers set the field, in a table of another version of the API
+    /// ([`Conversion::WRITES`](crate::conversion::Conversion::WRITES)).
+    pub const fn mutable(mut self) -> Self {
+        self.access = Access::Mutable;
+        self
+    }
+
+    /// Does not require a value in creates, as [`Field::mutable`].
+    pub const fn not_required(mut self) -> Self {
+        self.required = false;
+        self
+    }
+
+    /// Converts the field from and to the value at this path of the resource ([conversion](crate::conversion)). With an
+    /// empty path, the resource has no such value: requests cannot set it, and
+    /// [`Conversion::complete`](crate::conversion::Conversion::complete) may.
     pub const fn of(mut self, path: &'static str) -> Self {
         self.of = Some(path);
         self

@@ -208,15 +208,20 @@ pub(super) fn demand<R: Imported>(cx: &Context<'_>, parent: Option<&Uid>) -> Res
 
 /// Completes and validates a resource.
 fn checked<R: Imported>(index: u64, mut resource: R, parent: Option<&Uid>) -> Result<Entry> {
-    let kind = R::KIND;
     let uid = resource.uid_in(text(parent));
     let mut violations = Violations::default();
     resource.complete(uid.clone(), &mut violations);
+    Ok(Entry { index, ..validated(&resource, uid, violations)? })
+}
+
+/// Validates a resource that is complete.
+fn validated<R: Imported>(resource: &R, uid: Uid, mut violations: Violations) -> Result<Entry> {
+    let kind = R::KIND;
     resource.validate(&mut violations);
     if uid.len() > MAX_UID {
         violations.add("uid", format!("would be longer than {MAX_UID} bytes"));
     }
-    let body = Checked::imported(R::KIND.fields, &resource, violations)?;
+    let body = Checked::imported(kind.fields, resource, violations)?;
     Keys::of(kind, &body)?;
     // The rendering removes fields that are stored and never shown, and adds empty fields that are always shown.
     let hides = |field: &Field| field.access == Access::InputOnly && body.get(field.name).is_some();
@@ -225,7 +230,34 @@ fn checked<R: Imported>(index: u64, mut resource: R, parent: Option<&Uid>) -> Re
     if bytes > MAX_BYTES {
         return Err(Error::invalid_field("uid", format!("is for a resource of more than {MAX_BYTES} bytes of JSON")));
     }
-    Ok(Entry { index, uid, body, bytes, computed })
+    Ok(Entry { index: 0, uid, body, bytes, computed })
+}
+
+impl Context<'_> {
+    /// Returns the write of a resource of an imported kind as it is, with its input-only fields, by an action. The
+    /// action has set the uid and the times. The write requires that the parent exists, and that the resource is still
+    /// the `stored` one: otherwise, the operation is retried. The caller's capabilities are not checked.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT with each rule that the resource breaks. The write fails with NOT_FOUND for a missing parent.
+    pub fn write_imported<R: Imported>(&self, resource: &R, uid: &Uid, stored: Option<&Record>) -> Result<Write> {
+        let entry = validated(resource, uid.clone(), Violations::default())?;
+        let (kind, mut write) = (R::KIND, Write::default());
+        let key = Key::new(kind.name, uid.clone());
+        match (stored, uid.parent(), self.platform().parent_kind(kind)) {
+            (Some(record), ..) => write.require_or_retry(Require::Revision(key, record.revision)),
+            (None, Some(parent), Some(parent_kind)) => {
+                let missing = Error::not_found(parent_kind, parent.as_str());
+                write.require_or_fail(Require::Exists(Key::new(parent_kind.name, parent)), missing);
+                write.require_or_retry(Require::Absent(key));
+            }
+            (None, ..) => write.require_or_retry(Require::Absent(key)),
+        }
+        let old = stored.map(|record| Checked::stored(&record.body)).transpose()?;
+        write.put_body(kind, uid, old.as_ref(), &entry.body, entry.computed, Bytes::new())?;
+        R::EPOCH.into_iter().for_each(|name| write.raise(epoch_of(name, uid)));
+        Ok(write)
+    }
 }
 
 /// Returns the write that deletes a resource with its dependents and with the records of [`Imported::associated`].
