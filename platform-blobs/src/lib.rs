@@ -1,13 +1,13 @@
 //! Blobs in a directory.
 //!
 //! A blob is the file `<parent>/<digest>`: the hash of the uid of the parent that it belongs to, and the SHA-256 of its
-//! content, both in hexadecimal digits. New blobs are written to `tmp/`, synced, and renamed.
+//! content, both in hexadecimal digits. New blobs are written to `<digest>.tmp`, synced, and renamed.
 //!
 //! # Guarantees
 //! - A blob is durable when [`put`](BlobStore::put) returns, and when [`renew`](BlobStore::renew) returns `true`.
 //! - A blob that can be read has the content that was put: each [`get`](BlobStore::get) computes the digest.
-//! - After a crash or a power cut, each blob is there entirely or not at all. Incomplete files are in `tmp/`, which
-//!   [`BlobDirectory::open`] empties.
+//! - After a crash or a power cut, each blob is there entirely or not at all. [`BlobDirectory::open`] deletes
+//!   incomplete files.
 //! - One process has the directory open at a time.
 //!
 //! The time of a blob is the modification time of its file. After a power cut it may be an earlier one, which matters
@@ -28,8 +28,8 @@ use platform_engine::{
     timestamp::Timestamp,
 };
 
-/// The directory of incomplete files.
-const INCOMPLETE: &str = "tmp";
+/// The end of the names of incomplete files.
+const INCOMPLETE: &str = ".tmp";
 
 /// The file that is locked while the directory is open.
 const LOCK: &str = "lock";
@@ -79,10 +79,13 @@ impl BlobDirectory {
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         let prepare = || {
-            let incomplete = root.join(INCOMPLETE);
-            create(&incomplete)?;
-            for entry in fs::read_dir(incomplete)? {
-                fs::remove_file(entry?.path())?;
+            for directory in parents(&root)? {
+                for entry in fs::read_dir(directory)? {
+                    let entry = entry?;
+                    if entry.file_name().to_str().is_some_and(|name| name.ends_with(INCOMPLETE)) {
+                        fs::remove_file(entry.path())?;
+                    }
+                }
             }
             // A crash may have come between the creation of a parent's directory and the sync.
             sync(&root)
@@ -106,9 +109,10 @@ impl BlobDirectory {
         let directory = self.root.join(parent);
         if !directory.is_dir() {
             fs::create_dir(&directory)?;
-            sync(&self.root)?;
+            // A later put must not find a directory that is not durable.
+            sync(&self.root).inspect_err(|_| drop(fs::remove_dir(&directory)))?;
         }
-        let incomplete = self.root.join(INCOMPLETE).join(&digest);
+        let incomplete = directory.join(format!("{digest}{INCOMPLETE}"));
         let file = directory.join(digest);
         let write = || {
             let mut new = File::create(&incomplete)?;
@@ -194,11 +198,9 @@ impl BlobStore for BlobDirectory {
     fn list(&self) -> Result<Vec<BlobId>, StoreError> {
         let list = || {
             let mut found = Vec::new();
-            for parent in fs::read_dir(&self.root)? {
-                let parent = parent?;
-                let (name, is_directory) = (parent.file_name(), parent.file_type()?.is_dir());
-                let Some(name) = name.to_str().filter(|name| is_directory && *name != INCOMPLETE) else { continue };
-                let blobs = match fs::read_dir(parent.path()) {
+            for directory in parents(&self.root)? {
+                let Some(name) = directory.file_name().and_then(|name| name.to_str()) else { continue };
+                let blobs = match fs::read_dir(&directory) {
                     // Its last blob was deleted in the meantime.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     blobs => blobs?,
@@ -213,13 +215,26 @@ impl BlobStore for BlobDirectory {
     }
 }
 
+/// Returns the directories of parents.
+fn parents(root: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut parents = Vec::new();
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            parents.push(entry.path());
+        }
+    }
+    Ok(parents)
+}
+
 /// Creates a directory that only its owner can read, unless it exists, and makes it durable.
 fn create(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     match builder.create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        // The sync may have failed when it was created.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         created => created?,
     }
     match path.parent() {

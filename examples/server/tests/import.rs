@@ -320,8 +320,8 @@ fn an_image_is_imported_with_its_blobs_and_tags_which_check_verifies() {
     assert_eq!(run(dir.path(), &import).ok(), unchanged, "into the store");
     run(dir.path(), &["check"]).ok();
     let blobs = dir.path().join("platform-data/platform.sqlite.blobs");
-    let of_repo = fs::read_dir(&blobs).unwrap().map(|entry| entry.unwrap().path());
-    let of_repo = of_repo.filter(|path| path.is_dir() && !path.ends_with("tmp")).next().unwrap();
+    let mut of_repo = fs::read_dir(&blobs).unwrap().map(|entry| entry.unwrap().path());
+    let of_repo = of_repo.find(|path| path.is_dir()).unwrap();
     let files: Vec<_> = fs::read_dir(of_repo).unwrap().map(|entry| entry.unwrap().path()).collect();
     fs::write(&files[0], "changed").unwrap();
     fs::remove_file(&files[1]).unwrap();

@@ -80,7 +80,7 @@ impl Sink for Into<'_> {
     }
 
     fn put_blobs(&mut self, repo: &str, contents: Vec<Vec<u8>>) -> Result<Done, String> {
-        let contents = contents.into_iter().map(Into::into).collect();
+        let contents = contents.into_iter().map(From::from).collect();
         let reply = block_on(self.world.platform.put_blobs::<Image>(&self.world.operator, repo, contents));
         reply.map(done).map_err(|error| error.to_string())
     }
