@@ -23,8 +23,8 @@ mod methods;
 mod tables;
 mod translate;
 
-pub use methods::{read, renamed, show, shown};
 use methods::{create, delete, get, list, page, replace, run, run_pages};
+pub use methods::{read, renamed, show, shown};
 
 /// A message of another version of the API that shows a resource of a kind.
 pub trait Conversion: 'static {

@@ -160,9 +160,11 @@ impl Conversion for Entitled {
 }
 
 const ENTITLED_ECOSYSTEM: Field = Entitlement::KIND.show("ecosystem").ty(Type::Enum(ECOSYSTEM));
-const POLICY: Field = Entitlement::KIND
-    .show("policy")
-    .ty(Type::Enum(&["POLICY_UNKNOWN", "POLICY_CHAINGUARD", "POLICY_CHAINGUARD_AND_UPSTREAM"]));
+const POLICY: Field = Entitlement::KIND.show("policy").ty(Type::Enum(&[
+    "POLICY_UNKNOWN",
+    "POLICY_CHAINGUARD",
+    "POLICY_CHAINGUARD_AND_UPSTREAM",
+]));
 const SOURCE: Field =
     Entitlement::KIND.show("source").ty(Type::Enum(&["SOURCE_UNKNOWN", "SOURCE_TRIAL", "SOURCE_SFDC"]));
 

@@ -11,10 +11,7 @@ use crate::{
     error::{Error, Result},
     kind::{Action, Authorization, Domain, Field, Kind, Registered, Resource, Type},
     request::PAGE_TOKEN,
-    resources::vulnerabilities::{
-        Advisory, AdvisoryEvent,
-        advisory::event,
-    },
+    resources::vulnerabilities::{Advisory, AdvisoryEvent, advisory::event},
     store::{Filter as StoreFilter, KeyValue},
     uid::Uid,
 };
@@ -254,9 +251,8 @@ impl ListConversion for Filter {
             .about("Only advisories without an event of one of these authors."),
         Field::enumeration("latestEventType", EVENT_TYPES)
             .about("Only advisories whose most recent approved event is of this type."),
-        Field::string("origin").about(
-            "Only advisories about packages made by the build of this package; `artifactName` is then ignored.",
-        ),
+        Field::string("origin")
+            .about("Only advisories about packages made by the build of this package; `artifactName` is then ignored."),
     ];
     const RESPONSE: &'static [Field] = &[
         Field::string("id").of("").about("Empty: a list can have advisories of several groups."),

@@ -120,13 +120,17 @@ fn the_access_matrix_of_version_1_matches_the_committed_file() {
         found.push_str(&format!("{}\n", service.kind.service));
         for action in service.actions {
             let line = match action.authorization {
-                Authorization::At(field, _) | Authorization::As(_, _, field) => cast.line(action.name, |place, actor| {
-                    let request = Map::from_iter([(field.to_owned(), json!(uid_for(action, place)))]);
-                    let done = block_on(cast.world.platform.run(Some(actor), service.kind, action, &request));
-                    Some(!matches!(done, Err(error) if error.code() == Code::PermissionDenied))
-                }),
+                Authorization::At(field, _) | Authorization::As(_, _, field) => {
+                    cast.line(action.name, |place, actor| {
+                        let request = Map::from_iter([(field.to_owned(), json!(uid_for(action, place)))]);
+                        let done = block_on(cast.world.platform.run(Some(actor), service.kind, action, &request));
+                        Some(!matches!(done, Err(error) if error.code() == Code::PermissionDenied))
+                    })
+                }
                 Authorization::Anywhere(_) => format!("  {:<26} who holds {}\n", action.name, needed(action)),
-                Authorization::FiltersResult(_) => format!("  {:<26} shows what {} allows\n", action.name, needed(action)),
+                Authorization::FiltersResult(_) => {
+                    format!("  {:<26} shows what {} allows\n", action.name, needed(action))
+                }
                 Authorization::Authenticated => format!("  {:<26} every caller\n", action.name),
                 Authorization::Public => format!("  {:<26} everyone, without a token\n", action.name),
             };

@@ -385,7 +385,12 @@ fn lists_have_each_order_and_pages() {
     let world = world();
     let [a, b, c] = [("b", "CVE-3"), ("c", "CVE-1"), ("a", "CVE-2")]
         .map(|(package, alias)| create(&world, package, json!({ "aliases": [alias] })));
-    world.call("Advisories.Update", json!({ "id": id(&b), "artifactName": "c", "aliases": ["CVE-1"], "artifactType": "apk" })).unwrap();
+    world
+        .call(
+            "Advisories.Update",
+            json!({ "id": id(&b), "artifactName": "c", "aliases": ["CVE-1"], "artifactType": "apk" }),
+        )
+        .unwrap();
     let mut by_id = [&a, &b, &c].map(id);
     by_id.sort_unstable();
     let listed = |order: &str, size: i64, token: &str| {
@@ -434,7 +439,8 @@ fn each_method_requires_its_capability_at_the_advisory() {
             ("Delete", all[2], json!({ "id": uid })),
         ]
     };
-    let others = all.map(|one| world.holder(&world.org, &all.into_iter().filter(|other| *other != one).collect::<Vec<_>>()));
+    let others =
+        all.map(|one| world.holder(&world.org, &all.into_iter().filter(|other| *other != one).collect::<Vec<_>>()));
     for (known, missing) in requests(id(&advisory)).into_iter().zip(requests(&unknown)) {
         let (method, capability, request) = known;
         let method = format!("Advisories.{method}");

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 mod advisories;
 mod iam;
 mod libraries;
+mod migration;
 mod registry;
 
 /// A platform with one organization and its operator.
@@ -61,8 +62,9 @@ impl World {
 
     /// Returns an identity of a group that holds these capabilities there.
     fn holder(&self, group: &str, capabilities: &[&str]) -> Caller {
-        let subject = capabilities.join(" ");
-        let identity = json!({ "name": "caller", "claimMatch": { "issuer": "https://issuer.example", "subject": subject } });
+        let subject = format!("with {}", capabilities.join(" "));
+        let identity =
+            json!({ "name": "caller", "claimMatch": { "issuer": "https://issuer.example", "subject": subject } });
         let identity = self.call("Identities.Create", json!({ "parentId": group, "identity": identity })).unwrap();
         if !capabilities.is_empty() {
             let known = self.call("Roles.List", json!({ "parent": group })).unwrap();

@@ -223,7 +223,10 @@ impl GroupInvite {
             invite.role_uid = role::owner_uid();
         }
         if invite.role_uid != role::owner_uid() {
-            return Err(Error::invalid_field("roleUid", "must be the role owner: the organization has no other member"));
+            return Err(Error::invalid_field(
+                "roleUid",
+                "must be the role owner: the organization has no other member",
+            ));
         }
         let (entropy, now) = (cx.platform().entropy(), cx.now());
         let uid = Uid::new_root(entropy);

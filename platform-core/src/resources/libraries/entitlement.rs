@@ -137,8 +137,12 @@ impl Resource for Entitlement {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
-        .unique(&[Unique::in_parent("entitlement.ecosystem", "An entitlement to this ecosystem in the group", "ecosystem")
-            .by(&["ecosystem"])])
+        .unique(&[Unique::in_parent(
+            "entitlement.ecosystem",
+            "An entitlement to this ecosystem in the group",
+            "ecosystem",
+        )
+        .by(&["ecosystem"])])
         .cascade();
 
     fn example() -> Self {

@@ -164,7 +164,8 @@ fn any_type(event: &Value) -> Option<KeyValue> {
 
 /// Returns the most recent approved event that has a type of this version; of several at the same time, the last in the list.
 fn latest(body: &Value) -> Option<&Value> {
-    let is_approved = |event: &&Value| event.get("reviewState").and_then(Value::as_str) == Some("REVIEW_STATE_APPROVED");
+    let is_approved =
+        |event: &&Value| event.get("reviewState").and_then(Value::as_str) == Some("REVIEW_STATE_APPROVED");
     let counts = |event: &&Value| is_approved(event) && event.get("componentLocationChanged").is_none();
     events(body).filter(counts).max_by_key(|event| Timestamp::parse(event.get("createTime")?.as_str()?).ok())
 }

@@ -115,11 +115,7 @@ impl Advisory {
     /// # Errors
     /// NOT_FOUND, INVALID_ARGUMENT with each rule that the event breaks, PERMISSION_DENIED if it sets the result of a
     /// review and the caller may not approve, FAILED_PRECONDITION when the event is approved or rejected.
-    pub(crate) async fn replace_event(
-        cx: &Context<'_>,
-        uid: &Uid,
-        mut event: AdvisoryEvent,
-    ) -> Result<AdvisoryEvent> {
+    pub(crate) async fn replace_event(cx: &Context<'_>, uid: &Uid, mut event: AdvisoryEvent) -> Result<AdvisoryEvent> {
         let missing = || Error::not_found(Self::KIND, uid.as_str());
         let found = live(cx, &uid.parent().ok_or_else(missing)?).await;
         let (record, mut advisory) =
