@@ -44,6 +44,7 @@ pub const KINDS: &[Registered] = &[
     Registered::of::<registry::SyncStatus>(),
     Registered::of::<registry::RegistrySettings>(),
     Registered::of::<registry::Image>(),
+    Registered::of::<registry::Chart>(),
     Registered::of::<vulnerabilities::Advisory>(),
     Registered::of::<advisory::Document>(),
     Registered::of::<advisory::VulnerabilityMetadata>(),

@@ -5,6 +5,7 @@
     tests/clients/run.py operations    calls all operations with schemathesis: no 5xx, no undocumented response
     tests/clients/run.py generated     calls all operations with two clients generated from the document
     tests/clients/run.py page          opens /docs in headless Chromium and tries an operation
+    tests/clients/run.py signin        signs persons in with headless Chromium and npm's oidc-provider
     tests/clients/run.py events        receives events with the CloudEvents SDK and rejects forged ones
     tests/clients/run.py readme        compares the sessions in README.md and in docs with the output of a server
     tests/clients/run.py grpc          compares state and errors over grpcio with those over REST
@@ -30,6 +31,7 @@ CHECKS = {
     "operations": "operations.py",
     "generated": "generated.py",
     "page": "page.py",
+    "signin": "signin.py",
     "events": "events.py",
     "readme": "readme.py",
     "grpc": "calls.py",

@@ -1,7 +1,11 @@
 //! Repos, their tags and images, and what the registry knows of them.
 
 use super::REGISTRY;
-use crate::kind::{Kind, Registered};
+use crate::kind::{Action, Field, Kind, Registered};
+
+mod charts;
+mod images;
+mod sbom;
 
 mod deployments;
 mod repos;
@@ -32,5 +36,19 @@ pub const SERVICE: Registered = Registered::service(
         deployments::GET,
         settings::GET,
         settings::UPDATE,
+        // Images and their bills of materials.
+        images::GET_SBOM,
+        images::GET_RAW_SBOM,
+        images::GET_IMAGE_CONFIG,
+        Action::action_as::<images::Archs>("GetArchs", "repos/{repoId=**}/digests/{digest=*}/architectures"),
+        Action::action_as::<images::Size>("GetSize", "repos/{repoId=**}/digests/{digest=*}/size"),
+        images::LIST_MANIFEST_METADATA,
+        images::GET_MANIFEST_DIGEST_COUNT,
+        // Charts.
+        charts::GET_HELM,
+        charts::GET_CHART,
+        charts::LIST_CHARTS_BY_IMAGE_REPO,
     ],
 );
+
+const REPO_ID: Field = Field::string("repoId").about("The uid of the repo.").required();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use platform_core::{
     access::Caller,
+    blob::{BlobStore, MemoryBlobs},
     error::{Code, Error, Result},
     event::{Event, StreamItem},
     iam::{Bootstrap, Iam},
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 
 mod advisories;
 mod iam;
+mod images;
 mod libraries;
 mod migration;
 mod registry;
@@ -32,11 +34,15 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::over(Arc::new(MemoryBlobs::default()))
+    }
+
+    fn over(blobs: Arc<dyn BlobStore>) -> Self {
         let (store, clock) = (Arc::new(MemoryStore::new()), TestClock::ticking(Timestamp::EPOCH, 1000));
         let builder = platform_core::builder(store, clock, SeededEntropy::new(1));
         let (operator, organization) = (Uid::from_digest([1; 20]), Uid::from_digest([0xaa; 20]));
         let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
-        let platform = builder.settings(settings).ephemeral_keys().build().unwrap();
+        let platform = builder.blobs(blobs).settings(settings).ephemeral_keys().build().unwrap();
         let org = organization.to_string();
         let first =
             Bootstrap { organization, organization_name: "first organization".to_owned(), operator: operator.clone() };

@@ -44,6 +44,8 @@ pub struct Field {
     pub privileged: bool,
     /// The kind of the resources that it is the uid of, and the effect of their deletes.
     pub reference: Option<Reference>,
+    /// Whether its value, or each of its values, is the digest of a [blob](crate::blob).
+    pub blob: bool,
     /// Whether replies have it even if it is empty.
     pub always: bool,
     /// Its description for the documentation, in one or two sentences.
@@ -187,6 +189,7 @@ impl Field {
             distinct: false,
             privileged: false,
             reference: None,
+            blob: false,
             always: false,
             about: "",
             pattern: "",
@@ -342,6 +345,14 @@ impl Field {
     /// them.
     pub const fn references(mut self, kind: &'static Kind, on_delete: OnDelete) -> Self {
         self.reference = Some(Reference { kind, on_delete });
+        self
+    }
+
+    /// Declares that the field, a text or a list of texts at any depth, is empty or has the digest of a
+    /// [blob](crate::blob) of the resource's parent. An import rejects a resource whose blobs do not exist, and blobs
+    /// that a resource names are not deleted.
+    pub const fn blob(mut self) -> Self {
+        self.blob = true;
         self
     }
 

@@ -179,6 +179,11 @@ impl Action {
         Self::new(name, Http::Get, path, Run::Once(run))
     }
 
+    /// Returns a GET, as [`Action::get`], that returns pages. The first field of the response is the list.
+    pub const fn get_pages(name: &'static str, path: &'static str, run: RunPages) -> Self {
+        Self::new(name, Http::Get, path, Run::Pages(run))
+    }
+
     /// Returns a POST, as [`Action::get`].
     pub const fn post(name: &'static str, path: &'static str, run: RunOnce) -> Self {
         Self::new(name, Http::Post, path, Run::Once(run))

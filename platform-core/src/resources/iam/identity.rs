@@ -266,9 +266,7 @@ impl Resource for Identity {
                 .oneof("relationship")
                 .privileged(),
             Field::message("awsIdentity", AWS_IDENTITY)
-                .about(
-                    "Assumed by an AWS identity. Stored, but not supported by the token exchange of this installation.",
-                )
+                .about("Assumed with a signed request to AWS that identifies the caller there.")
                 .oneof("relationship")
                 .privileged(),
             Field::enumeration("servicePrincipal", ServicePrincipal::VARIANTS)
