@@ -197,8 +197,6 @@ fn the_operator_creates_an_organization_whose_owner_redeems_the_invite() {
     let invite = world.call("GroupInvites.CreateWithGroup", request.clone()).unwrap();
     let (organization, _) = invite["id"].as_str().unwrap().split_once('/').unwrap();
     assert_eq!(invite["role"]["name"], "owner");
-    let group = world.call("Groups.List", json!({ "id": organization })).unwrap();
-    assert_eq!((&items(&group)[0]["name"], &items(&group)[0]["status"]), (&json!("acme"), &json!("ORG_STATUS_READY")));
     let renamed = json!({ "id": organization, "name": "acme corp" });
     let by_operator = world.call("Groups.Update", renamed.clone()).unwrap_err();
     assert_eq!(by_operator.code(), Code::PermissionDenied, "the operator is no member");
@@ -208,9 +206,12 @@ fn the_operator_creates_an_organization_whose_owner_redeems_the_invite() {
     block_on(iam.register_person(&uid, issuer, "ada", Some("ada@example.com"))).unwrap();
     block_on(iam.redeem_invite(&uid, code)).unwrap();
     let owner = Caller::new(uid.clone());
-    let members = world.call_as(&owner, "RoleBindings.List", json!({ "uidp": { "childrenOf": organization } })).unwrap();
+    let members =
+        world.call_as(&owner, "RoleBindings.List", json!({ "uidp": { "childrenOf": organization } })).unwrap();
     let [member] = items(&members) else { panic!("{members}") };
     assert_eq!((&member["identity"], &member["role"]["name"]), (&json!(uid), &json!("owner")));
+    let group = world.call_as(&owner, "Groups.List", json!({ "id": organization })).unwrap();
+    assert_eq!((&items(&group)[0]["name"], &items(&group)[0]["status"]), (&json!("acme"), &json!("ORG_STATUS_READY")));
     world.call_as(&owner, "Groups.Update", renamed).expect("the person owns the organization");
     let outsider = world.holder(&world.org, &["group_invites.create", "role_bindings.create", "groups.create"]);
     let denied = world.call_as(&outsider, "GroupInvites.CreateWithGroup", request).unwrap_err();

@@ -22,6 +22,7 @@ mod advisories;
 mod iam;
 mod images;
 mod libraries;
+mod migration;
 mod registry;
 
 /// A platform with one organization and its operator.
@@ -67,7 +68,7 @@ impl World {
 
     /// Returns an identity of a group that holds these capabilities there.
     fn holder(&self, group: &str, capabilities: &[&str]) -> Caller {
-        let subject = capabilities.join(" ");
+        let subject = format!("with {}", capabilities.join(" "));
         let identity =
             json!({ "name": "caller", "claimMatch": { "issuer": "https://issuer.example", "subject": subject } });
         let identity = self.call("Identities.Create", json!({ "parentId": group, "identity": identity })).unwrap();
