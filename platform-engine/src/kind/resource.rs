@@ -178,6 +178,12 @@ impl Action {
         Self::new(name, Http::Get, path, Run::Once(run))
     }
 
+    /// Returns a GET that returns everything that matches, page by page, as [`Action::get`]. The first field of the
+    /// response is the list.
+    pub const fn pages(name: &'static str, path: &'static str, run: RunPages) -> Self {
+        Self::new(name, Http::Get, path, Run::Pages(run))
+    }
+
     /// Returns a POST, as [`Action::get`].
     pub const fn post(name: &'static str, path: &'static str, run: RunOnce) -> Self {
         Self::new(name, Http::Post, path, Run::Once(run))
