@@ -30,7 +30,7 @@ use platform_core::{
     resources::{
         advisory::VulnerabilityMetadata,
         libraries::{Artifact, ArtifactVersion},
-        registry::Image,
+        registry::{BuildReport, Image, PackageVersions, RawVulnerabilityReport, VulnerabilityReport},
         vulnerabilities::Advisory,
     },
 };
@@ -123,6 +123,10 @@ impl Import {
             .kind::<Image>()
             .kind::<Artifact>()
             .kind::<ArtifactVersion>()
+            .kind::<PackageVersions>()
+            .kind::<VulnerabilityReport>()
+            .kind::<RawVulnerabilityReport>()
+            .kind::<BuildReport>()
     }
 
     /// Adds a kind, whose resources are imported at `/import/{plural}`.

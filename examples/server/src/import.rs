@@ -11,7 +11,10 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use platform_core::{
     kind::Resource,
-    resources::{registry::Image, vulnerabilities::Advisory},
+    resources::{
+        registry::{BuildReport, Image, VulnerabilityReport},
+        vulnerabilities::Advisory,
+    },
 };
 use platform_import::{Dataset, Options, Refusal, Sink, Summary, Watcher};
 
@@ -61,12 +64,16 @@ pub(crate) fn remove(config: &Config, remove: &Remove) -> Result<ExitCode> {
     let (plural, parent) = match remove {
         Remove::Advisories { group } => (Advisory::KIND.plural, group),
         Remove::Images { repo } => (Image::KIND.plural, repo),
+        Remove::Scans { repo } => (VulnerabilityReport::KIND.plural, repo),
+        Remove::Builds { repo } => (BuildReport::KIND.plural, repo),
     };
     let otherwise = format!("send DELETE {}/import/{plural}?parent={parent}", known_url(config));
     let direct = Direct::open(config, Installation::open_existing, &otherwise)?;
     let removed = match remove {
         Remove::Advisories { .. } => direct.remove::<Advisory>(parent)?,
         Remove::Images { .. } => direct.remove::<Image>(parent)?,
+        Remove::Scans { .. } => direct.remove::<VulnerabilityReport>(parent)?,
+        Remove::Builds { .. } => direct.remove::<BuildReport>(parent)?,
     };
     writeln!(stdout(), "{plural}: {removed} removed")?;
     Ok(ExitCode::SUCCESS)
@@ -82,6 +89,9 @@ fn dataset(kind: ImportKind, organization: impl FnOnce() -> Result<String>) -> R
         ImportKind::Osv { .. } => Dataset::Osv,
         ImportKind::Image { repo, .. } => Dataset::Images { repo: repo.to_string() },
         ImportKind::Artifacts { .. } => Dataset::Artifacts,
+        ImportKind::Versions { package, grace_period_months, .. } => Dataset::Versions { package, grace_period_months },
+        ImportKind::Scans { repo, digest, .. } => Dataset::Scans { repo: repo.to_string(), digest },
+        ImportKind::Builds { .. } => Dataset::Builds,
     })
 }
 

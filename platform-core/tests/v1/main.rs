@@ -8,7 +8,7 @@ use platform_core::{
     error::{Code, Error, Result},
     event::{Event, StreamItem},
     iam::{Bootstrap, Iam},
-    platform::{Platform, Settings},
+    platform::{Builder, Platform, Settings},
     store::memory::MemoryStore,
     testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
@@ -17,7 +17,11 @@ use platform_core::{
 use pollster::block_on;
 use serde_json::{Value, json};
 
+mod builds;
+mod eol_tags;
 mod iam;
+mod scenes;
+mod vulnerabilities;
 
 /// A platform with one organization and its operator.
 struct World {
@@ -28,9 +32,14 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with(|builder| builder)
+    }
+
+    /// Creates a world with a changed builder of the platform.
+    fn with(change: impl FnOnce(Builder) -> Builder) -> Self {
         let (store, clock) = (Arc::new(MemoryStore::new()), TestClock::ticking(Timestamp::EPOCH, 1000));
         let builder = platform_core::builder(store, clock, SeededEntropy::new(1)).kinds(platform_core::v1::SERVICES);
-        let platform = builder.settings(Settings::default()).ephemeral_keys().build().unwrap();
+        let platform = change(builder).settings(Settings::default()).ephemeral_keys().build().unwrap();
         let (operator, organization) = (Uid::from_digest([1; 20]), Uid::from_digest([0xaa; 20]));
         let org = organization.to_string();
         let first =
@@ -41,13 +50,18 @@ impl World {
 
     /// Calls a method of version 1, such as `Groups.Create`.
     fn call(&self, method: &str, request: Value) -> Result<Value> {
+        self.call_by(&self.operator, method, request)
+    }
+
+    /// Calls a method as this caller.
+    fn call_by(&self, caller: &Caller, method: &str, request: Value) -> Result<Value> {
         let (service, method) = method.split_once('.').unwrap();
         let is_it = |name: &str| platform_core::v1::SERVICES.iter().any(|one| one.kind.name == name);
         let mut services = self.platform.registered().iter().filter(|one| is_it(one.kind.name));
         let registered = services.find(|one| one.kind.service == service).unwrap();
         let action = registered.actions.iter().find(|action| action.name == method).unwrap();
         let request = request.as_object().unwrap();
-        block_on(self.platform.run(Some(&self.operator), registered.kind, action, request))
+        block_on(self.platform.run(Some(caller), registered.kind, action, request))
     }
 
     /// Calls a method, and returns the event that it recorded.

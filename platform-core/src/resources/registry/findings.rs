@@ -6,7 +6,7 @@
 //! advisory or the metadata changes.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt,
     sync::Arc,
 };
@@ -227,7 +227,7 @@ async fn imported(
     query.filters = vec![Filter::AnyOf { key: DIGEST_KEY, values: digests }];
     (query.limit, query.bytes) = (PAGE, PAGE_BYTES);
     let cache = data_of::<Findings>(cx)?;
-    let mut requested: HashMap<Subject, ()> = subjects.iter().cloned().map(|subject| (subject, ())).collect();
+    let requested: HashSet<&Subject> = subjects.iter().collect();
     let mut read = 0;
     loop {
         let page = cx.page(query.clone()).await?;
@@ -240,7 +240,7 @@ async fn imported(
             let report: Head = serde_json::from_slice(&item.body).map_err(Error::internal)?;
             let Some(repo) = item.uid.parent() else { continue };
             let subject = Subject { repo, digest: report.digest };
-            let (Some(at), Some(())) = (report.create_time, requested.get_mut(&subject)) else { continue };
+            let Some(at) = report.create_time.filter(|_| requested.contains(&subject)) else { continue };
             let counted = match cache.counted.get(&item.uid).filter(|counted| counted.revision == item.revision) {
                 Some(counted) => counted,
                 None => {
