@@ -3,6 +3,8 @@
 //! Transports parse requests with the types of this module and pass them to a [`TokenService`]. This crate does not
 //! issue or verify tokens itself.
 
+mod sign_in;
+
 use std::fmt::Debug;
 
 use async_trait::async_trait;
@@ -11,13 +13,18 @@ use serde_json::{Map, Value};
 
 use crate::{
     access::{Capabilities, Capability, CapabilitySet},
-    error::{Error, Result},
+    error::{Code, Error, Result},
     fields,
     kind::Field,
     resources::iam::role::{self, MAX_CAPABILITIES},
     seal::Secret,
     timestamp::Timestamp,
     uid::Uid,
+};
+
+pub use self::sign_in::{
+    Begun, Confirmation, Failure, Finished, HeadlessCode, HeadlessSession, Held, Loopback, Provider, ProviderResponse,
+    SIGN_IN_SECONDS, SignIn, SignInService, Target,
 };
 
 /// The methods of the contract's services `SecurityTokenService` and `Auth`. `credential` is always the bearer token.
@@ -36,8 +43,8 @@ pub trait TokenService: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// UNAUTHENTICATED when the upstream token does not prove the requested identity, the same whether or not the
-    /// identity exists; NOT_FOUND for a person who is not registered; INVALID_ARGUMENT; UNIMPLEMENTED for identities of
-    /// AWS.
+    /// identity exists; NOT_FOUND for a person who is not registered; INVALID_ARGUMENT; UNAVAILABLE when an
+    /// issuer or AWS cannot be reached.
     async fn exchange(&self, credential: &str, request: &Exchange) -> Result<RawToken>;
 
     /// Exchanges a refresh token for an access token and the next refresh token. A refresh token can be used once.
@@ -64,6 +71,16 @@ pub trait TokenService: Debug + Send + Sync + 'static {
     /// # Errors
     /// UNAUTHENTICATED, PERMISSION_DENIED for any other uid.
     async fn unregister(&self, credential: &str, id: &str) -> Result<()>;
+
+    /// Returns the session of a headless sign-in that a person has confirmed, once. Needs no credential: only the client
+    /// can decrypt the token.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT for a malformed code; NOT_FOUND before the sign-in is confirmed, after the session was read, and
+    /// after it has expired; by default UNIMPLEMENTED.
+    async fn headless_session(&self, _code: &str) -> Result<HeadlessSession> {
+        Err(Error::new(Code::Unimplemented, "This service has no sign-in by a browser"))
+    }
 }
 
 /// The method that a credential is for, which determines its form.
@@ -214,14 +231,20 @@ impl Input {
 
     fn audiences(&mut self) -> Vec<String> {
         let audiences = self.texts("aud");
-        let is_valid = |audience: &String| !audience.is_empty() && audience.len() <= MAX_AUDIENCE;
         if audiences.is_empty() {
             self.0.violations.add("aud", "Audience must be specified");
-        } else if audiences.len() > MAX_AUDIENCES || !audiences.iter().all(is_valid) {
-            let rule = format!("must be at most {MAX_AUDIENCES} strings of 1 to {MAX_AUDIENCE} bytes");
-            self.0.violations.add("aud", rule);
+        } else {
+            self.check_audiences("aud", &audiences);
         }
         audiences
+    }
+
+    fn check_audiences(&mut self, field: &str, audiences: &[String]) {
+        let is_valid = |audience: &String| !audience.is_empty() && audience.len() <= MAX_AUDIENCE;
+        if audiences.len() > MAX_AUDIENCES || !audiences.iter().all(is_valid) {
+            let rule = format!("must be at most {MAX_AUDIENCES} strings of 1 to {MAX_AUDIENCE} bytes");
+            self.0.violations.add(field, rule);
+        }
     }
 
     fn uid(&mut self, name: &str) -> Option<Uid> {

@@ -165,6 +165,15 @@ impl ListRequest {
         let of = of.map(Uid::opaque);
         Ok(Self { uidp, filters, order, page_size, page_token, skip, of, canonical })
     }
+
+    /// Adds filters. Page tokens are bound to them too.
+    pub(crate) fn with_filters(mut self, filters: Vec<Filter>) -> Self {
+        if !filters.is_empty() {
+            let _ = write!(self.canonical, "\n{filters:?}");
+            self.filters.extend(filters);
+        }
+        self
+    }
 }
 
 /// Builds a [`ListRequest`] for a kind, for callers in process.

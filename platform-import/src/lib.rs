@@ -5,7 +5,8 @@
 //! [`versions::document`], [`scans::document`], [`builds::document`], [`image::layout`] with [`image::sbom`]. These
 //! functions do not access files, a store or the network, and do not
 //! panic on any input. [`source`] opens files, folders and archives, with limits on everything that could expand.
-//! [`run`] combines the two and passes the resources to a [`Sink`] in batches.
+//! [`run`] combines the two and passes the resources to a [`Sink`] in batches: blobs before the resources that name them,
+//! and tags last.
 //!
 //! ```
 //! let document = b"

@@ -14,11 +14,11 @@ use std::{
 };
 
 use platform_core::{
-    kind::Imported,
+    kind::{Imported, Resource},
     resources::{
         advisory::VulnerabilityMetadata,
         libraries::{Artifact, ArtifactVersion},
-        registry::{BuildReport, Digest as ImageDigest, Image, PackageVersions},
+        registry::{self, BuildReport, Chart, Image, PackageVersions, Tag},
         vulnerabilities::Advisory,
     },
     uid::Uid,
@@ -69,10 +69,12 @@ pub enum Dataset {
     },
     /// OSV records.
     Osv,
-    /// OCI image layouts.
+    /// OCI image layouts: images, charts, and their tags.
     Images {
         /// The uid of the repo that receives them.
         repo: String,
+        /// The tags of the only image or chart of each layout, instead of those that the layout names.
+        tags: Vec<String>,
     },
     /// Artifacts and their versions.
     Artifacts,
@@ -104,6 +106,20 @@ pub trait Sink {
     /// # Errors
     /// When the import cannot continue.
     fn put<R: Imported>(&mut self, parent: &str, resources: Vec<R>) -> Result<Done, Self::Error>;
+
+    /// Stores blobs of a repo, as [`Platform::put_blobs`](platform_core::platform::Platform::put_blobs) does. They are
+    /// durable when this returns.
+    ///
+    /// # Errors
+    /// When the import cannot continue.
+    fn put_blobs(&mut self, repo: &str, contents: Vec<Vec<u8>>) -> Result<Done, Self::Error>;
+
+    /// Creates or moves tags of a repo, of which only the name and the digest are set. Tags that the caller may not
+    /// create are reported in [`Done::refused`].
+    ///
+    /// # Errors
+    /// When the import cannot continue.
+    fn put_tags(&mut self, repo: &str, tags: Vec<Tag>) -> Result<Done, Self::Error>;
 }
 
 /// The result of writing resources.
@@ -147,7 +163,11 @@ pub struct Summary {
 pub struct Batch {
     advisories: Vec<Placed<Advisory>>,
     vulnerabilities: Vec<Placed<VulnerabilityMetadata>>,
+    /// Written before the images and charts that name them.
+    blobs: Vec<Vec<u8>>,
     images: Vec<Placed<Image>>,
+    charts: Vec<Placed<Chart>>,
+    tags: Vec<Placed<Tag>>,
     artifacts: Vec<Placed<Artifact>>,
     versions: Vec<Placed<ArtifactVersion>>,
     packages: Vec<Placed<PackageVersions>>,
@@ -197,12 +217,24 @@ impl Summary {
         }
         let parent = match dataset {
             Dataset::Advisories { group, .. } => group,
-            Dataset::Images { repo } | Dataset::Scans { repo, .. } => repo,
+            Dataset::Images { repo, .. } | Dataset::Scans { repo, .. } => repo,
             Dataset::Osv | Dataset::Artifacts | Dataset::Versions { .. } | Dataset::Builds => "",
         };
         self.put(parent, batch.advisories, sink, watcher)?;
         self.put(parent, batch.vulnerabilities, sink, watcher)?;
+        if !batch.blobs.is_empty() {
+            let count = batch.blobs.len();
+            let done = sink.put_blobs(parent, batch.blobs)?;
+            self.add("blobs", done, &vec![String::new(); count], watcher);
+        }
         self.put(parent, batch.images, sink, watcher)?;
+        self.put(parent, batch.charts, sink, watcher)?;
+        if !batch.tags.is_empty() {
+            let (places, tags): (Vec<_>, Vec<_>) =
+                batch.tags.into_iter().map(|placed| (placed.place, placed.resource)).unzip();
+            let done = sink.put_tags(parent, tags)?;
+            self.add(Tag::KIND.plural, done, &places, watcher);
+        }
         // Versions first: an artifact must not be visible before its versions.
         self.put(parent, batch.versions, sink, watcher)?;
         self.put(parent, batch.artifacts, sink, watcher)?;
@@ -256,11 +288,16 @@ impl Summary {
             placed.into_iter().map(|placed| (placed.place, placed.resource)).unzip();
         let done = sink.put(parent, resources)?;
         let refused = done.refused.iter().map(|(index, _)| *index).collect();
+        self.add(R::KIND.plural, done, &places, watcher);
+        Ok(refused)
+    }
+
+    /// Adds the result of writing resources from these places.
+    fn add(&mut self, plural: &'static str, done: Done, places: &[String], watcher: &mut dyn Watcher) {
         for (index, rule) in done.refused {
             let place = places.get(index).cloned().unwrap_or_default();
             self.refuse(&Refusal::new(place, rule), watcher);
         }
-        let plural = R::KIND.plural;
         let at = self.kinds.iter().position(|(kind, _)| *kind == plural).unwrap_or_else(|| {
             self.kinds.push((plural, Done::default()));
             self.kinds.len() - 1
@@ -270,7 +307,6 @@ impl Summary {
             total.updated += done.updated;
             total.unchanged += done.unchanged;
         }
-        Ok(refused)
     }
 
     fn refuse(&mut self, refusal: &Refusal, watcher: &mut dyn Watcher) {
@@ -305,7 +341,7 @@ impl Reader<'_> {
                         |place: &str, bytes: &[u8]| if is_yaml(place) { osv::yaml(bytes) } else { osv::json(bytes) };
                     self.document(found, parse, |batch| &mut batch.vulnerabilities)
                 }),
-                Dataset::Images { .. } => self.layout(path),
+                Dataset::Images { tags, .. } => self.layout(path, tags),
                 Dataset::Versions { package, grace_period_months } => {
                     documents(path, limits, read, is_json, &mut |found| {
                         let parse = |place: &str, bytes: &[u8]| {
@@ -389,13 +425,37 @@ impl Reader<'_> {
         self.seen.insert(short)
     }
 
-    fn layout(&mut self, path: &std::path::Path) -> Flow {
+    fn layout(&mut self, path: &std::path::Path, tags: &[String]) -> Flow {
         let place = path.display().to_string();
-        let parsed = image::layout(&Directory(path.to_owned()), self.options.limits.document);
+        let largest = self.options.limits.document;
+        let mut flow = Flow::Continue(());
+        let contents = image::layout(&Directory(path.to_owned()), largest, &mut |content| {
+            if flow.is_continue() {
+                self.batch.bytes += content.len();
+                self.batch.blobs.push(content);
+                flow = self.send_full();
+            }
+        });
+        flow?;
+        fn within<R>(place: &str, placed: Vec<Placed<R>>) -> impl Iterator<Item = Placed<R>> {
+            placed.into_iter().map(move |one| Placed { place: joined(place, &one.place), ..one })
+        }
         self.batch.documents += 1;
-        self.batch.refused.extend(parsed.refused.into_iter().map(|refusal| refusal.within(&place)));
-        let images = parsed.resources.into_iter();
-        self.batch.images.extend(images.map(|image| Placed { place: joined(&place, &image.place), ..image }));
+        self.batch.refused.extend(contents.refused.into_iter().map(|refusal| refusal.within(&place)));
+        self.batch.images.extend(within(&place, contents.images));
+        self.batch.charts.extend(within(&place, contents.charts));
+        match (tags, contents.top.as_slice()) {
+            ([], _) => self.batch.tags.extend(within(&place, contents.tags)),
+            (names, [digest]) => self.batch.tags.extend(names.iter().map(|name| {
+                let digest = registry::Digest::opaque(digest.as_str());
+                let resource = Tag { name: name.clone(), digest, ..Tag::default() };
+                Placed { place: joined(&place, &format!("tag {name}")), resource }
+            })),
+            (_, top) => {
+                let rule = format!("must have one image or chart in index.json to be tagged, but has {}", top.len());
+                self.batch.refused.push(Refusal::new(place, rule));
+            }
+        }
         self.send_full()
     }
 
@@ -422,7 +482,10 @@ impl Reader<'_> {
         let batch = &self.batch;
         let resources = batch.advisories.len()
             + batch.vulnerabilities.len()
+            + batch.blobs.len()
             + batch.images.len()
+            + batch.charts.len()
+            + batch.tags.len()
             + batch.artifacts.len()
             + batch.versions.len()
             + batch.packages.len()

@@ -14,6 +14,8 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use http::{Request, Response};
 use platform_core::{clock::Clock, resources::iam::normalize_issuer, timestamp::Timestamp};
 use serde_json::Value;
 
@@ -58,8 +60,22 @@ struct Snapshot {
     keys: KeySet,
     fetched: Timestamp,
     generation: u64,
-    /// The length of the key set document.
+    /// The length of the key set document and of the endpoints.
     bytes: u64,
+    endpoints: Arc<Endpoints>,
+}
+
+/// What a discovery document says about sign-ins by a browser (OpenID Connect Discovery section 3, RFC 9207).
+#[derive(Debug, Default)]
+pub(crate) struct Endpoints {
+    /// The URL to which browsers are redirected, if the issuer has an allowed one.
+    pub(crate) authorization: Option<String>,
+    /// The URL at which codes are exchanged, if the issuer has an allowed one.
+    pub(crate) token: Option<String>,
+    /// Whether every response to an authorization request has `iss`.
+    pub(crate) iss_in_response: bool,
+    /// Whether the issuer accepts the client's secret only in the body.
+    pub(crate) secret_in_body: bool,
 }
 
 /// Options for fetching and caching the keys of an issuer.
@@ -189,6 +205,34 @@ impl TrustedIssuer {
         snapshot.find(selector).ok_or(TokenError::Key)
     }
 
+    /// Returns the endpoints for sign-ins. Fetches the documents when there are none, as for a key.
+    ///
+    /// # Errors
+    /// [`TokenError::Unavailable`] when there are none, and the errors of `acquire`.
+    pub(crate) async fn endpoints(
+        &self,
+        acquire: &(dyn Fn() -> Result<FetchPermit, TokenError> + Sync),
+    ) -> Result<Arc<Endpoints>, TokenError> {
+        if self.usable_snapshot(acquire).is_none() {
+            self.fetch_when_due(acquire).await?;
+        }
+        let snapshot = self.usable_snapshot(acquire).ok_or(TokenError::Unavailable)?;
+        Ok(Arc::clone(&snapshot.endpoints))
+    }
+
+    /// Sends a request to an endpoint of the issuer.
+    ///
+    /// # Errors
+    /// [`TokenError::Unavailable`] without a response.
+    pub(crate) async fn send(
+        &self,
+        permit: FetchPermit,
+        request: Request<Bytes>,
+        max_bytes: usize,
+    ) -> Result<Response<Bytes>, TokenError> {
+        send(&*self.0.fetch, permit, request, max_bytes).await
+    }
+
     /// Returns the generation, which changes when a key is removed; `None` when the keys are older than `max_stale`.
     pub(crate) fn generation(&self) -> Option<u64> {
         self.usable_snapshot(&|| Ok(FetchPermit::Operator)).map(|snapshot| snapshot.generation)
@@ -278,9 +322,10 @@ impl Inner {
     async fn try_fetch_keys(&self, permit: &mut FetchPermit) -> Result<(), DiscoveryError> {
         let document = format!("{}/.well-known/openid-configuration", self.url.strip_suffix('/').unwrap_or(&self.url));
         let document = self.get(permit, "discovery document", &document, MAX_DOCUMENT).await?;
-        let key_set = self.key_set_url(&document)?;
+        let (key_set, endpoints) = self.read_document(&document)?;
         let key_set = self.get(permit, "key set", &key_set, MAX_KEY_SET).await?;
-        let bytes = key_set.len() as u64;
+        let length = |url: &Option<String>| url.as_ref().map_or(0, String::len);
+        let bytes = (key_set.len() + length(&endpoints.authorization) + length(&endpoints.token)) as u64;
         let keys =
             KeySet::parse(&key_set).map_err(|source| DiscoveryError::KeySet { issuer: self.url.clone(), source })?;
         // Adding keys does not change the generation, so that cached tokens stay valid.
@@ -288,7 +333,13 @@ impl Inner {
             Some(old) => old.generation + u64::from(!keys.contains_all(&old.keys)),
             None => 0,
         };
-        self.snapshot.store(Some(Arc::new(Snapshot { keys, fetched: self.clock.now(), generation, bytes })));
+        self.snapshot.store(Some(Arc::new(Snapshot {
+            keys,
+            fetched: self.clock.now(),
+            generation,
+            bytes,
+            endpoints: Arc::new(endpoints),
+        })));
         Ok(())
     }
 
@@ -298,15 +349,15 @@ impl Inner {
         document: &'static str,
         url: &str,
         max_bytes: usize,
-    ) -> Result<bytes::Bytes, DiscoveryError> {
+    ) -> Result<Bytes, DiscoveryError> {
         let failed = |source| DiscoveryError::Fetch { issuer: self.url.clone(), document, source };
         permit.switch_to(url).map_err(failed)?;
         let body = self.fetch.get(url, max_bytes).await.map_err(failed)?;
         if body.len() > max_bytes { Err(failed(FetchError::TooLong)) } else { Ok(body) }
     }
 
-    /// Returns `jwks_uri` of a document whose `issuer` is this issuer, byte for byte.
-    fn key_set_url(&self, document: &[u8]) -> Result<String, DiscoveryError> {
+    /// Returns `jwks_uri` and the endpoints of a document whose `issuer` is this issuer, byte for byte.
+    fn read_document(&self, document: &[u8]) -> Result<(String, Endpoints), DiscoveryError> {
         let invalid = |reason| DiscoveryError::Document { issuer: self.url.clone(), reason };
         let document =
             json::object(document).ok_or_else(|| invalid("it must be a JSON object without duplicate keys"))?;
@@ -318,7 +369,19 @@ impl Inner {
         // An issuer reached over TLS must not name a key set that anybody on the network path can forge.
         let allow_http = self.options.allow_http && self.url.starts_with("http:");
         url::check(key_set, allow_http).map_err(|_| invalid("`jwks_uri` is not an allowed URL"))?;
-        Ok(key_set.to_owned())
+        let url = |name: &str| {
+            let url = document.get(name).and_then(Value::as_str).filter(|url| url::check(url, allow_http).is_ok());
+            url.map(str::to_owned)
+        };
+        let methods = document.get("token_endpoint_auth_methods_supported").and_then(Value::as_array);
+        let accepts = |method: &str| methods.is_some_and(|all| all.iter().any(|one| one == method));
+        let endpoints = Endpoints {
+            authorization: url("authorization_endpoint"),
+            token: url("token_endpoint"),
+            iss_in_response: document.get("authorization_response_iss_parameter_supported") == Some(&Value::Bool(true)),
+            secret_in_body: accepts("client_secret_post") && !accepts("client_secret_basic"),
+        };
+        Ok((key_set.to_owned(), endpoints))
     }
 }
 
@@ -326,6 +389,29 @@ impl Snapshot {
     fn find(&self, KeySelector { kid, algorithm }: KeySelector<'_>) -> Option<(Arc<VerifyingKey>, u64)> {
         self.keys.find(kid, algorithm).map(|key| (Arc::clone(key), self.generation))
     }
+}
+
+/// Sends a request for a sign-in or an identity of AWS, with a permit that is released afterwards.
+///
+/// # Errors
+/// [`TokenError::Unavailable`] without a response.
+pub(crate) async fn send(
+    fetch: &dyn Fetch,
+    permit: FetchPermit,
+    request: Request<Bytes>,
+    max_bytes: usize,
+) -> Result<Response<Bytes>, TokenError> {
+    let host = request.uri().host().unwrap_or_default().to_owned();
+    fetch.send(request, max_bytes).await.map_err(|error| {
+        permit.record_failure(Some(&error));
+        // Without the path and the query, which have nothing that the operator needs.
+        if permit.is_tenant() {
+            tracing::debug!(host, %error, "a request to an identity provider failed");
+        } else {
+            tracing::warn!(host, %error, "a request to an identity provider failed");
+        }
+        TokenError::Unavailable
+    })
 }
 
 /// Returns whether `then` is at least `age` in the past. A time at least as far in the future, because the clock was

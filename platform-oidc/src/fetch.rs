@@ -4,8 +4,8 @@ use std::{error::Error, fmt, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use rustls::RootCertStore;
 
 use crate::reach::{self, HttpClient, Resolver, mozilla};
@@ -21,6 +21,13 @@ pub trait Fetch: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`FetchError`].
     async fn get(&self, url: &str, max_bytes: usize) -> Result<Bytes, FetchError>;
+
+    /// Sends a request with its body and returns the response, whatever its status. The rules are those of
+    /// [`Fetch::get`].
+    ///
+    /// # Errors
+    /// [`FetchError`], except [`FetchError::Status`].
+    async fn send(&self, request: Request<Bytes>, max_bytes: usize) -> Result<Response<Bytes>, FetchError>;
 }
 
 /// The reason why a document could not be fetched; for the operator's log.
@@ -49,7 +56,7 @@ pub enum FetchError {
 /// Uses no proxy, reads no environment variables and installs no process-wide provider. Accepts `http` URLs:
 /// [`crate::TrustedIssuer`] checks each URL and decides whether `http` is allowed.
 pub struct HttpFetch {
-    client: HttpClient<Empty<Bytes>>,
+    client: HttpClient<Full<Bytes>>,
     timeout: Duration,
     public_only: bool,
 }
@@ -96,22 +103,20 @@ impl HttpFetch {
         Self { timeout, ..self }
     }
 
-    async fn get_without_timeout(&self, url: &str, max_bytes: usize) -> Result<Bytes, FetchError> {
-        let url: Uri = url.parse().map_err(transport)?;
+    async fn send_without_timeout(
+        &self,
+        mut request: Request<Bytes>,
+        max_bytes: usize,
+    ) -> Result<Response<Bytes>, FetchError> {
         if self.public_only {
-            reach::check_host(url.host().unwrap_or_default()).map_err(transport)?;
+            reach::check_host(request.uri().host().unwrap_or_default()).map_err(transport)?;
         }
-        let request = Request::get(url)
-            .header(header::ACCEPT, "application/json")
-            .header(header::USER_AGENT, concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")))
-            .body(Empty::new())
-            .map_err(transport)?;
-        let response = self.client.request(request).await.map_err(transport)?;
-        if response.status() != StatusCode::OK {
-            return Err(FetchError::Status(response.status().as_u16()));
-        }
-        match Limited::new(response.into_body(), max_bytes).collect().await {
-            Ok(body) => Ok(body.to_bytes()),
+        let agent = HeaderValue::from_static(concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")));
+        request.headers_mut().entry(header::USER_AGENT).or_insert(agent);
+        let response = self.client.request(request.map(Full::new)).await.map_err(transport)?;
+        let (head, body) = response.into_parts();
+        match Limited::new(body, max_bytes).collect().await {
+            Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
             Err(error) if error.is::<LengthLimitError>() => Err(FetchError::TooLong),
             Err(error) => Err(FetchError::Transport(error)),
         }
@@ -132,7 +137,16 @@ fn transport(error: impl Error + Send + Sync + 'static) -> FetchError {
 #[async_trait]
 impl Fetch for HttpFetch {
     async fn get(&self, url: &str, max_bytes: usize) -> Result<Bytes, FetchError> {
-        let response = tokio::time::timeout(self.timeout, self.get_without_timeout(url, max_bytes)).await;
+        let request = Request::get(url).header(header::ACCEPT, "application/json").body(Bytes::new());
+        let response = self.send(request.map_err(transport)?, max_bytes).await?;
+        match response.status() {
+            StatusCode::OK => Ok(response.into_body()),
+            status => Err(FetchError::Status(status.as_u16())),
+        }
+    }
+
+    async fn send(&self, request: Request<Bytes>, max_bytes: usize) -> Result<Response<Bytes>, FetchError> {
+        let response = tokio::time::timeout(self.timeout, self.send_without_timeout(request, max_bytes)).await;
         response.unwrap_or(Err(FetchError::TimedOut))
     }
 }

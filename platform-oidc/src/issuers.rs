@@ -3,14 +3,16 @@
 
 use std::{fmt, sync::Arc};
 
+use bytes::Bytes;
+use http::{Request, Response};
 use platform_core::{clock::Clock, resources::iam::normalize_issuer};
 use quick_cache::{Weighter, sync::Cache};
 
 use crate::{
-    discovery::{DiscoveryOptions, TrustedIssuer},
+    discovery::{self, DiscoveryOptions, Endpoints, TrustedIssuer},
     error::TokenError,
     fetch::Fetch,
-    fetch_limits::FetchLimits,
+    fetch_limits::{FetchLimits, FetchPermit},
     jws::KeySelector,
     key::VerifyingKey,
 };
@@ -69,21 +71,72 @@ impl TenantIssuers {
         url: &str,
         selector: KeySelector<'_>,
     ) -> Result<Arc<VerifyingKey>, TokenError> {
+        let (issuer, is_new) = self.find(url)?;
+        let found = issuer.key_with_permit(selector, &|| self.acquire(tenant, issuer.url())).await;
+        // Also when no key matched: the issuer has been fetched and belongs to the other cache.
+        if is_new {
+            self.keep(&issuer);
+        }
+        found.map(|(key, _)| key)
+    }
+
+    /// Returns an issuer with its endpoints for sign-ins. The rules are those of [`TenantIssuers::key`].
+    ///
+    /// # Errors
+    /// [`TokenError::Issuer`] for an invalid issuer URL, [`TokenError::Unavailable`], [`TokenError::Busy`].
+    pub(crate) async fn endpoints(
+        &self,
+        tenant: &str,
+        url: &str,
+    ) -> Result<(TrustedIssuer, Arc<Endpoints>), TokenError> {
+        let (issuer, is_new) = self.find(url)?;
+        let found = issuer.endpoints(&|| self.acquire(tenant, issuer.url())).await;
+        if is_new {
+            self.keep(&issuer);
+        }
+        found.map(|endpoints| (issuer, endpoints))
+    }
+
+    /// Acquires a permit to send a request to the host of this URL on behalf of a tenant.
+    ///
+    /// # Errors
+    /// [`TokenError::Unavailable`], [`TokenError::Busy`].
+    pub(crate) fn acquire(&self, tenant: &str, url: &str) -> Result<FetchPermit, TokenError> {
+        self.limits.acquire(tenant, url)
+    }
+
+    /// Sends a request that is not for an issuer, on behalf of a tenant.
+    ///
+    /// # Errors
+    /// As [`TenantIssuers::acquire`], and [`TokenError::Unavailable`] without a response.
+    pub(crate) async fn send(
+        &self,
+        tenant: &str,
+        request: Request<Bytes>,
+        max_bytes: usize,
+    ) -> Result<Response<Bytes>, TokenError> {
+        let permit = self.acquire(tenant, &request.uri().to_string())?;
+        discovery::send(&*self.fetch, permit, request, max_bytes).await
+    }
+
+    /// Returns an issuer, and whether its documents have never been fetched.
+    fn find(&self, url: &str) -> Result<(TrustedIssuer, bool), TokenError> {
         let url = normalize_issuer(url);
-        let acquire = || self.limits.acquire(tenant, url);
         if let Some(issuer) = self.with_keys.get(url) {
-            return issuer.key_with_permit(selector, &acquire).await.map(|(key, _)| key);
+            return Ok((issuer, false));
         }
         let new_issuer =
             || TrustedIssuer::new(url, self.options.clone(), Arc::clone(&self.fetch), Arc::clone(&self.clock));
         let issuer = self.without_keys.get_or_insert_with(url, new_issuer).map_err(|_| TokenError::Issuer)?;
-        let found = issuer.key_with_permit(selector, &acquire).await;
-        // Also when no key matched: the issuer has been fetched and belongs to the other cache.
+        Ok((issuer, true))
+    }
+
+    /// Moves an issuer to the cache of issuers with keys, if it has been fetched.
+    fn keep(&self, issuer: &TrustedIssuer) {
         if issuer.bytes().is_some() {
-            self.with_keys.insert(url.to_owned(), issuer);
-            self.without_keys.remove(url);
+            self.with_keys.insert(issuer.url().to_owned(), issuer.clone());
+            self.without_keys.remove(issuer.url());
         }
-        found.map(|(key, _)| key)
     }
 }
 

@@ -72,7 +72,7 @@ pub use self::{
     fetch::{Fetch, HttpFetch},
     issuer::{AccessToken, Issuer},
     jws::Algorithm,
-    sts::{Sts, StsOptions},
+    sts::{SignInProvider, Sts, StsOptions},
     url::InvalidIssuer,
     verifier::{Verified, Verifier, VerifierOptions},
 };

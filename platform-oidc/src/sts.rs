@@ -1,16 +1,19 @@
 //! The security token service: exchanges upstream tokens for this platform's tokens (`docs/api.md`, Token exchange).
 //!
-//! An exchange has three steps: `proof` determines which identity the upstream token may assume; `grant` narrows and
-//! signs the access token; `refresh` keeps persons signed in. The requested identity, never the token, decides which
+//! An exchange has three steps: `proof` determines which identity the upstream token may assume, `aws` which one a signed
+//! request to AWS may assume; `grant` narrows and signs the access token; `refresh` keeps persons signed in. `sign_in`
+//! gets the upstream token itself, by a browser. The requested identity, never the token, decides which
 //! keys verify the token. An exchange verifies at most one signature and makes one.
 
 pub(crate) mod private;
 
+mod aws;
 mod grant;
 mod matching;
 mod persons;
 mod proof;
 mod refresh;
+mod sign_in;
 
 use std::{
     fmt,
@@ -29,7 +32,10 @@ use platform_core::{
     iam::Iam,
     platform::Platform,
     seal::Secret,
-    tokens::{CredentialOf, Exchange, RawToken, Refresh, Register, Registration, TokenPair, TokenService, WhoAmI},
+    tokens::{
+        CredentialOf, Exchange, HeadlessSession, Narrow, RawToken, Refresh, Register, Registration, TokenPair,
+        TokenService, WhoAmI,
+    },
 };
 
 use crate::{
@@ -41,6 +47,9 @@ use crate::{
     jws::Jws,
     verifier::{InvalidOptions, Verifier},
 };
+
+pub use self::sign_in::SignInProvider;
+use self::{proof::Proof, sign_in::SignIns};
 
 /// The lifetime of an access token from an exchange, unless its proof expires earlier.
 pub const ACCESS_TOKEN_TTL: Duration = Duration::from_secs(3600);
@@ -58,6 +67,7 @@ pub struct Sts {
     audiences: Vec<String>,
     clock: Arc<dyn Clock>,
     operations: AtomicU64,
+    sign_ins: SignIns,
 }
 
 /// The configuration of an [`Sts`].
@@ -86,12 +96,37 @@ impl Sts {
         let issuer = Arc::clone(verifier.own().ok_or(InvalidOptions::NoIssuer)?);
         let audiences = default_audiences(&issuer, &verifier);
         let issuers = TenantIssuers::new(fetch, discovery, Arc::clone(&clock));
-        Ok(Self { platform, verifier, issuer, issuers, audiences, clock, operations: AtomicU64::new(0) })
+        let (operations, sign_ins) = (AtomicU64::new(0), SignIns::default());
+        Ok(Self { platform, verifier, issuer, issuers, audiences, clock, operations, sign_ins })
+    }
+
+    /// Sets the identity provider of persons who sign in by a browser and name no other one.
+    ///
+    /// # Errors
+    /// [`InvalidOptions::SignInIssuer`] when the verifier does not trust its issuer.
+    pub fn with_sign_in(mut self, provider: SignInProvider) -> Result<Self, InvalidOptions> {
+        self.verifier.trusted(&provider.issuer).ok_or(InvalidOptions::SignInIssuer)?;
+        self.sign_ins.provider = Some(provider);
+        Ok(self)
     }
 
     /// Returns the number of signatures verified and made so far, including the verifier's.
     pub fn key_operations(&self) -> u64 {
         self.operations.load(Ordering::Relaxed) + self.verifier.signature_checks()
+    }
+
+    /// Issues the tokens for a proof.
+    async fn issue(&self, proof: &Proof, audiences: &[String], narrow: &Narrow) -> Result<RawToken> {
+        let grant = self.grant(proof, audiences, narrow).await?;
+        let refresh_token = match proof.refreshable {
+            true => self.start_sign_in(proof, audiences, &grant).await?,
+            false => Secret::default(),
+        };
+        // The token is valid even if this fails.
+        if let Err(error) = Iam::of(&self.platform).record_last_seen(&proof.identity).await {
+            tracing::warn!(%error, "cannot record when an identity was last seen");
+        }
+        Ok(RawToken { token: Secret::new(grant.token.token), refresh_token, expiry: grant.token.expires })
     }
 
     fn count_operation(&self) {
@@ -126,16 +161,7 @@ impl TokenService for Sts {
         // Before the credential is verified, so that an invalid request does not use up a single-use token.
         request.narrow.capability_set(self.platform.capabilities())?;
         let proof = self.prove(credential, request).await?;
-        let grant = self.grant(&proof, &request.audiences, &request.narrow).await?;
-        let refresh_token = match proof.refreshable {
-            true => self.start_sign_in(&proof, &request.audiences, &grant).await?,
-            false => Secret::default(),
-        };
-        // The token is valid even if this fails.
-        if let Err(error) = Iam::of(&self.platform).record_last_seen(&proof.identity).await {
-            tracing::warn!(%error, "cannot record when an identity was last seen");
-        }
-        Ok(RawToken { token: Secret::new(grant.token.token), refresh_token, expiry: grant.token.expires })
+        self.issue(&proof, &request.audiences, &request.narrow).await
     }
 
     async fn refresh(&self, credential: &str, request: &Refresh) -> Result<TokenPair> {
@@ -152,6 +178,10 @@ impl TokenService for Sts {
 
     async fn unregister(&self, credential: &str, id: &str) -> Result<()> {
         self.delete_person(credential, id).await
+    }
+
+    async fn headless_session(&self, code: &str) -> Result<HeadlessSession> {
+        self.read_headless_session(code)
     }
 }
 

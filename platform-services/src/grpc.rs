@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use platform_core::{
-    error::{Code, Error, Result},
+    error::{Error, Result},
     resources::domain,
     tokens::{CredentialOf, Exchange, Refresh, Register, TokenService},
 };
@@ -82,7 +82,7 @@ impl Method {
     /// Runs the method and returns its reply; empty for methods without one.
     ///
     /// # Errors
-    /// UNAUTHENTICATED without a credential, UNIMPLEMENTED for headless sessions, and the errors of the service.
+    /// UNAUTHENTICATED without a credential, and the errors of the service.
     async fn call(
         self,
         service: &dyn TokenService,
@@ -90,8 +90,8 @@ impl Method {
         request: Map<String, Value>,
     ) -> Result<Value> {
         if self == Self::HeadlessSession {
-            let message = "Browser sign-in is not supported, so headless sessions are not available";
-            return Err(Error::new(Code::Unimplemented, message));
+            let code = request.get("code").and_then(Value::as_str).unwrap_or_default();
+            return to_value(&service.headless_session(code).await?);
         }
         let credential = credential.ok_or_else(Error::missing_token)?;
         match self {

@@ -1,6 +1,6 @@
-//! Endpoints of Platform API v2 that are not kinds: the token services, SCIM and bulk import.
+//! Endpoints of Platform API v2 that are not kinds: the token services, sign-in by a browser, SCIM and bulk import.
 //!
-//! [`Tokens`] and [`Scim`] are mounted in the REST API. [`Import`] is a tower service of its own, because its bodies
+//! [`Tokens`], [`BrowserSignIn`] and [`Scim`] are mounted in the REST API. [`Import`] is a tower service of its own, because its bodies
 //! and replies are streams without a maximum length. With the feature `grpc`, [`Tokens`] can be mounted in the gRPC API
 //! too.
 //!
@@ -28,6 +28,7 @@
 
 #[cfg(feature = "grpc")]
 mod grpc;
+mod sign_in;
 mod tokens;
 
 mod scim;
@@ -36,8 +37,9 @@ mod import;
 
 pub mod openapi;
 
-pub use import::{Import, ImportReply};
+pub use import::{BLOB_GRACE_MILLIS, Import, ImportReply};
 pub use scim::Scim;
+pub use sign_in::BrowserSignIn;
 pub use tokens::Tokens;
 
 /// Compiles the examples of the README.

@@ -13,12 +13,12 @@ use http::{
     header::{CACHE_CONTROL, HeaderName},
 };
 use platform_core::{
-    error::{Code, Error},
+    error::Error,
     json,
     kind::Field,
     request::from_query,
     resources::domain,
-    tokens::{CredentialOf, Exchange, Refresh, Register, TokenService},
+    tokens::{CredentialOf, Exchange, HeadlessSession, Refresh, Register, TokenService},
 };
 use platform_http::{
     Limits, Reply, bearer,
@@ -115,8 +115,9 @@ async fn answer(
     let Call { head, query, .. } = call;
     let (credential, limits) = (bearer(&head.headers)?, &call.limits.of_tokens());
     if endpoint == Endpoint::HeadlessSession {
-        let message = "Browser sign-in is not supported, so headless sessions are not available";
-        return Err(Error::new(Code::Unimplemented, message).into());
+        let read = from_query(HeadlessSession::REQUEST, &mount::pairs(query)?)?;
+        let code = read.get("code").and_then(Value::as_str).unwrap_or_default();
+        return json_not_cached(&service.headless_session(code).await?);
     }
     let credential = credential.ok_or_else(Error::missing_token)?;
     let of = if endpoint == Endpoint::Refresh { CredentialOf::Refresh } else { CredentialOf::Token };

@@ -28,7 +28,7 @@ use platform_http::{
     openapi::{OpenApi, ServedDocument},
 };
 use platform_services::{
-    Import, Scim, Tokens,
+    BrowserSignIn, Import, Scim, Tokens,
     openapi::{INFO, health, well_known},
 };
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ fn document() -> Value {
     let (platform, limits) = (Arc::new(platform().ephemeral_keys().build().unwrap()), Limits::default());
     let import = Import::all(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone());
     let rest = Rest::new(platform, Arc::new(UidIsToken), limits).unwrap();
-    let rest = rest.mount(Tokens::new(Arc::new(NoTokens))).mount(Scim);
+    let rest = rest.mount(Tokens::new(Arc::new(NoTokens))).mount(BrowserSignIn::new(Arc::new(NoTokens))).mount(Scim);
     rest.openapi(INFO).with(import.openapi()).with(well_known()).with(health()).into_value()
 }
 
@@ -69,7 +69,7 @@ const TOKEN_SERVICES: [&str; 7] = [
 ];
 
 /// Path prefixes of our extensions that are not methods of kinds.
-const EXTENSIONS: [&str; 5] = ["/scim/", "/import/", "/.well-known/", "/livez", "/readyz"];
+const EXTENSIONS: [&str; 6] = ["/scim/", "/import/", "/.well-known/", "/livez", "/readyz", "/orgcheck"];
 
 #[test]
 fn the_document_has_exactly_the_methods_of_the_kinds_and_the_token_services() {

@@ -415,7 +415,8 @@ def tokens(call: Walk, server) -> None:
     assert call("Exchange", body={"aud": [server.url], "cap": ["groups.list"]})["token"]
     assert call("ExchangeByQuery", aud=[server.url])["token"]
     call.fails(401, "ExchangeRefreshToken", body={"aud": [server.url]})
-    call.fails(501, "GetHeadlessSession")
+    call.fails(404, "GetHeadlessSession", code="A" * 43)
+    assert call("CheckOrganization", name="nobody.example") is False
     call.fails(401, "Register", body={"code": "unknown"})
     call.fails(403, "Delete", "0" * 40)
 

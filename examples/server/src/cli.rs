@@ -86,7 +86,7 @@ pub(crate) enum Remove {
         #[arg(long, value_name = "UID", value_parser = Uid::parse)]
         group: Uid,
     },
-    /// Remove all images of a repo
+    /// Remove all images and charts of a repo
     Images {
         /// The repo
         #[arg(long, value_name = "UID", value_parser = Uid::parse)]
@@ -104,6 +104,10 @@ pub(crate) enum Remove {
         #[arg(long, value_name = "UID", value_parser = Uid::parse)]
         repo: Uid,
     },
+    /// Remove the blobs that no image or chart has named for a day
+    ///
+    /// A running server does so once a day.
+    Blobs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -205,15 +209,19 @@ pub(crate) enum ImportKind {
         #[command(flatten)]
         options: ImportOptions,
     },
-    /// Images of a repo: OCI image layouts
+    /// Images and Helm charts of a repo: OCI image layouts
     ///
-    /// Imports architectures, sizes and, if there is an SPDX bill of materials, the installed packages. The SPDX
-    /// document may be a layer, in a manifest that refers to the image, or in an attestation.
+    /// Imports architectures, sizes, configurations and, if there is an SPDX bill of materials, the installed packages.
+    /// The SPDX document may be a layer, in a manifest that refers to the image, or in an attestation. Creates or moves
+    /// the tags that the layout names.
     #[command(after_long_help = IMPORT)]
     Image {
         /// The repo of the images
         #[arg(long, value_name = "UID", value_parser = Uid::parse)]
         repo: Uid,
+        /// Tag of the only image or chart of each layout, instead of those that the layout names; may be repeated
+        #[arg(long, value_name = "TAG")]
+        tag: Vec<String>,
         /// Directories in OCI image layout
         #[arg(required = true, value_name = "DIR")]
         layouts: Vec<PathBuf>,

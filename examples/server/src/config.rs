@@ -6,6 +6,7 @@
 mod events;
 mod file;
 mod limits;
+mod sign_in;
 
 use std::{convert::Infallible, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
@@ -13,7 +14,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use platform_core::{resources::iam::TermsDocument, uid::Uid};
 
-pub(crate) use self::{events::EventOptions, file::read, limits::LimitOptions};
+pub(crate) use self::{events::EventOptions, file::read, limits::LimitOptions, sign_in::SignInOptions};
 
 /// The effective configuration.
 #[derive(Debug, Args)]
@@ -40,6 +41,10 @@ pub(crate) struct Config {
     /// Store to use: sqlite, sqlite:PATH, sled, sled:PATH or memory
     #[arg(long, global = true, env = "PLATFORM_STORE", default_value = "sqlite")]
     pub(crate) store: Store,
+    /// Directory of the blobs: bills of materials, configurations and charts of imported images. It belongs to the store
+    /// [default: the path of the store with the extension .blobs]
+    #[arg(long, global = true, env = "PLATFORM_BLOBS", value_name = "DIR")]
+    pub(crate) blobs: Option<PathBuf>,
     /// Reaction to a store that accepts no more writes until it is reopened: `serve` keeps answering reads, `exit` ends
     /// the server with code 1, so that a supervisor restarts it
     #[arg(long, global = true, env = "PLATFORM_ON_STORE_FAILURE", value_name = "ACTION", default_value = "exit")]
@@ -111,6 +116,8 @@ pub(crate) struct Config {
     #[arg(long, global = true, env = "PLATFORM_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
     #[command(flatten)]
+    pub(crate) sign_in: SignInOptions,
+    #[command(flatten)]
     pub(crate) events: EventOptions,
     #[command(flatten)]
     pub(crate) limits: LimitOptions,
@@ -148,6 +155,7 @@ impl Config {
                  set --public-url as well, or listen on 127.0.0.1"
             );
         }
+        self.sign_in.checked()?;
         self.limits.checked()
     }
 }

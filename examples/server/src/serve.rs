@@ -15,12 +15,12 @@ use axum::{
     http::{HeaderValue, header::CONTENT_TYPE},
     routing::get,
 };
-use platform_core::platform::Platform;
+use platform_core::{platform::Platform, resources::iam::normalize_issuer};
 use platform_grpc::Grpc;
 use platform_http::{Docs, Layers, Listener, OpenPaths, Rest, SystemClock, openapi::ServedDocument, serve};
 use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
 use platform_services::{
-    Import, Scim, Tokens,
+    BrowserSignIn, Import, Scim, Tokens,
     openapi::{self, INFO, NAME},
 };
 use serde_json::json;
@@ -31,6 +31,7 @@ use tokio::{
 use tracing_subscriber::EnvFilter;
 
 use crate::{
+    blobs,
     config::{Config, LogFormat},
     env::word,
     events::{self, Delivery},
@@ -72,12 +73,16 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     // The paths to which `platform-server import --api` writes.
     let import = Import::all(Arc::clone(&platform), verifier.clone(), limits.clone());
     let operator_routes = events::routes(&platform, verifier.clone());
+    blobs::collect_daily(Arc::clone(&platform));
     let delivery = Delivery::start(config, Arc::clone(&platform), Arc::clone(&issuer))?;
     let documentation = documentation_routes(&platform);
     let health = Health::new(Arc::clone(&platform));
     let grpc =
         Grpc::new(Arc::clone(&platform), verifier.clone(), limits.clone())?.mount(Tokens::new(tokens.clone()))?;
-    let rest = Rest::new(platform, verifier, limits.clone())?.mount(Tokens::new(tokens)).mount(Scim);
+    let rest = Rest::new(platform, verifier, limits.clone())?
+        .mount(Tokens::new(tokens.clone()))
+        .mount(BrowserSignIn::new(tokens))
+        .mount(Scim);
     let document = rest.openapi(INFO).with(import.openapi()).with(openapi::well_known()).with(openapi::health());
     let rest = rest.with_openapi(document);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
@@ -163,7 +168,10 @@ fn documentation_routes(platform: &Platform) -> Router {
 fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier> {
     let fetch = Arc::new(HttpFetch::new().context("cannot set up TLS")?);
     let options = DiscoveryOptions { allow_http: config.allow_http_issuers, ..DiscoveryOptions::default() };
-    let trusted = config.trusted_issuer.iter().map(|url| {
+    let mut trusted = config.trusted_issuer.clone();
+    let is_new = |issuer: &&String| trusted.iter().all(|url| normalize_issuer(url) != normalize_issuer(issuer));
+    trusted.extend(config.sign_in.sign_in_issuer.iter().filter(is_new).cloned().collect::<Vec<_>>());
+    let trusted = trusted.iter().map(|url| {
         TrustedIssuer::new(url, options.clone(), fetch.clone(), Arc::new(SystemClock))
             .with_context(|| format!("invalid trusted issuer `{url}`"))
     });
@@ -184,7 +192,11 @@ fn tokens(config: &Config, platform: Arc<Platform>, verifier: Arc<Verifier>) -> 
     let fetch = Arc::new(fetch.context("cannot set up TLS")?);
     let discovery = DiscoveryOptions { allow_http: config.allow_http_issuers, ..DiscoveryOptions::default() };
     let options = StsOptions { platform, verifier, fetch, discovery, clock: Arc::new(SystemClock) };
-    Sts::new(options).context("cannot set up the token service")
+    let sts = Sts::new(options).context("cannot set up the token service")?;
+    match config.sign_in.provider()? {
+        Some(provider) => sts.with_sign_in(provider).context("cannot set up sign-ins by a browser"),
+        None => Ok(sts),
+    }
 }
 
 /// Returns a future that completes at the first SIGTERM or SIGINT. A second signal ends the process at once.

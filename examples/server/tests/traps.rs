@@ -22,6 +22,7 @@ const OPEN: &[&str] = &[
     "ListDocuments",
     "ListVulnerabilityMetadata",
     "GetHeadlessSession",
+    "CheckOrganization",
     "GetOpenidConfiguration",
     "GetJwks",
     "GetLiveness",

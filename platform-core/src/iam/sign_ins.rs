@@ -7,8 +7,8 @@ use crate::{
     error::{Error, Result},
     iam::identity_epoch,
     kind::{Registered, Resource},
-    resources::iam::{ClaimMatch, Identity, IdentityProvider, NewSignIn, Presented, SignIn, identity, sign_in},
-    store::{Key, Require},
+    resources::iam::{ClaimMatch, Identity, IdentityProvider, NewSignIn, Presented, SignIn, group, identity, sign_in},
+    store::{Key, Query, Require, Scope},
     uid::Uid,
     write::Write,
 };
@@ -144,6 +144,26 @@ impl Iam<'_> {
     /// Those of the store.
     pub async fn identity_provider(&self, uid: &Uid) -> Result<Option<IdentityProvider>> {
         self.0.without_caller(async |cx| cx.read::<IdentityProvider>(uid).await).await
+    }
+
+    /// Returns the uid of the verified organization of this name, compared bytewise. Checks no capabilities.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn verified_organization(&self, name: &str) -> Result<Option<Uid>> {
+        let found = self.0.without_caller(async |cx| group::verified_organization(cx, name).await).await?;
+        Ok(found.map(|group| group.uid))
+    }
+
+    /// Returns the identity provider directly in an organization, if there is exactly one. Checks no capabilities.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn only_identity_provider(&self, organization: &Uid) -> Result<Option<IdentityProvider>> {
+        let scope = Scope::Children(organization.clone());
+        let query = Query { limit: 2, ..Query::new(IdentityProvider::KIND.name, scope) };
+        let found = self.0.without_caller(async |cx| cx.find::<IdentityProvider>(query.clone()).await).await?;
+        Ok(<[_; 1]>::try_from(found).ok().map(|[only]| only))
     }
 
     /// Records that an identity got a token: sets `lastSeenTime`, at most once an hour. If the identity is changed

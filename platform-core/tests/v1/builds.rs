@@ -7,7 +7,7 @@ use super::{scenes::digest, *};
 /// Imports reports of builds: two of a repo, one of which failed, and two of another that failed.
 fn scene() -> (World, [Uid; 2], Vec<Uid>) {
     let world = World::new();
-    let repos = [world.repo(&world.org, "one"), world.repo(&world.group(&world.org, "folder"), "other")];
+    let repos = [world.repo(&world.org, "one"), world.repo(&world.folder(&world.org, "folder"), "other")];
     let build = |repo: usize, id: &str, day: u32, result: &str| {
         let start = format!("1969-06-{day:02}T00:00:00Z");
         let report = json!({ "buildId": id, "startTime": start, "result": format!("RESULT_{result}"), "log": "a\nb" });
@@ -119,7 +119,7 @@ fn requests_for_build_reports_with_invalid_bounds_are_rejected() {
         assert_eq!(list(json!({ "uidp": { "childrenOf": "x" } })).0, "uidp.children_of");
     }
     let list = |group: &str, capability: &str| {
-        let reply = world.call_as(group, &[capability], "Registry.ListBuildReports", json!({})).unwrap();
+        let reply = world.call_with(group, &[capability], "Registry.ListBuildReports", json!({})).unwrap();
         reply["reports"].as_array().unwrap().len()
     };
     assert_eq!(list(repos[1].parent().unwrap().as_str(), "build_report.list"), 2);
@@ -135,10 +135,10 @@ fn builds_are_refused_with_the_reason_to_callers_who_could_build() {
         ("Apko.ResolveConfig", &["apk.list"][..]),
         ("Apko.BuildImage", &["apk.list", "manifest.create", "repo.update"]),
     ] {
-        let error = world.call_as(&world.org, capabilities, method, request.clone()).unwrap_err();
+        let error = world.call_with(&world.org, capabilities, method, request.clone()).unwrap_err();
         assert_eq!(error.code(), Code::Unimplemented);
         assert!(error.message().contains("does not build images"), "{error}");
-        let denied = world.call_as(&world.org, &["repo.list"], method, request.clone()).unwrap_err();
+        let denied = world.call_with(&world.org, &["repo.list"], method, request.clone()).unwrap_err();
         assert_eq!(denied.code(), Code::PermissionDenied);
         assert_eq!(violation(world.call(method, json!({}))).0, "repoUidp");
     }

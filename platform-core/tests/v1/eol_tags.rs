@@ -134,8 +134,8 @@ fn tags_are_listed_in_pages_and_by_their_filters() {
     let list = |request: Value| violation(world.call("Registry.ListEolTags", request));
     assert_eq!(list(json!({ "pageSize": -1 })).0, "page_size");
     assert_eq!(list(json!({ "pageToken": "x" })).0, "page_token");
-    let other = world.group("", "other");
-    let reply = world.call_as(&other, &["tag.list"], "Registry.ListEolTags", json!({})).unwrap();
+    let other = world.folder("", "other");
+    let reply = world.call_with(&other, &["tag.list"], "Registry.ListEolTags", json!({})).unwrap();
     assert!(items(&reply).is_empty(), "{reply}");
 }
 
@@ -162,7 +162,7 @@ fn the_versions_of_a_package_are_those_that_live_and_those_at_the_end_of_their_l
     assert_eq!(violation(get("")), ("package".to_owned(), "is required".to_owned()));
     let request = json!({ "package": "python" });
     let method = "Registry.GetPackageVersionMetadata";
-    assert!(world.call_as(&world.org, &["version.list"], method, request.clone()).is_ok());
-    let denied = world.call_as(&world.org, &["tag.list"], method, request).unwrap_err();
+    assert!(world.call_with(&world.org, &["version.list"], method, request.clone()).is_ok());
+    let denied = world.call_with(&world.org, &["tag.list"], method, request).unwrap_err();
     assert_eq!(denied.code(), Code::PermissionDenied);
 }

@@ -31,7 +31,8 @@ impl World {
         uid
     }
 
-    pub(crate) fn group(&self, parent: &str, name: &str) -> String {
+    /// Creates a group below another, or an organization.
+    pub(crate) fn folder(&self, parent: &str, name: &str) -> String {
         let made = self.call("Groups.Create", json!({ "parent": parent, "group": { "name": name } })).unwrap();
         made["id"].as_str().unwrap().to_owned()
     }
@@ -86,16 +87,17 @@ impl World {
     }
 
     /// Calls a method as a caller who holds exactly these capabilities at a group.
-    pub(crate) fn call_as(&self, group: &str, capabilities: &[&str], method: &str, request: Value) -> Result<Value> {
-        let name = format!("identity {}", capabilities.join(" "));
-        let identity = json!({ "name": "one", "claimMatch": { "issuer": "https://issuer.example", "subject": name } });
+    pub(crate) fn call_with(&self, group: &str, capabilities: &[&str], method: &str, request: Value) -> Result<Value> {
+        let subject = format!("{group} {method} {}", capabilities.join(" "));
+        let identity = json!({ "name": "one", "claimMatch": { "issuer": "https://issuer.example", "subject": subject } });
         let identity = self.call("Identities.Create", json!({ "parentId": group, "identity": identity })).unwrap();
-        let role = json!({ "name": "one", "capabilities": capabilities });
+        let known = self.call("Roles.List", json!({ "parent": group })).unwrap();
+        let role = json!({ "name": format!("role {}", items(&known).len()), "capabilities": capabilities });
         let role = self.call("Roles.Create", json!({ "parentId": group, "role": role })).unwrap();
         let binding = json!({ "identity": identity["id"], "role": role["id"] });
         self.call("RoleBindings.Create", json!({ "parent": group, "roleBinding": binding })).unwrap();
         let caller = Caller::new(Uid::parse(identity["id"].as_str().unwrap()).unwrap());
-        self.call_by(&caller, method, request)
+        self.call_as(&caller, method, request)
     }
 }
 

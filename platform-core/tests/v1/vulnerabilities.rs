@@ -140,8 +140,8 @@ fn advisories_of_groups_above_the_repo_and_public_ones_apply() {
     let organization = Uid::from_digest([0xaa; 20]);
     let scene = Scene::of(World::with(|builder| builder.data(PublicAdvisories::of([organization]))));
     let world = &scene.world;
-    let other = world.group("", "other");
-    let (folder, sibling) = (world.group(&other, "folder"), world.group(&other, "sibling"));
+    let other = world.folder("", "other");
+    let (folder, sibling) = (world.folder(&other, "folder"), world.folder(&other, "sibling"));
     let repo = world.repo(&folder, "nginx");
     world.tag(&repo, "latest", &digest('b'));
     world.image(&repo, &digest('b'), &[("nginx", "1.28.0-r0", "")]);
@@ -208,16 +208,16 @@ fn a_list_of_reports_requires_a_repo_or_a_digest() {
 fn reports_of_a_caller_are_those_of_repos_with_the_capability() {
     let scene = Scene::new().with_advisories();
     scene.scan('b', "GRYPE", &day(1), &[]);
-    let other = scene.world.group("", "other");
+    let other = scene.world.folder("", "other");
     let list = |group: &str, capability: &str, method: &str, request: Value| {
-        let reply = scene.world.call_as(group, &[capability], method, request)?;
+        let reply = scene.world.call_with(group, &[capability], method, request)?;
         Ok::<_, Error>(items(&reply).len())
     };
     let (reports, counts) = ("Vulnerabilities.ListVulnReports", "Vulnerabilities.ListVulnCountReports");
     assert_eq!(list(scene.org(), "vuln_report.list", reports, json!({ "repoId": scene.repo })).unwrap(), 2);
     assert_eq!(list(&other, "vuln_report.list", reports, json!({ "repoId": scene.repo })).unwrap(), 0);
     assert_eq!(list(scene.org(), "repo.list", reports, json!({ "repoId": scene.repo })).unwrap(), 0);
-    let folder = scene.world.group(scene.org(), "folder");
+    let folder = scene.world.folder(scene.org(), "folder");
     assert_eq!(list(&folder, "vuln_report.list", counts, json!({})).unwrap(), 0);
 }
 
@@ -248,10 +248,10 @@ fn a_raw_report_is_that_of_the_digest_the_scanner_and_the_time() {
     assert_eq!(violation(raw(json!({ "digest": "latest" }))).0, "digest");
     let request = json!({ "digest": digest('a') });
     let method = "Vulnerabilities.GetRawVulnReport";
-    let other = scene.world.group("", "other");
-    let elsewhere = scene.world.call_as(&other, &["vuln_report.list"], method, request.clone());
+    let other = scene.world.folder("", "other");
+    let elsewhere = scene.world.call_with(&other, &["vuln_report.list"], method, request.clone());
     assert_eq!(elsewhere.unwrap_err().code(), Code::NotFound);
-    let without = scene.world.call_as(scene.org(), &["repo.list"], method, request);
+    let without = scene.world.call_with(scene.org(), &["repo.list"], method, request);
     assert_eq!(without.unwrap_err().code(), Code::PermissionDenied);
 }
 
@@ -300,7 +300,7 @@ fn the_report_of_an_image_has_a_match_for_each_package() {
     assert_eq!(violation(get(json!({ "repoId": scene.repo, "digest": "a" }))).0, "digest");
     let held = ["repo.list"];
     let request = json!({ "repoId": scene.repo, "digest": digest('a') });
-    let denied = scene.world.call_as(scene.org(), &held, "Registry.GetVulnReport", request).unwrap_err();
+    let denied = scene.world.call_with(scene.org(), &held, "Registry.GetVulnReport", request).unwrap_err();
     assert_eq!(denied.code(), Code::PermissionDenied);
 }
 
@@ -352,7 +352,7 @@ fn counts_are_of_the_images_that_the_filter_selects() {
     world.tag(&scene.repo, "1.28", &digest('a'));
     world.tag(&scene.repo, "unknown", &digest('e'));
     world.tag(&scene.repo, "sha256-aa.sig", &digest('a'));
-    let other = world.repo(&world.group(&org, "folder"), "redis");
+    let other = world.repo(&world.folder(&org, "folder"), "redis");
     world.tag(&other, "latest", &digest('b'));
     world.image(&other, &digest('b'), &[]);
     let selected = |request: Value| {

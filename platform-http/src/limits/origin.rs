@@ -36,6 +36,9 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// Divisor of a byte budget: one holder may use one part in this many.
 const SHARES: usize = 8;
 
+/// Number of bytes that may be held between requests ([`Origin::hold`]). Our choice.
+const HELD: usize = 32 << 20;
+
 /// Budgets and rate limits shared by all requests of a server. [`serve`](crate::serve) creates one per listener from
 /// its [`Limits`] and attaches it to each request.
 #[derive(Debug)]
@@ -47,6 +50,7 @@ pub struct Shares {
     token_bodies: Arc<Budget>,
     long_lived: Arc<Budget>,
     long_lists: Arc<Budget>,
+    held: Arc<Budget>,
     open: Rates<Address>,
     identities: Rates<Uid>,
     organizations: Rates<Uid>,
@@ -67,6 +71,7 @@ impl Shares {
             token_bodies: of_bytes(limits.token_bodies),
             long_lived: of_permits(limits.long_lived_streams),
             long_lists: of_permits(limits.long_lists),
+            held: of_bytes(HELD),
             open: Rates::new(limits.open_rate),
             identities: Rates::new(limits.identity_rate).with(&limits.identity_rates),
             organizations: Rates::new(limits.organization_rate).with(&limits.organization_rates),
@@ -237,16 +242,29 @@ impl Origin {
         self.permit(&self.source.shares.long_lists, "Too many long lists are being sent")
     }
 
+    /// Holds bytes that are kept after the request is answered, such as the state of a sign-in. Dropping the permit
+    /// releases them. One address may hold 4 MiB, all together 32 MiB.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED when too much is held, in total or for this address.
+    pub fn hold(&self, bytes: usize) -> Result<StreamPermit> {
+        self.charge(&self.source.shares.held, bytes, "Too many sign-ins are open")
+    }
+
     fn permit(&self, budget: &Arc<Budget>, exceeded: &'static str) -> Result<StreamPermit> {
+        self.charge(budget, 1, exceeded)
+    }
+
+    fn charge(&self, budget: &Arc<Budget>, amount: usize, exceeded: &'static str) -> Result<StreamPermit> {
         let mut charge = budget.charge(self.source.address.map(Holder::Address));
-        match charge.take(1) {
+        match charge.take(amount) {
             true => Ok(StreamPermit { _charge: charge }),
             false => Err(exhausted(exceeded, RETRY_DELAY)),
         }
     }
 }
 
-/// Permit for one stream that stays open.
+/// Permit for one stream that stays open, or for bytes that are held.
 #[derive(Debug)]
 pub struct StreamPermit {
     _charge: Charge,

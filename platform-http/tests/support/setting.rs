@@ -13,10 +13,14 @@ use platform_core::{
     kind::Registered,
     platform::{Platform, Settings},
     resources::advisory::PublicAdvisories,
+    seal::Secret,
     store::{Store, memory::MemoryStore},
     testing::{self, SeededEntropy, TestClock},
     timestamp::Timestamp,
-    tokens::{CredentialOf, Exchange, RawToken, Refresh, Register, Registration, TokenPair, TokenService, WhoAmI},
+    tokens::{
+        Begun, Confirmation, CredentialOf, Exchange, Failure, Finished, Held, ProviderResponse, RawToken, Refresh,
+        Register, Registration, SignIn, SignInService, TokenPair, TokenService, WhoAmI,
+    },
     uid::Uid,
 };
 
@@ -40,7 +44,7 @@ impl Authenticator for UidIsToken {
     }
 }
 
-/// Token service that accepts no credential, and rejects `malformed` by its form.
+/// Token service that accepts no credential, rejects `malformed` by its form, and begins no sign-in.
 #[derive(Debug)]
 pub struct NoTokens;
 
@@ -67,6 +71,29 @@ impl TokenService for NoTokens {
     }
     async fn unregister(&self, _: &str, _: &str) -> Result<()> {
         refused()
+    }
+}
+
+#[async_trait]
+impl SignInService for NoTokens {
+    fn url(&self) -> &str {
+        "http://localhost:8080"
+    }
+    fn forget_expired(&self) {}
+    async fn begin(&self, _: SignIn, _: Held) -> Result<Begun> {
+        refused()
+    }
+    async fn complete(&self, _: ProviderResponse, _: &str, _: Held) -> Result<Secret, Failure> {
+        Ok(refused()?)
+    }
+    async fn confirmation(&self, _: &str) -> Result<Confirmation> {
+        refused()
+    }
+    async fn confirm(&self, _: &str, _: &str, _: bool) -> Result<Finished, Failure> {
+        Ok(refused()?)
+    }
+    async fn has_verified_organization(&self, _: &str) -> Result<bool> {
+        Ok(false)
     }
 }
 

@@ -5,10 +5,11 @@
 
 use platform_core::{
     pattern::Pattern,
-    resources::iam::{ClaimMatch, StaticKeys, normalize_issuer},
+    resources::iam::{AwsIdentity, ClaimMatch, StaticKeys, normalize_issuer},
 };
 use serde_json::Value;
 
+use super::aws::CallerIdentity;
 use crate::claims::Claims;
 
 /// Returns whether a token satisfies a claim match. `default_audiences` apply if it names no audience.
@@ -46,6 +47,19 @@ pub(super) fn matches_static_keys(requested: &StaticKeys, claims: &Claims, defau
             &claims.audiences,
             if requested.audiences.is_empty() { default_audiences } else { &requested.audiences },
         )
+}
+
+/// Returns whether the identity that AWS named is the required one.
+pub(super) fn matches_aws(requested: &AwsIdentity, found: &CallerIdentity) -> bool {
+    let is = |literal: &str, pattern: &str, found: &str| match (literal, pattern) {
+        ("", "") => false,
+        ("", pattern) => any_matches(pattern, &[found]),
+        (literal, _) => literal == found,
+    };
+    !requested.aws_account.is_empty()
+        && requested.aws_account == found.account
+        && is(&requested.arn, &requested.arn_pattern, &found.arn)
+        && is(&requested.user_id, &requested.user_id_pattern, &found.user_id)
 }
 
 pub(super) fn intersects(found: &[String], wanted: &[String]) -> bool {

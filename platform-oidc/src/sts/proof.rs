@@ -47,9 +47,7 @@ impl Sts {
     /// the error for a nonexistent identity is the same as for one that the token does not match.
     pub(super) async fn prove(&self, credential: &str, request: &Exchange) -> Result<Proof> {
         if is_signed_request(credential) {
-            let why = "AWS identities cannot be assumed by token exchange: this requires a call to AWS, which this \
-                       server does not make";
-            return Err(Error::new(Code::Unimplemented, why));
+            return self.prove_by_aws(credential, request).await;
         }
         let jws = Jws::parse(credential).map_err(token_error)?;
         let claims = Claims::parse(&jws.payload).map_err(token_error)?;
@@ -157,7 +155,7 @@ impl Sts {
 
     /// Proves a person by a token of an organization's own identity provider, and registers the person at the first
     /// sign-in.
-    async fn prove_provider_person(
+    pub(super) async fn prove_provider_person(
         &self,
         jws: &Jws<'_>,
         claims: &Claims,
@@ -222,7 +220,7 @@ impl Sts {
 
     /// Returns the issuer's key that a token selects: cached for issuers that the operator trusts, and otherwise
     /// fetched within the limits of the organization that configured the issuer.
-    async fn key_of(&self, organization: &str, issuer: &str, jws: &Jws<'_>) -> Result<Arc<VerifyingKey>> {
+    pub(super) async fn key_of(&self, organization: &str, issuer: &str, jws: &Jws<'_>) -> Result<Arc<VerifyingKey>> {
         let found = match self.verifier.trusted(issuer) {
             Some(trusted) => trusted.key(jws.key_selector()).await.map(|(key, _)| key),
             None => self.issuers.key(organization, issuer, jws.key_selector()).await,
@@ -230,7 +228,7 @@ impl Sts {
         found.map_err(proof_error)
     }
 
-    fn check_signature(&self, jws: &Jws<'_>, key: &VerifyingKey) -> Result<()> {
+    pub(super) fn check_signature(&self, jws: &Jws<'_>, key: &VerifyingKey) -> Result<()> {
         self.count_operation();
         jws.verify(key).map_err(proof_error)
     }
@@ -242,7 +240,7 @@ pub(super) fn is_signed_request(credential: &str) -> bool {
     URL_SAFE_NO_PAD.decode(start).is_ok_and(|bytes| bytes.starts_with(b"POST "))
 }
 
-fn act(claims: &Claims) -> Value {
+pub(super) fn act(claims: &Claims) -> Value {
     let audience = match claims.audiences.as_slice() {
         [audience] => json!(audience),
         audiences => json!(audiences),
@@ -261,7 +259,7 @@ pub(super) fn name(claims: &Map<String, Value>) -> Option<String> {
 }
 
 /// Returns the profile claims of a person that this server's own tokens copy.
-fn profile(claims: &Claims) -> Map<String, Value> {
+pub(super) fn profile(claims: &Claims) -> Map<String, Value> {
     let mut profile = Map::new();
     if let Some(email) = &claims.email {
         profile.insert("email".to_owned(), email.as_str().into());

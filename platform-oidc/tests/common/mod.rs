@@ -1,11 +1,12 @@
 //! A stub issuer, times, and tokens assembled by hand.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
+use http::{Request, Response};
 use parking_lot::Mutex;
 use platform_core::{
     testing::{SeededEntropy, TestClock},
@@ -42,21 +43,35 @@ pub fn at(seconds: i64) -> Timestamp {
 
 /// A [`Fetch`] without a network, which serves stored responses. Every fetch waits for the gate, which is open at
 /// first.
-#[derive(Debug)]
 pub struct StubFetch {
     responses: Mutex<HashMap<String, Result<String, u16>>>,
     requested: Mutex<Vec<String>>,
+    respond_to: Mutex<Option<Respond>>,
     pub gate: Semaphore,
+}
+
+/// Returns the response to a request that is sent.
+type Respond = Box<dyn FnMut(&Request<Bytes>) -> Response<Bytes> + Send>;
+
+impl fmt::Debug for StubFetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StubFetch").field("requested", &self.requested).finish_non_exhaustive()
+    }
 }
 
 impl StubFetch {
     pub fn new() -> Arc<Self> {
         let gate = Semaphore::new(Semaphore::MAX_PERMITS);
-        Arc::new(Self { responses: Mutex::default(), requested: Mutex::default(), gate })
+        Arc::new(Self { responses: Mutex::default(), requested: Mutex::default(), respond_to: Mutex::default(), gate })
     }
 
     pub fn respond(&self, url: &str, response: Result<String, u16>) {
         self.responses.lock().insert(url.to_owned(), response);
+    }
+
+    /// Sets the responses to requests that are sent, other than fetches.
+    pub fn respond_to(&self, respond: impl FnMut(&Request<Bytes>) -> Response<Bytes> + Send + 'static) {
+        *self.respond_to.lock() = Some(Box::new(respond));
     }
 
     pub fn publish(&self, keys: &[&VerifyingKey]) {
@@ -100,6 +115,11 @@ impl Fetch for StubFetch {
         let _open = self.gate.acquire().await.unwrap();
         let response = self.responses.lock().get(url).cloned().unwrap_or(Err(404));
         response.map(Bytes::from).map_err(FetchError::Status)
+    }
+
+    async fn send(&self, request: Request<Bytes>, _max_bytes: usize) -> Result<Response<Bytes>, FetchError> {
+        self.requested.lock().push(request.uri().to_string());
+        self.respond_to.lock().as_mut().map(|respond| respond(&request)).ok_or(FetchError::TimedOut)
     }
 }
 

@@ -8,13 +8,14 @@ use platform_core::{
     iam::{Bootstrap, Iam},
     platform::{Platform, Settings},
     resources::iam::{Group, Identity, RoleBinding},
+    seal::Secret,
     store::{Store, memory::MemoryStore},
     testing::TestClock,
     tokens::{Exchange, RawToken, Refresh, TokenPair, TokenService},
     uid::Uid,
 };
 use platform_oidc::{
-    Algorithm, DiscoveryOptions, Fetch, Issuer, Sts, StsOptions, Verifier,
+    Algorithm, DiscoveryOptions, Fetch, Issuer, SignInProvider, Sts, StsOptions, Verifier,
     jwks::KeySet,
     key::{SigningKey, VerifyingKey},
 };
@@ -72,7 +73,7 @@ impl Fixture {
             discovery,
             clock: clock.clone(),
         };
-        let sts = Sts::new(options).unwrap();
+        let sts = Sts::new(options).unwrap().with_sign_in(operator_provider()).unwrap();
         let key = key(Algorithm::Es256);
         stub.publish(&[key.verifying()]);
         Self { clock, stub, store, platform, verifier, issuer, sts, operator: Caller::new(operator), org, key }
@@ -173,6 +174,15 @@ impl Fixture {
             }
         }
         contents
+    }
+}
+
+/// Returns the operator's provider of sign-ins by a browser: the trusted issuer.
+fn operator_provider() -> SignInProvider {
+    SignInProvider {
+        issuer: TRUSTED.to_owned(),
+        client_id: "server".to_owned(),
+        client_secret: Some(Secret::new("server secret")),
     }
 }
 

@@ -14,10 +14,12 @@
 mod common;
 mod fixture;
 
+mod aws;
 mod exchange;
 mod narrowing;
 mod persons;
 mod providers;
 mod reach;
 mod refresh;
+mod sign_in;
 mod slow;

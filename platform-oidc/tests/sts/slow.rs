@@ -10,6 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use http::{Request, Response};
 use platform_core::{
     error::{Code, Detail, Result},
     resources::iam::IdentityProvider,
@@ -51,6 +52,10 @@ impl Fetch for PartlySlowFetch {
         }
         let response = self.stub.get(url, max_bytes).await;
         if url.starts_with("https://away") { Err(FetchError::TimedOut) } else { response }
+    }
+
+    async fn send(&self, request: Request<Bytes>, max_bytes: usize) -> Result<Response<Bytes>, FetchError> {
+        self.stub.send(request, max_bytes).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use platform_core::{
     kind::{Field, Type},
-    tokens::{Exchange, MAX_AUDIENCE, MAX_AUDIENCES, Refresh, Register},
+    tokens::{Exchange, HeadlessSession, MAX_AUDIENCE, MAX_AUDIENCES, Refresh, Register},
 };
 use platform_http::openapi::{errors, parameters, reply_schema, request_schema};
 use serde_json::{Map, Value, json};
@@ -62,12 +62,12 @@ pub(super) const OPERATIONS: &[Row] = &[
             method: "get",
             path: "/sts/headless_sessions",
             id: "GetHeadlessSession",
-            summary: "UNIMPLEMENTED: browser sign-in is not supported",
-            description: "Always rejected.",
+            summary: "Returns the session of a headless sign-in that a person has confirmed, once",
+            description: "NOT_FOUND until the person has confirmed the sign-in. It needs no token.",
         },
         AUTH,
         None,
-        None,
+        Some("HeadlessSession"),
     ),
     (
         Operation {
@@ -126,6 +126,15 @@ const REGISTRATION: &[Field] = &[
     Field::string("group").about("The group of the redeemed invite; absent without an invite."),
 ];
 
+const HEADLESS_SESSION: &[Field] = &[
+    Field::new("ecdhPublicKey", Type::Bytes)
+        .required()
+        .about("The server's X25519 public key: the bytes of its base64url without padding."),
+    Field::new("encryptedIdtoken", Type::Bytes)
+        .required()
+        .about("A nonce of 12 bytes, and the access token encrypted with AES-256-GCM under the shared secret."),
+];
+
 const WHO_AM_I: &[Field] = &[
     Field::string("issuer").required().about("The token's issuer."),
     Field::string("subject").required().about("The token's subject."),
@@ -173,6 +182,7 @@ pub(super) fn part() -> Value {
             responses.shift_insert(0, "200".to_owned(), success);
         }
         let parameters = match operation.id {
+            "GetHeadlessSession" => parameters(HeadlessSession::REQUEST),
             "ExchangeByQuery" => parameters(&documented(Exchange::FIELDS)),
             "Delete" => vec![json!({
                 "name": "id", "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 },
@@ -220,6 +230,7 @@ pub(super) fn part() -> Value {
             },
             "Registration": reply_schema(REGISTRATION),
             "WhoAmI": reply_schema(WHO_AM_I),
+            "HeadlessSession": reply_schema(HEADLESS_SESSION),
         } },
     })
 }

@@ -126,6 +126,9 @@ mod tests {
             "tls-cert" => "tls-key = 'text'",
             "tls-key" => "tls-cert = 'text'",
             "proxy-protocol" => "trusted-proxies = '10.0.0.0/8'",
+            "sign-in-issuer" => "sign-in-client-id = 'text'",
+            "sign-in-client-id" => "sign-in-issuer = 'text'",
+            "sign-in-client-secret-file" => "sign-in-issuer = 'text'\nsign-in-client-id = 'text'",
             _ => "",
         };
         for argument in Cli::command().get_arguments() {

@@ -333,7 +333,12 @@ async fn organization_of_caller(cx: &Context<'_>) -> Result<Option<Group>> {
     if data_of::<GroupSettings>(cx)?.shared_mail_domains.contains(&domain) || !cx.demand_caller()?.identity.is_root() {
         return Ok(None);
     }
-    let named = Filter::AnyOf { key: "verifiedName", values: vec![KeyValue::text(&domain)] };
+    verified_organization(cx, &domain).await
+}
+
+/// Returns the verified organization of this name.
+pub(crate) async fn verified_organization(cx: &Context<'_>, name: &str) -> Result<Option<Group>> {
+    let named = Filter::AnyOf { key: "verifiedName", values: vec![KeyValue::text(name)] };
     let query = Query { filters: vec![named], limit: 1, ..Query::new(Group::KIND.name, Scope::Roots) };
     Ok(cx.find::<Group>(query).await?.pop())
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     super::advisory::apk,
-    Image, PackageVersions, Repo, Tag,
+    Image, PackageVersions, RegistrySettings, Repo, Tag,
     image::ImagePackage,
     package_versions::PackageVersion,
 };
@@ -159,9 +159,10 @@ fn main_package<'i>(image: &'i Image, repo: &str) -> Option<&'i ImagePackage> {
 }
 
 /// Returns the organizations of tags whose settings have a grace period.
-#[expect(clippy::unused_async, reason = "the settings will be read from the store")]
-async fn organizations_with_grace(_cx: &Context<'_>, _tags: &[Tag]) -> Result<HashSet<String>> {
-    Ok(HashSet::new())
+async fn organizations_with_grace(cx: &Context<'_>, tags: &[Tag]) -> Result<HashSet<String>> {
+    let organizations = tags.iter().map(|tag| tag.uid.root().to_owned()).filter(|uid| !uid.is_empty()).collect();
+    let settings = RegistrySettings::of_all(cx, organizations).await?;
+    Ok(settings.into_iter().filter(|(_, settings)| settings.eol_grace_period).map(|(uid, _)| uid).collect())
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::{
 
 const READ: &[crate::access::Capability] = &[cap("build_report.list")];
 
-pub(super) const LIST: Action = Action::pages("ListBuildReports", "buildreports", |cx, request, page_token| {
+pub(super) const LIST: Action = Action::get_pages("ListBuildReports", "buildreports", |cx, request, page_token| {
     Box::pin(list(cx, request, page_token))
 })
 .request(FILTER)

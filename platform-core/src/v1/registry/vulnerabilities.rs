@@ -40,7 +40,7 @@ pub(super) const DIGEST: Field = Field::string("digest")
     .pattern(Digest::PATTERN)
     .check(|value| Digest::parse(value.as_str().unwrap_or_default()).map(drop).map_err(|rule| rule.to_string()));
 
-const LIST: Action = Action::pages("ListVulnReports", "vuln_reports", |cx, request, page_token| {
+const LIST: Action = Action::get_pages("ListVulnReports", "vuln_reports", |cx, request, page_token| {
     Box::pin(list(cx, request, page_token))
 })
 .request(&[

@@ -1,0 +1,549 @@
+//! The interface to sign-ins by a browser: the parameters of `/oauth`, and the steps of a sign-in (`docs/api.md`,
+//! Sign-in by a browser).
+
+use std::{any::Any, fmt};
+
+use async_trait::async_trait;
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
+use serde::{Serialize, Serializer};
+use sha2::{Digest, Sha256};
+
+use super::{Debug, Error, Field, Input, Narrow, RawToken, Result, Secret, Uid, Value};
+use crate::request::from_query;
+
+/// The steps of a sign-in by a browser. `browser` is always the secret in the browser's cookie, which binds a sign-in
+/// to the browser that began it.
+#[async_trait]
+pub trait SignInService: Debug + Send + Sync + 'static {
+    /// Returns the public URL of this server, without a trailing slash.
+    fn url(&self) -> &str;
+
+    /// Forgets the sign-ins and headless sessions that have expired, and what was [held](Held) for them. Called before
+    /// more is held for a new one.
+    fn forget_expired(&self);
+
+    /// Begins a sign-in. `held` is kept until the sign-in ends.
+    ///
+    /// # Errors
+    /// NOT_FOUND for an unknown identity provider, and when none is configured; UNAVAILABLE when the provider cannot be
+    /// reached; RESOURCE_EXHAUSTED with too many open sign-ins.
+    async fn begin(&self, request: SignIn, held: Held) -> Result<Begun>;
+
+    /// Completes the provider's part of a sign-in: exchanges the code for the person's id token and verifies it.
+    /// Returns the secret of the browser's next cookie. A response is accepted once.
+    ///
+    /// # Errors
+    /// A failure without a target when the response does not belong to a sign-in that this browser began with this
+    /// provider; otherwise a failure of the provider.
+    async fn complete(&self, response: ProviderResponse, browser: &str, held: Held) -> Result<Secret, Failure>;
+
+    /// Returns what the person is asked to confirm.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED when this browser has no sign-in to confirm.
+    async fn confirmation(&self, browser: &str) -> Result<Confirmation>;
+
+    /// Ends a sign-in with the person's answer. If the person agrees, the tokens are issued; a headless client gets the
+    /// access token by [`TokenService::headless_session`](super::TokenService::headless_session).
+    ///
+    /// # Errors
+    /// A failure without a target for a wrong `form_token` and when this browser has no sign-in to confirm; otherwise
+    /// PERMISSION_DENIED when the person refuses, NOT_FOUND when the person is not registered and must not be, and the
+    /// errors of an exchange.
+    async fn confirm(&self, browser: &str, form_token: &str, agrees: bool) -> Result<Finished, Failure>;
+
+    /// Returns whether there is a verified organization of this name.
+    ///
+    /// # Errors
+    /// Those of the store.
+    async fn has_verified_organization(&self, name: &str) -> Result<bool>;
+}
+
+/// Resources that are held for a sign-in and released when it is dropped, such as a part of a memory budget.
+pub type Held = Box<dyn Any + Send + Sync>;
+
+/// The time for which a sign-in can be completed, and for which a headless session can be read: 10 minutes.
+pub const SIGN_IN_SECONDS: i64 = 600;
+
+/// The maximum length of a parameter of [`SignIn`], in bytes; our choice.
+const MAX_PARAMETER: usize = 1024;
+
+/// The parameters of `GET /oauth`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignIn {
+    /// Where the tokens go.
+    pub target: Target,
+    /// The name by which the client calls itself; empty if it has none.
+    pub client: String,
+    /// The identity provider that the person signs in by.
+    pub provider: Provider,
+    /// The identity to act as after the sign-in; `None` for the person.
+    pub identity: Option<Uid>,
+    /// The audiences of the token; empty for that of the API.
+    pub audiences: Vec<String>,
+    /// The group that the token is narrowed to, if any.
+    pub narrow: Narrow,
+    /// Whether the client asks for a refresh token.
+    pub refresh: bool,
+    /// Whether a person who is not registered is rejected instead of registered.
+    pub skip_registration: bool,
+    /// The code of an invite to redeem.
+    pub invite: Option<Secret>,
+    /// The parameters `connection` and `screen_hint`, which are passed on to the operator's provider.
+    pub hints: Vec<(&'static str, String)>,
+}
+
+/// Where the tokens of a sign-in go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A program that listens on the person's machine.
+    Loopback(Loopback),
+    /// A program elsewhere, which holds the private key of this code.
+    Headless(HeadlessCode),
+}
+
+/// The identity provider of a sign-in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Provider {
+    /// The operator's.
+    Operator,
+    /// The identity provider with this uid.
+    Uid(Uid),
+    /// The only identity provider of the verified organization with this name.
+    Organization(String),
+}
+
+/// The callback of a program on the person's machine: `/callback` at a port of a loopback host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loopback {
+    host: &'static str,
+    port: u16,
+}
+
+impl Loopback {
+    /// The hosts of a callback.
+    const HOSTS: [&'static str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+    /// Parses a callback: `http`, a loopback host, any port, exactly the path `/callback`. The query may only be
+    /// `token=true&error=true`, a placeholder that clients send and that is dropped. Returns `None` for anything else.
+    pub fn parse(url: &str) -> Option<Self> {
+        let rest = url.strip_prefix("http://")?;
+        let (authority, path) = rest.split_at(rest.find('/')?);
+        if !matches!(path, "/callback" | "/callback?token=true&error=true") {
+            return None;
+        }
+        let with_host = |host: &&'static str| Some((*host, authority.strip_prefix(*host)?));
+        let (host, port) = Self::HOSTS.iter().find_map(with_host)?;
+        let port = match port.strip_prefix(':') {
+            None if port.is_empty() => 80,
+            // One spelling only: no sign, no leading zero.
+            Some(digits) if digits.starts_with(|first: char| ('1'..='9').contains(&first)) => digits.parse().ok()?,
+            _ => return None,
+        };
+        Some(Self { host, port })
+    }
+
+    /// Returns the port.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the origin, such as `http://localhost:8123`.
+    pub fn origin(&self) -> String {
+        format!("http://{}:{}", self.host, self.port)
+    }
+
+    /// Returns whether the host is an IPv6 address, which a content security policy cannot name.
+    pub fn is_ipv6(&self) -> bool {
+        self.host.starts_with('[')
+    }
+}
+
+/// The X25519 public key of a headless client, in base64url without padding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeadlessCode {
+    text: String,
+    key: [u8; 32],
+}
+
+impl HeadlessCode {
+    /// Parses a code; returns `None` for anything but 32 bytes in base64url, in the only spelling that they have.
+    pub fn parse(text: &str) -> Option<Self> {
+        let key = URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()?;
+        Some(Self { text: text.to_owned(), key })
+    }
+
+    /// Returns the code as text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the public key.
+    pub const fn key(&self) -> &[u8; 32] {
+        &self.key
+    }
+
+    /// Returns the fingerprint that a person compares: the first 80 bits of the SHA-256 of the code as text, in hex, in
+    /// groups of four digits.
+    pub fn fingerprint(&self) -> String {
+        let digest = hex::encode(Sha256::digest(&self.text));
+        let digits: Vec<char> = digest.chars().take(20).collect();
+        digits.chunks(4).map(|group| group.iter().collect::<String>()).collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl SignIn {
+    /// The parameters.
+    pub const FIELDS: &'static [Field] = &[
+        Field::string("exit").about("How the sign-in ends: `redirect`, the only way."),
+        Field::string("redirect").about(
+            "The client's callback: `http`, `localhost`, `127.0.0.1` or `[::1]`, any port, the path `/callback`. Not \
+             together with `headless_code`.",
+        ),
+        Field::string("clientId").about("The name by which the client calls itself, which the person confirms."),
+        Field::string("connection").about("Passed on to the operator's identity provider."),
+        Field::string("idpId").about(
+            "The uid of the identity provider to sign in by, or the name of a verified organization that has exactly \
+             one; if absent, the operator's.",
+        ),
+        Field::string("identity").pattern(Uid::PATTERN).about("The identity to act as; if absent, the person."),
+        Field::string("audience").about("The audiences of the token, separated by commas; if absent, the API."),
+        Field::bool("createRefreshToken").about("Whether the client asks for a refresh token."),
+        Field::bool("skipRegistration").about("Whether a person who is not registered is rejected."),
+        Field::string("invite").about("The code of an invite to redeem."),
+        Field::string("screenHint").about("Passed on to the operator's identity provider."),
+        Field::string("scope").pattern(Uid::PATTERN).about("The group that the token is narrowed to."),
+        Field::string("headlessCode")
+            .about("The X25519 public key of a client without a callback, in base64url without padding."),
+    ];
+
+    /// Parses the parameters from a query.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT with all violations: unknown and repeated parameters, and invalid values.
+    pub fn read(pairs: &[(String, String)]) -> Result<Self> {
+        let mut input = Input::read(Self::FIELDS, from_query(Self::FIELDS, pairs)?);
+        let provider = input.provider();
+        let target = input.target();
+        let mut hints = Vec::new();
+        for (field, name) in [("connection", "connection"), ("screenHint", "screen_hint")] {
+            if let Some(hint) = input.word(field) {
+                if provider != Provider::Operator {
+                    input.add(name, "must not be set together with idp_id");
+                }
+                hints.push((name, hint));
+            }
+        }
+        if input.text("exit").is_some_and(|exit| exit != "redirect") {
+            input.add("exit", "must be redirect");
+        }
+        let audiences = match input.text("audience") {
+            None => Vec::new(),
+            Some(list) => {
+                let audiences: Vec<_> = list.split(',').map(|audience| audience.trim().to_owned()).collect();
+                input.check_audiences("audience", &audiences);
+                audiences
+            }
+        };
+        let read = Self {
+            client: input.word("clientId").unwrap_or_default(),
+            identity: input.uid("identity"),
+            audiences,
+            narrow: Narrow { scopes: input.uid("scope").into_iter().collect(), capabilities: Vec::new() },
+            refresh: input.flag("createRefreshToken"),
+            skip_registration: input.flag("skipRegistration"),
+            invite: input.word("invite").map(Secret::new),
+            provider,
+            hints,
+            // Replaced only where there is a violation.
+            target: target.unwrap_or(Target::Loopback(Loopback { host: "localhost", port: 0 })),
+        };
+        input.none_or(read)
+    }
+}
+
+impl Input {
+    fn add(&mut self, field: &str, rule: &str) {
+        self.0.violations.add(field, rule);
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        self.0.value(name).and_then(Value::as_bool).unwrap_or_default()
+    }
+
+    /// Returns a text without spaces and control characters, so that it cannot imitate the page that shows it.
+    fn word(&mut self, name: &str) -> Option<String> {
+        let text = self.text(name)?;
+        if text.len() > MAX_PARAMETER || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            self.add(name, "must be at most 1024 visible ASCII characters without spaces");
+        }
+        Some(text)
+    }
+
+    fn provider(&mut self) -> Provider {
+        let Some(text) = self.text("idpId") else { return Provider::Operator };
+        match Uid::parse(&text) {
+            Ok(uid) if !uid.is_root() => Provider::Uid(uid),
+            _ if (1..=MAX_PARAMETER).contains(&text.len()) => Provider::Organization(text),
+            _ => {
+                self.add("idp_id", "must be the uid of an identity provider or the name of an organization");
+                Provider::Operator
+            }
+        }
+    }
+
+    fn target(&mut self) -> Option<Target> {
+        let callback =
+            "must be http://localhost, http://127.0.0.1 or http://[::1] with any port and the path /callback";
+        let (found, field, rule) = match (self.text("redirect"), self.text("headlessCode")) {
+            (Some(redirect), None) => (Loopback::parse(&redirect).map(Target::Loopback), "redirect", callback),
+            (None, Some(code)) => {
+                let rule = "must be an X25519 public key of 32 bytes, in base64url without padding";
+                (HeadlessCode::parse(&code).map(Target::Headless), "headless_code", rule)
+            }
+            (None, None) => (None, "redirect", "is required, or headless_code"),
+            (Some(_), Some(_)) => (None, "redirect", "must not be set together with headless_code"),
+        };
+        if found.is_none() {
+            self.add(field, rule);
+        }
+        found
+    }
+}
+
+/// A sign-in that was begun.
+#[derive(Debug)]
+pub struct Begun {
+    /// The URL of the identity provider, to which the browser is redirected.
+    pub url: Secret,
+    /// The secret for the browser's cookie.
+    pub browser: Secret,
+}
+
+/// The response of an identity provider, by the browser.
+#[derive(Debug, Default)]
+pub struct ProviderResponse {
+    /// The uid in the path of the callback; `None` for the operator's provider.
+    pub provider: Option<Uid>,
+    /// `state`.
+    pub state: Secret,
+    /// `code`.
+    pub code: Option<Secret>,
+    /// `iss` (RFC 9207).
+    pub issuer: Option<String>,
+    /// `error`.
+    pub error: Option<String>,
+}
+
+/// What a person confirms before tokens are issued.
+#[derive(Debug)]
+pub struct Confirmation {
+    /// The parameters of the sign-in.
+    pub request: SignIn,
+    /// The audiences of the token.
+    pub audiences: Vec<String>,
+    /// The issuer that the person signed in by.
+    pub issuer: String,
+    /// The uid of the person.
+    pub person: Uid,
+    /// The person's name or email address or, without these, the subject.
+    pub name: String,
+    /// Whether the person is registered already.
+    pub registered: bool,
+    /// The token that the form sends back.
+    pub form_token: Secret,
+}
+
+/// A sign-in that has ended.
+#[derive(Debug)]
+pub enum Finished {
+    /// The tokens for the callback.
+    Tokens(Loopback, Box<RawToken>),
+    /// The headless client can read its session.
+    Headless,
+}
+
+/// A sign-in that failed: the error, and the target that is told about it, if the failure belongs to a sign-in of this
+/// browser.
+#[derive(Debug)]
+pub struct Failure {
+    /// The error.
+    pub error: Error,
+    /// The target of the sign-in.
+    pub target: Option<Target>,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, target: None }
+    }
+}
+
+/// The token of a headless sign-in, encrypted for the key in the client's code.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeadlessSession {
+    /// The server's ephemeral X25519 public key: the bytes of its base64url without padding.
+    #[serde(serialize_with = "as_base64")]
+    pub ecdh_public_key: Vec<u8>,
+    /// The nonce of 12 bytes, and the access token encrypted with AES-256-GCM under the shared X25519 secret.
+    #[serde(serialize_with = "as_base64")]
+    pub encrypted_idtoken: Vec<u8>,
+}
+
+impl HeadlessSession {
+    /// The fields of the request for a session.
+    pub const REQUEST: &'static [Field] =
+        &[Field::string("code").required().about("The client's X25519 public key, in base64url without padding.")];
+}
+
+fn as_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&STANDARD.encode(bytes))
+}
+
+impl fmt::Debug for HeadlessSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeadlessSession").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(query: &[(&str, &str)]) -> Result<SignIn> {
+        let pairs: Vec<_> = query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        SignIn::read(&pairs)
+    }
+
+    fn fields_of(query: &[(&str, &str)]) -> Vec<String> {
+        let error = read(query).unwrap_err();
+        error.violations().iter().map(|violation| violation.field.clone()).collect()
+    }
+
+    const CALLBACK: (&str, &str) = ("redirect", "http://localhost:8123/callback");
+
+    #[test]
+    fn a_redirect_is_the_callback_path_of_a_loopback_host() {
+        for (url, origin) in [
+            ("http://localhost/callback", "http://localhost:80"),
+            ("http://localhost:8123/callback", "http://localhost:8123"),
+            ("http://127.0.0.1:1/callback", "http://127.0.0.1:1"),
+            ("http://[::1]:65535/callback", "http://[::1]:65535"),
+            ("http://localhost:8123/callback?token=true&error=true", "http://localhost:8123"),
+        ] {
+            assert_eq!(Loopback::parse(url).unwrap().origin(), origin, "{url}");
+        }
+        for url in [
+            "",
+            "/callback",
+            "https://localhost/callback",
+            "HTTP://localhost/callback",
+            "http:localhost/callback",
+            "http://localhost",
+            "http://localhost/",
+            "http://localhost/callback/",
+            "http://localhost/callback/../x",
+            "http://localhost/callback?x=1",
+            "http://localhost/callback?token=true&error=true&x=1",
+            "http://localhost/callback#x",
+            "http://localhost:/callback",
+            "http://localhost:0/callback",
+            "http://localhost:080/callback",
+            "http://localhost:+80/callback",
+            "http://localhost:65536/callback",
+            "http://localhost:80:80/callback",
+            "http://localhost.evil.example/callback",
+            "http://localhost@evil.example/callback",
+            "http://evil.example/callback",
+            "http://evil.example:80@localhost/callback",
+            "http://localhost:80@evil.example/callback",
+            "http://localhost\\@evil.example/callback",
+            "http://127.0.0.1.evil.example/callback",
+            "http://127.1/callback",
+            "http://0.0.0.0/callback",
+            "http://[::]/callback",
+            "http://[::1]evil.example/callback",
+            "http://[::ffff:127.0.0.1]/callback",
+            "http://LOCALHOST/callback",
+            " http://localhost/callback",
+            "http://localhost/callback\r\nx: y",
+            "javascript:alert(1)//localhost/callback",
+        ] {
+            assert_eq!(Loopback::parse(url), None, "{url:?}");
+        }
+    }
+
+    #[test]
+    fn the_parameters_of_published_clients_are_read() {
+        let (group, identity) = ("1".repeat(40), "2".repeat(40));
+        let request = read(&[
+            ("exit", "redirect"),
+            ("redirect", "http://localhost:8123/callback?token=true&error=true"),
+            ("client_id", "auth0"),
+            ("audience", "https://a,https://b"),
+            ("identity", &identity),
+            ("scope", &group),
+            ("create_refresh_token", "true"),
+            ("skip_registration", "true"),
+            ("invite", "code"),
+            ("connection", "github"),
+            ("screen_hint", "signup"),
+        ])
+        .unwrap();
+        assert_eq!(request.target, Target::Loopback(Loopback { host: "localhost", port: 8123 }));
+        assert_eq!((request.client.as_str(), &request.provider), ("auth0", &Provider::Operator));
+        assert_eq!(request.audiences, ["https://a", "https://b"]);
+        assert_eq!((request.identity, request.narrow.scopes), (Some(Uid::opaque(identity)), vec![Uid::opaque(group)]));
+        assert!(request.refresh && request.skip_registration);
+        assert_eq!(request.invite.unwrap().expose(), "code");
+        assert_eq!(request.hints, [("connection", "github".to_owned()), ("screen_hint", "signup".to_owned())]);
+
+        let request = read(&[("redirect", "http://127.0.0.1:1/callback"), ("idp_id", "example.com")]).unwrap();
+        assert_eq!(request.provider, Provider::Organization("example.com".to_owned()));
+        assert!(request.audiences.is_empty() && !request.refresh && !request.skip_registration);
+    }
+
+    #[test]
+    fn unknown_repeated_and_invalid_parameters_are_named() {
+        for (query, fields) in [
+            (&[][..], &["redirect"][..]),
+            (&[CALLBACK, ("nonce", "x")], &["nonce"]),
+            (&[CALLBACK, CALLBACK], &["redirect"]),
+            (&[("redirect", "https://evil.example/callback")], &["redirect"]),
+            (&[CALLBACK, ("headless_code", "x")], &["redirect"]),
+            (&[("headless_code", "x")], &["headless_code"]),
+            (&[CALLBACK, ("exit", "close")], &["exit"]),
+            (&[CALLBACK, ("identity", "x")], &["identity"]),
+            (&[CALLBACK, ("scope", "x")], &["scope"]),
+            (&[CALLBACK, ("audience", "a,,b")], &["audience"]),
+            (&[CALLBACK, ("client_id", "click Allow")], &["clientId"]),
+            (&[CALLBACK, ("create_refresh_token", "maybe")], &["createRefreshToken"]),
+            (&[CALLBACK, ("idp_id", "acme"), ("connection", "github")], &["connection"]),
+        ] {
+            assert_eq!(fields_of(query), fields, "{query:?}");
+        }
+    }
+
+    #[test]
+    fn a_code_is_32_bytes_in_base64url_and_has_a_fingerprint() {
+        let text = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE";
+        let code = HeadlessCode::parse(text).unwrap();
+        assert_eq!((code.as_str(), code.key()), (text, &[1; 32]));
+        // printf %s AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE | sha256sum | cut -c -20
+        assert_eq!(code.fingerprint(), "56d5 fa73 33f6 d747 db42");
+        for bad in [
+            "",
+            "AQEB",
+            &format!("{text}="),
+            &format!("{text}AAAA"),
+            &text.replace('E', "+"),
+            &text.replace("QE", "QF"),
+        ] {
+            assert_eq!(HeadlessCode::parse(bad), None, "{bad}");
+        }
+    }
+}

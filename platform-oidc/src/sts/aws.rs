@@ -1,0 +1,267 @@
+//! Proves an identity of AWS by a signed request: AWS itself verifies the signature and says who made it.
+//!
+//! The credential is an HTTP request for `GetCallerIdentity`, signed with Signature Version 4, in base64url. This server
+//! sends it to AWS and compares the answer with the identity. The signature covers the audience and the requested
+//! identity, so that a request for another server or identity is useless here.
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, HOST},
+};
+use platform_core::{
+    access::Caller,
+    error::{Error, Result},
+    iam::Iam,
+    timestamp::Timestamp,
+    tokens::Exchange,
+};
+use serde_json::{Map, Value, json};
+
+use super::{Sts, matching, not_authorized, proof::Proof, proof_error, token_error};
+use crate::{error::TokenError, json, jws::MAX_TOKEN};
+
+/// The request target that is sent to AWS.
+const TARGET: &str = "/?Action=GetCallerIdentity&Version=2011-06-15";
+/// The audience and the identity that the request is for.
+const FOR_AUDIENCE: HeaderName = HeaderName::from_static("chainguard-audience");
+const FOR_IDENTITY: HeaderName = HeaderName::from_static("chainguard-identity");
+/// The time of the signature.
+const DATE: HeaderName = HeaderName::from_static("x-amz-date");
+/// The time for which a signature is valid, as for AWS, and how far its time may be in the future.
+const VALID_MILLIS: i64 = 15 * 60 * 1000;
+const EARLY_MILLIS: i64 = 5 * 60 * 1000;
+/// The maximum number of headers, and the maximum length of AWS's answer in bytes; our choice.
+const MAX_HEADERS: usize = 32;
+const MAX_ANSWER: usize = 16 * 1024;
+
+/// Who made a signed request, according to AWS.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CallerIdentity {
+    pub(super) account: String,
+    pub(super) arn: String,
+    pub(super) user_id: String,
+}
+
+/// A signed request that was checked, except for its signature.
+#[derive(Debug)]
+struct SignedRequest {
+    host: String,
+    date: Timestamp,
+    audience: String,
+    identity: String,
+    /// The signed headers and the signature, to send to AWS.
+    headers: HeaderMap,
+}
+
+impl Sts {
+    /// Determines whether the caller that AWS identifies may assume the requested identity.
+    pub(super) async fn prove_by_aws(&self, credential: &str, request: &Exchange) -> Result<Proof> {
+        let signed = SignedRequest::parse(credential).map_err(|why| token_error(TokenError::Malformed(why)))?;
+        let now = self.clock.now();
+        if now >= signed.date.plus_millis(VALID_MILLIS) {
+            return Err(token_error(TokenError::Expired));
+        }
+        if signed.date > now.plus_millis(EARLY_MILLIS) {
+            return Err(token_error(TokenError::NotYetValid));
+        }
+        if !self.audiences.contains(&signed.audience) {
+            return Err(token_error(TokenError::Audience));
+        }
+        let requested = match (&request.identity, &request.identity_provider) {
+            (Some(requested), None) if requested.as_str() == signed.identity && !requested.is_root() => requested,
+            (None, None) => return Err(Error::invalid_field("identity", "is required with a signed request to AWS")),
+            _ => return Err(not_authorized()),
+        };
+        // Before the call: a request for an identity that cannot match must not trigger one.
+        let identity = Iam::of(&self.platform).identity(requested).await?.ok_or_else(not_authorized)?;
+        let aws = identity.aws_identity.as_ref().ok_or_else(not_authorized)?;
+        let found = self.ask_aws(requested.root(), &signed).await?;
+        if !matching::matches_aws(aws, &found) {
+            return Err(not_authorized());
+        }
+        let act = json!({ "iss": "https://sts.amazonaws.com", "sub": found.arn, "aud": signed.audience });
+        let caller = Caller::new(requested.clone());
+        Ok(Proof { caller, identity, act, profile: Map::new(), expires: None, refreshable: false })
+    }
+
+    /// Sends the request to AWS, within the limits of the organization that the identity belongs to.
+    async fn ask_aws(&self, organization: &str, signed: &SignedRequest) -> Result<CallerIdentity> {
+        let mut request = Request::new(Bytes::new());
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = format!("https://{}{TARGET}", signed.host).parse().map_err(Error::internal)?;
+        *request.headers_mut() = signed.headers.clone();
+        self.count_operation();
+        let answer = self.issuers.send(organization, request, MAX_ANSWER).await.map_err(proof_error)?;
+        match answer.status() {
+            StatusCode::OK => caller_identity(answer.body()).ok_or_else(|| proof_error(TokenError::Unavailable)),
+            status if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => Err(not_authorized()),
+            _ => Err(proof_error(TokenError::Unavailable)),
+        }
+    }
+}
+
+impl SignedRequest {
+    /// Parses a request and checks that nothing in it is ambiguous, that it can only be sent to AWS, and that the
+    /// signature covers what matters. Returns the rule that it breaks.
+    fn parse(credential: &str) -> Result<Self, &'static str> {
+        const FORM: &str = "expected a signed request to AWS";
+        let decoded = Some(credential.trim_end_matches('=')).filter(|_| credential.len() <= MAX_TOKEN);
+        let decoded = decoded.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok()).ok_or(FORM)?;
+        let mut space = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let mut parsed = httparse::Request::new(&mut space);
+        match parsed.parse(&decoded) {
+            Ok(httparse::Status::Complete(length)) if length == decoded.len() => {}
+            _ => return Err("the signed request must be a head without a body"),
+        }
+        if (parsed.method, parsed.path, parsed.version) != (Some("POST"), Some(TARGET), Some(1)) {
+            return Err("the signed request must be a POST for GetCallerIdentity");
+        }
+        let mut all = HeaderMap::new();
+        for header in parsed.headers.iter() {
+            let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| FORM)?;
+            let value = HeaderValue::from_bytes(header.value).map_err(|_| FORM)?;
+            if all.insert(name, value).is_some() {
+                return Err("the signed request repeats a header");
+            }
+        }
+        let text = |name: &HeaderName| all.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+        let host = text(&HOST).filter(|host| is_sts(host)).ok_or("the signed request must be for the STS of AWS")?;
+        if text(&ACCEPT).is_some_and(|accept| accept != "application/json") {
+            return Err("the signed request must accept application/json");
+        }
+        if text(&CONTENT_LENGTH).is_some_and(|length| length != "0") {
+            return Err("the signed request must have no body");
+        }
+        let signature = all.get(AUTHORIZATION).ok_or("the request to AWS is not signed")?;
+        let signed = signature.to_str().ok().and_then(signed_headers).ok_or("the signature must be of version 4")?;
+        let mut headers = HeaderMap::new();
+        for name in &signed {
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| FORM)?;
+            let value = all.get(&name).ok_or("the signature names a header that the request does not have")?;
+            if !may_be_sent(&name) {
+                return Err("the signature covers a header that is not sent to AWS");
+            }
+            // The client of this server sets these two, with the same values.
+            if ![HOST, CONTENT_LENGTH].contains(&name) {
+                headers.insert(name, value.clone());
+            }
+        }
+        for name in [HOST, DATE, FOR_AUDIENCE, FOR_IDENTITY] {
+            if !signed.contains(&name.as_str()) {
+                return Err("the signature must cover host, x-amz-date, chainguard-audience and chainguard-identity");
+            }
+        }
+        headers.insert(AUTHORIZATION, signature.clone());
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        Ok(Self {
+            host: host.to_owned(),
+            date: text(&DATE).and_then(date).ok_or("x-amz-date must be a time")?,
+            audience: text(&FOR_AUDIENCE).unwrap_or_default().to_owned(),
+            identity: text(&FOR_IDENTITY).unwrap_or_default().to_owned(),
+            headers,
+        })
+    }
+}
+
+/// Returns whether a host is the global endpoint of AWS's STS or that of a region. Other names below `amazonaws.com`
+/// belong to customers of AWS.
+fn is_sts(host: &str) -> bool {
+    let region = match host.strip_prefix("sts.").and_then(|rest| rest.strip_suffix(".amazonaws.com")) {
+        Some(region) => region,
+        None => return host == "sts.amazonaws.com",
+    };
+    // Such as eu-west-1 or us-gov-east-1: two letters, words, a number.
+    let parts: Vec<&str> = region.split('-').collect();
+    let is_word = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase());
+    match parts.as_slice() {
+        [country, middle @ .., number] => {
+            country.len() == 2
+                && is_word(country)
+                && (1..=2).contains(&middle.len())
+                && middle.iter().all(is_word)
+                && number.len() == 1
+                && number.bytes().all(|byte| byte.is_ascii_digit())
+        }
+        _ => false,
+    }
+}
+
+/// Returns whether a signed header is sent to AWS: not those that belong to a connection.
+fn may_be_sent(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name.starts_with("x-amz-")
+        || name.starts_with("chainguard-")
+        || ["host", "accept", "content-length", "content-type", "user-agent"].contains(&name)
+}
+
+/// Returns the signed headers of an `Authorization` header of Signature Version 4.
+fn signed_headers(signature: &str) -> Option<Vec<&str>> {
+    let parameters = signature.strip_prefix("AWS4-HMAC-SHA256 ")?;
+    let mut found = parameters.split(',').filter_map(|parameter| parameter.trim().strip_prefix("SignedHeaders="));
+    let signed = found.next()?;
+    found.next().is_none().then(|| signed.split(';').collect())
+}
+
+/// Parses a time such as `20270115T080000Z`.
+fn date(text: &str) -> Option<Timestamp> {
+    let (day, time) = text.strip_suffix('Z')?.split_once('T')?;
+    if day.len() != 8 || time.len() != 6 || !day.bytes().chain(time.bytes()).all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let (year, day) = day.split_at_checked(4)?;
+    let (month, day) = day.split_at_checked(2)?;
+    let (hour, time) = time.split_at_checked(2)?;
+    let (minute, second) = time.split_at_checked(2)?;
+    Timestamp::parse(&format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z")).ok()
+}
+
+/// Reads AWS's answer.
+fn caller_identity(answer: &[u8]) -> Option<CallerIdentity> {
+    let answer = json::object(answer)?;
+    let result = answer.get("GetCallerIdentityResponse")?.get("GetCallerIdentityResult")?;
+    let text = |name: &str| result.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
+    Some(CallerIdentity { account: text("Account")?, arn: text("Arn")?, user_id: text("UserId")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_endpoints_of_sts_are_accepted() {
+        for host in ["sts.amazonaws.com", "sts.eu-west-1.amazonaws.com", "sts.us-gov-east-1.amazonaws.com"] {
+            assert!(is_sts(host), "{host}");
+        }
+        for host in [
+            "",
+            "amazonaws.com",
+            "sts.amazonaws.com.evil.example",
+            "sts.amazonaws.com:8443",
+            "evil.example",
+            "sts.s3.amazonaws.com",
+            "sts.s3-website-eu-west-1.amazonaws.com",
+            "sts.eu-west-1.s3.amazonaws.com",
+            "x.sts.amazonaws.com",
+            "sts.-1.amazonaws.com",
+            "sts.eu-1.amazonaws.com",
+            "sts.EU-west-1.amazonaws.com",
+            "sts.eu-west-1.amazonaws.com.",
+            "sts.eu-west-1/.amazonaws.com",
+            "sts..amazonaws.com",
+        ] {
+            assert!(!is_sts(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn the_time_of_a_signature_has_one_form() {
+        assert_eq!(date("20270115T080000Z").map(|date| date.seconds()), Some(1_800_000_000));
+        for bad in
+            ["", "20270115T080000", "2027-01-15T08:00:00Z", "20271315T080000Z", "20270115T08000 Z", "2027é15T080000Z"]
+        {
+            assert_eq!(date(bad), None, "{bad}");
+        }
+    }
+}
