@@ -7,11 +7,11 @@ use super::{scenes::digest, *};
 /// Imports reports of builds: two of a repo, one of which failed, and two of another that failed.
 fn scene() -> (World, [Uid; 2], Vec<Uid>) {
     let world = World::new();
-    let repos = [world.repo(&world.org, "one"), world.repo(&world.folder(&world.org, "folder"), "other")];
+    let repos = [world.new_repo(&world.org, "one"), world.new_repo(&world.folder(&world.org, "folder"), "other")];
     let build = |repo: usize, id: &str, day: u32, result: &str| {
         let start = format!("1969-06-{day:02}T00:00:00Z");
         let report = json!({ "buildId": id, "startTime": start, "result": format!("RESULT_{result}"), "log": "a\nb" });
-        world.put::<BuildReport>(&repos[repo], report)
+        world.import::<BuildReport>(&repos[repo], report)
     };
     let builds =
         vec![build(0, "1", 1, "SUCCESS"), build(0, "2", 4, "FAILURE"), build(1, "3", 2, "FAILURE"), build(1, "4", 3, "FAILURE")];
@@ -21,8 +21,8 @@ fn scene() -> (World, [Uid; 2], Vec<Uid>) {
 #[test]
 fn a_build_report_has_the_names_of_version_1() {
     let world = World::new();
-    let repo = world.repo(&world.org, "nginx");
-    let id = world.put::<BuildReport>(
+    let repo = world.new_repo(&world.org, "nginx");
+    let id = world.import::<BuildReport>(
         &repo,
         json!({
             "buildId": "42", "mediaType": "m", "config": "{}", "lockedConfig": "{\"a\":1}", "result": "RESULT_FAILURE",
@@ -38,7 +38,7 @@ fn a_build_report_has_the_names_of_version_1() {
     let list = |request: Value| world.call("Registry.ListBuildReports", request).unwrap();
     assert_eq!(list(json!({ "uidp": { "descendantsOf": id } })), json!({ "reports": [report] }));
     assert_eq!(list(json!({ "excludeLogs": true }))["reports"][0]["log"], "");
-    let minimal = world.put::<BuildReport>(&repo, json!({ "buildId": "1", "startTime": "1969-02-01T00:00:00Z" }));
+    let minimal = world.import::<BuildReport>(&repo, json!({ "buildId": "1", "startTime": "1969-02-01T00:00:00Z" }));
     assert_eq!(
         list(json!({}))["reports"][0],
         json!({
@@ -72,10 +72,10 @@ fn build_reports_are_listed_by_repo_and_start_the_latest_first() {
 #[test]
 fn all_of_many_build_reports_are_listed_once() {
     let world = World::new();
-    let repo = world.repo(&world.org, "nginx");
+    let repo = world.new_repo(&world.org, "nginx");
     for build in 0..450 {
         let start = format!("1969-01-01T00:00:{:02}Z", build % 60);
-        world.put::<BuildReport>(&repo, json!({ "buildId": build.to_string(), "startTime": start }));
+        world.import::<BuildReport>(&repo, json!({ "buildId": build.to_string(), "startTime": start }));
     }
     let count = |request: Value| {
         let reply = world.call("Registry.ListBuildReports", request).unwrap();
@@ -129,7 +129,7 @@ fn requests_for_build_reports_with_invalid_bounds_are_rejected() {
 #[test]
 fn builds_are_refused_with_the_reason_to_callers_who_could_build() {
     let world = World::new();
-    let repo = world.repo(&world.org, "nginx");
+    let repo = world.new_repo(&world.org, "nginx");
     let request = json!({ "repoUidp": repo, "config": { "contents": { "packages": ["nginx"] } } });
     for (method, capabilities) in [
         ("Apko.ResolveConfig", &["apk.list"][..]),

@@ -11,7 +11,7 @@ fn python(world: &World) {
     let mut versions = vec![version("3.12", "1975-01-01"), version("3.9", "1969-10-31"), version("3.8", "1969-01-31")];
     versions.push(json!({ "version": "3.7", "eolDate": "1969-11-30", "eolBroken": true }));
     versions.push(json!({ "version": "2.7", "eol": true }));
-    world.put::<PackageVersions>(
+    world.import::<PackageVersions>(
         "",
         json!({
             "package": "python", "versions": versions, "latestVersion": "3.12.4", "gracePeriodMonths": 6,
@@ -28,12 +28,12 @@ fn tags(world: &World, request: Value) -> Vec<Value> {
 fn a_tag_has_the_status_of_the_version_of_its_main_package() {
     let world = World::new();
     python(&world);
-    let repo = world.repo(&world.org, "python");
+    let repo = world.new_repo(&world.org, "python");
     let releases = [("3.12", 'a'), ("3.9", 'b'), ("3.8", 'c'), ("3.7", 'd'), ("2.7", 'e'), ("4.0", 'f')];
     for (version, digit) in releases {
-        world.tag(&repo, &format!("v{version}"), &digest(digit));
+        world.new_tag(&repo, &format!("v{version}"), &digest(digit));
         let (main, release) = (format!("python-{version}"), format!("{version}.1-r0"));
-        world.image(&repo, &digest(digit), &[(&main, &release, "python"), ("zlib", "1.3-r0", "")]);
+        world.new_image(&repo, &digest(digit), &[(&main, &release, "python"), ("zlib", "1.3-r0", "")]);
     }
     let found = tags(&world, json!({ "uidp": { "childrenOf": repo } }));
     let status = |tag: &str| {
@@ -65,9 +65,9 @@ fn a_tag_has_the_status_of_the_version_of_its_main_package() {
 #[test]
 fn without_data_a_tag_is_inactive_when_it_is_deprecated() {
     let world = World::new();
-    let repo = world.repo(&world.org, "nginx");
-    world.tag(&repo, "latest", &digest('a'));
-    let old = world.tag(&repo, "old", &digest('b'));
+    let repo = world.new_repo(&world.org, "nginx");
+    world.new_tag(&repo, "latest", &digest('a'));
+    let old = world.new_tag(&repo, "old", &digest('b'));
     let registered = world.platform.registered().iter().find(|one| one.kind.name == "Tag").unwrap();
     let deprecated = json!({ "name": "old", "digest": digest('b'), "deprecated": true });
     let deprecated = deprecated.as_object().unwrap();
@@ -89,9 +89,9 @@ fn without_data_a_tag_is_inactive_when_it_is_deprecated() {
 fn without_a_main_package_the_name_of_the_tag_says_the_version() {
     let world = World::new();
     python(&world);
-    let repo = world.repo(&world.org, "python");
-    world.tag(&repo, "3.8-dev", &digest('a'));
-    world.tag(&repo, "latest", &digest('a'));
+    let repo = world.new_repo(&world.org, "python");
+    world.new_tag(&repo, "3.8-dev", &digest('a'));
+    world.new_tag(&repo, "latest", &digest('a'));
     let found = tags(&world, json!({ "name": "3.8-dev" }));
     assert_eq!(found[0]["mainPackageVersion"]["version"], "3.8");
     assert_eq!((&found[0]["mainPackageName"], &found[0]["tagStatus"]), (&json!("python"), &json!("TAG_INACTIVE")));
@@ -102,9 +102,9 @@ fn without_a_main_package_the_name_of_the_tag_says_the_version() {
 #[test]
 fn tags_are_listed_in_pages_and_by_their_filters() {
     let world = World::new();
-    let repo = world.repo(&world.org, "nginx");
+    let repo = world.new_repo(&world.org, "nginx");
     for name in ["latest", "1.2-20260102", "1.2.3-r0", "sha256-aa.sig"] {
-        world.tag(&repo, name, &digest('a'));
+        world.new_tag(&repo, name, &digest('a'));
     }
     let names = |request: Value| {
         let mut names: Vec<_> =
@@ -157,7 +157,7 @@ fn the_versions_of_a_package_are_those_that_live_and_those_at_the_end_of_their_l
     assert_eq!(metadata["versions"][0]["eolDate"], "1975-01-01");
     let source = json!({ "ref": "v1", "sha": "abc" });
     let versions = json!([{ "version": "1", "source": source }]);
-    world.put::<PackageVersions>("", json!({ "package": "a/b", "versions": versions }));
+    world.import::<PackageVersions>("", json!({ "package": "a/b", "versions": versions }));
     assert_eq!(get("a/b").unwrap()["versions"][0]["versionSource"], source);
     assert_eq!(violation(get("")), ("package".to_owned(), "is required".to_owned()));
     let request = json!({ "package": "python" });

@@ -23,7 +23,7 @@ pub(crate) fn day(day: u32) -> String {
 
 impl World {
     /// Imports a resource as the operator.
-    pub(crate) fn put<R: Imported>(&self, parent: &str, resource: Value) -> Uid {
+    pub(crate) fn import<R: Imported>(&self, parent: &str, resource: Value) -> Uid {
         let resource: R = serde_json::from_value(resource).unwrap();
         let uid = resource.uid_in(parent);
         let reply = block_on(self.platform.put(&self.operator, parent, [resource])).unwrap();
@@ -37,18 +37,18 @@ impl World {
         made["id"].as_str().unwrap().to_owned()
     }
 
-    pub(crate) fn repo(&self, group: &str, name: &str) -> Uid {
+    pub(crate) fn new_repo(&self, group: &str, name: &str) -> Uid {
         let repo = Repo { name: name.to_owned(), ..Repo::default() };
         block_on(self.platform.create(&self.operator, group, &repo)).unwrap().uid
     }
 
-    pub(crate) fn tag(&self, repo: &str, name: &str, digest: &str) -> Uid {
+    pub(crate) fn new_tag(&self, repo: &str, name: &str, digest: &str) -> Uid {
         let tag: Tag = serde_json::from_value(json!({ "name": name, "digest": digest })).unwrap();
         block_on(self.platform.create(&self.operator, repo, &tag)).unwrap().uid
     }
 
     /// Imports an image for two architectures with these packages: names, versions and origins.
-    pub(crate) fn image(&self, repo: &str, digest: &str, packages: &[(&str, &str, &str)]) {
+    pub(crate) fn new_image(&self, repo: &str, digest: &str, packages: &[(&str, &str, &str)]) {
         let package = |(name, version, origin): &(&str, &str, &str)| {
             json!({ "name": name, "version": version, "origin": origin })
         };
@@ -57,16 +57,16 @@ impl World {
             json!({ "architecture": architecture, "digest": digest, "size": size, "packages": packages })
         };
         let platforms = [platform("arm64", "20"), platform("amd64", "10")];
-        self.put::<Image>(repo, json!({ "digest": digest, "index": true, "platforms": platforms }));
+        self.import::<Image>(repo, json!({ "digest": digest, "index": true, "platforms": platforms }));
     }
 
     /// Imports an advisory of a package with approved events: days, forms and values.
-    pub(crate) fn advisory(&self, group: &str, id: &str, package: &str, aliases: &[&str], events: &[(u32, &str, Value)]) {
+    pub(crate) fn new_advisory(&self, group: &str, id: &str, package: &str, aliases: &[&str], events: &[(u32, &str, Value)]) {
         let event = |(at, form, value): &(u32, &str, Value)| {
             json!({ "createTime": day(*at), "reviewState": "REVIEW_STATE_APPROVED", *form: value })
         };
         let events: Vec<_> = events.iter().map(event).collect();
-        self.put::<Advisory>(
+        self.import::<Advisory>(
             group,
             json!({
                 "advisoryId": id, "artifactName": package, "artifactType": "apk", "packageNamespace": "wolfi",
@@ -75,8 +75,8 @@ impl World {
         );
     }
 
-    pub(crate) fn metadata(&self, id: &str, aliases: &[&str], vector: &str) {
-        self.put::<VulnerabilityMetadata>(
+    pub(crate) fn new_metadata(&self, id: &str, aliases: &[&str], vector: &str) {
+        self.import::<VulnerabilityMetadata>(
             "",
             json!({
                 "id": id, "aliases": aliases, "summary": format!("about {id}"),

@@ -22,9 +22,9 @@ impl Scene {
     }
 
     fn of(world: World) -> Self {
-        let repo = world.repo(&world.org.clone(), "nginx");
-        world.tag(&repo, "latest", &digest('a'));
-        world.image(&repo, &digest('a'), &[("nginx", "1.28.0-r0", ""), ("libssl3", "3.5.0-r1", "openssl")]);
+        let repo = world.new_repo(&world.org.clone(), "nginx");
+        world.new_tag(&repo, "latest", &digest('a'));
+        world.new_image(&repo, &digest('a'), &[("nginx", "1.28.0-r0", ""), ("libssl3", "3.5.0-r1", "openssl")]);
         Self { world, repo }
     }
 
@@ -36,13 +36,13 @@ impl Scene {
     /// of nginx from day 3 to day 5, when it is fixed in the installed version.
     fn with_advisories(self) -> Self {
         let (world, org) = (&self.world, self.world.org.clone());
-        world.advisory(&org, "CGA-1", "nginx", &["CVE-2026-1", "GHSA-1"], &[(1, "detection", found())]);
+        world.new_advisory(&org, "CGA-1", "nginx", &["CVE-2026-1", "GHSA-1"], &[(1, "detection", found())]);
         let openssl = [(2, "detection", found()), (4, "fixed", fixed("3.5.1-r0"))];
-        world.advisory(&org, "CGA-2", "openssl", &["CVE-2026-2"], &openssl);
+        world.new_advisory(&org, "CGA-2", "openssl", &["CVE-2026-2"], &openssl);
         let nginx = [(3, "detection", found()), (5, "fixed", fixed("1.28.0-r0"))];
-        world.advisory(&org, "CGA-3", "nginx", &["CVE-2026-3"], &nginx);
-        world.metadata("CVE-2026-1", &[], HIGH);
-        world.metadata("GHSA-2", &["CVE-2026-2"], MEDIUM);
+        world.new_advisory(&org, "CGA-3", "nginx", &["CVE-2026-3"], &nginx);
+        world.new_metadata("CVE-2026-1", &[], HIGH);
+        world.new_metadata("GHSA-2", &["CVE-2026-2"], MEDIUM);
         self
     }
 
@@ -62,7 +62,7 @@ impl Scene {
             "digest": digest(digit), "scanner": { "name": format!("SCANNER_{scanner}"), "version": "1.0" },
             "createTime": at, "vulnerabilities": vulnerabilities,
         });
-        self.world.put::<VulnerabilityReport>(&self.repo, report)
+        self.world.import::<VulnerabilityReport>(&self.repo, report)
     }
 }
 
@@ -121,17 +121,17 @@ fn a_computed_report_follows_changes_of_the_image_the_advisories_and_the_metadat
         reports[0]["vulnerabilities"].as_array().unwrap().iter().map(of).collect::<Vec<_>>()
     };
     assert_eq!(levels(), [""; 0]);
-    world.advisory(org, "CGA-1", "nginx", &["CVE-2026-1"], &[(1, "detection", found())]);
+    world.new_advisory(org, "CGA-1", "nginx", &["CVE-2026-1"], &[(1, "detection", found())]);
     assert_eq!(levels(), ["CVE-2026-1 UNKNOWN"]);
     assert_eq!(levels(), ["CVE-2026-1 UNKNOWN"], "as cached");
-    world.metadata("CVE-2026-1", &[], HIGH);
+    world.new_metadata("CVE-2026-1", &[], HIGH);
     assert_eq!(levels(), ["CVE-2026-1 HIGH"]);
-    world.metadata("CVE-2026-1", &[], MEDIUM);
+    world.new_metadata("CVE-2026-1", &[], MEDIUM);
     assert_eq!(levels(), ["CVE-2026-1 MEDIUM"]);
-    world.image(&scene.repo, &digest('a'), &[("nginx", "1.28.0-r1", "")]);
-    world.advisory(org, "CGA-1", "nginx", &["CVE-2026-1"], &[(1, "fixed", fixed("1.28.0-r1"))]);
+    world.new_image(&scene.repo, &digest('a'), &[("nginx", "1.28.0-r1", "")]);
+    world.new_advisory(org, "CGA-1", "nginx", &["CVE-2026-1"], &[(1, "fixed", fixed("1.28.0-r1"))]);
     assert_eq!(levels(), [""; 0]);
-    world.image(&scene.repo, &digest('a'), &[("nginx", "1.28.0-r0", "")]);
+    world.new_image(&scene.repo, &digest('a'), &[("nginx", "1.28.0-r0", "")]);
     assert_eq!(levels(), ["CVE-2026-1 MEDIUM"]);
 }
 
@@ -142,11 +142,11 @@ fn advisories_of_groups_above_the_repo_and_public_ones_apply() {
     let world = &scene.world;
     let other = world.folder("", "other");
     let (folder, sibling) = (world.folder(&other, "folder"), world.folder(&other, "sibling"));
-    let repo = world.repo(&folder, "nginx");
-    world.tag(&repo, "latest", &digest('b'));
-    world.image(&repo, &digest('b'), &[("nginx", "1.28.0-r0", "")]);
+    let repo = world.new_repo(&folder, "nginx");
+    world.new_tag(&repo, "latest", &digest('b'));
+    world.new_image(&repo, &digest('b'), &[("nginx", "1.28.0-r0", "")]);
     for (group, id) in [(scene.org(), "public"), (&other, "above"), (&folder, "own"), (&sibling, "sibling")] {
-        world.advisory(group, id, "nginx", &[], &[(1, "detection", found())]);
+        world.new_advisory(group, id, "nginx", &[], &[(1, "detection", found())]);
     }
     assert_eq!(ids(&scene.reports(json!({ "repoId": repo }))[0]), ["above", "own", "public"]);
     assert_eq!(ids(&scene.reports(json!({ "repoId": scene.repo }))[0]), ["public"]);
@@ -155,9 +155,9 @@ fn advisories_of_groups_above_the_repo_and_public_ones_apply() {
 #[test]
 fn an_imported_report_replaces_the_computed_one_and_each_filter_narrows_the_list() {
     let scene = Scene::new().with_advisories();
-    scene.world.tag(&scene.repo, "1.28", &digest('a'));
-    scene.world.tag(&scene.repo, "old", &digest('c'));
-    scene.world.image(&scene.repo, &digest('c'), &[("nginx", "1.0", "")]);
+    scene.world.new_tag(&scene.repo, "1.28", &digest('a'));
+    scene.world.new_tag(&scene.repo, "old", &digest('c'));
+    scene.world.new_image(&scene.repo, &digest('c'), &[("nginx", "1.0", "")]);
     scene.scan('a', "GRYPE", &day(1), &[("CVE-1", "LOW")]);
     scene.scan('a', "TRIVY", &day(2), &[("CVE-1", "LOW"), ("CVE-2", "HIGH")]);
     scene.scan('b', "TRIVY", &day(3), &[]);
@@ -229,7 +229,7 @@ fn a_raw_report_is_that_of_the_digest_the_scanner_and_the_time() {
     scene.scan('a', "TRIVY", &day(3), &[]);
     for (report, text) in [(&first, "{\"matches\":[]}"), (&second, "{\"Results\":[]}")] {
         let raw = RawVulnerabilityReport::of(text.as_bytes()).unwrap();
-        scene.world.put::<RawVulnerabilityReport>(report, serde_json::to_value(raw).unwrap());
+        scene.world.import::<RawVulnerabilityReport>(report, serde_json::to_value(raw).unwrap());
     }
     let raw = |request: Value| scene.world.call("Vulnerabilities.GetRawVulnReport", request);
     assert_eq!(
@@ -284,7 +284,7 @@ fn the_report_of_an_image_has_a_match_for_each_package() {
     assert_eq!((&report["vulnerabilityDbLastBuildTime"], &report["rawVulnReport"]), (&Value::Null, &json!("")));
     let scan = scene.scan('a', "GRYPE", &day(1), &[("CVE-9", "NEGLIGIBLE")]);
     let raw = serde_json::to_value(RawVulnerabilityReport::of(b"{}").unwrap()).unwrap();
-    scene.world.put::<RawVulnerabilityReport>(&scan, raw);
+    scene.world.import::<RawVulnerabilityReport>(&scan, raw);
     assert_eq!(
         get('a').unwrap(),
         json!({
@@ -349,12 +349,12 @@ fn counts_use_the_latest_scan_up_to_each_moment() {
 fn counts_are_of_the_images_that_the_filter_selects() {
     let scene = Scene::new().with_advisories();
     let (world, org) = (&scene.world, scene.org().to_owned());
-    world.tag(&scene.repo, "1.28", &digest('a'));
-    world.tag(&scene.repo, "unknown", &digest('e'));
-    world.tag(&scene.repo, "sha256-aa.sig", &digest('a'));
-    let other = world.repo(&world.folder(&org, "folder"), "redis");
-    world.tag(&other, "latest", &digest('b'));
-    world.image(&other, &digest('b'), &[]);
+    world.new_tag(&scene.repo, "1.28", &digest('a'));
+    world.new_tag(&scene.repo, "unknown", &digest('e'));
+    world.new_tag(&scene.repo, "sha256-aa.sig", &digest('a'));
+    let other = world.new_repo(&world.folder(&org, "folder"), "redis");
+    world.new_tag(&other, "latest", &digest('b'));
+    world.new_image(&other, &digest('b'), &[]);
     let selected = |request: Value| {
         let text = |one: &Value, name: &str| one[name].as_str().unwrap().to_owned();
         let counts = scene.counts(request);
@@ -396,10 +396,10 @@ fn a_range_that_is_reversed_too_long_or_malformed_is_rejected() {
 fn cumulative_counts_are_all_vulnerabilities_since_the_first_day() {
     let scene = Scene::new().with_advisories();
     let (world, org) = (&scene.world, scene.org().to_owned());
-    let other = world.repo(&org, "other");
-    world.tag(&other, "latest", &digest('b'));
-    world.image(&other, &digest('b'), &[("zlib", "1", ""), ("nginx", "1.28.0-r0", "")]);
-    world.advisory(&org, "CGA-9", "zlib", &[], &[(2, "detection", found()), (3, "falsePositiveDetermination", json!({}))]);
+    let other = world.new_repo(&org, "other");
+    world.new_tag(&other, "latest", &digest('b'));
+    world.new_image(&other, &digest('b'), &[("zlib", "1", ""), ("nginx", "1.28.0-r0", "")]);
+    world.new_advisory(&org, "CGA-9", "zlib", &[], &[(2, "detection", found()), (3, "falsePositiveDetermination", json!({}))]);
     let list = |request: Value| {
         items(&world.call("Vulnerabilities.ListCumulativeVulnCountReports", request).unwrap()).to_vec()
     };
@@ -421,7 +421,7 @@ fn cumulative_counts_are_all_vulnerabilities_since_the_first_day() {
 fn more_images_than_a_request_may_select_are_rejected_with_the_field_to_narrow() {
     let scene = Scene::new();
     for tag in 0..1000 {
-        scene.world.tag(&scene.repo, &format!("v{tag}"), &digest('a'));
+        scene.world.new_tag(&scene.repo, &format!("v{tag}"), &digest('a'));
     }
     let counts = |request: Value| violation(scene.world.call("Vulnerabilities.ListVulnCountReports", request));
     let rule = "must select at most 1000 images".to_owned();
