@@ -63,6 +63,23 @@ fn a_tag_has_the_status_of_the_version_of_its_main_package() {
 }
 
 #[test]
+fn a_tag_is_in_grace_when_the_settings_of_its_organization_have_a_grace_period() {
+    let world = World::new();
+    python(&world);
+    let repo = world.new_repo(&world.org, "python");
+    world.new_tag(&repo, "3.9", &digest('a'));
+    let grace = || {
+        let found = tags(&world, json!({ "name": "3.9" })).remove(0);
+        [found["tagStatus"].clone(), found["graceStatus"].clone()]
+    };
+    assert_eq!(grace(), ["TAG_INACTIVE", "GRACE_ELIGIBLE"]);
+    world.grant(&["registry.settings.update"]);
+    let settings = json!({ "registryId": world.org, "eolGracePeriod": true });
+    world.call("Registry.UpdateRegistrySettings", settings).unwrap();
+    assert_eq!(grace(), ["TAG_IN_GRACE", "GRACE_ACTIVE"]);
+}
+
+#[test]
 fn without_data_a_tag_is_inactive_when_it_is_deprecated() {
     let world = World::new();
     let repo = world.new_repo(&world.org, "nginx");
