@@ -76,6 +76,7 @@ use crate::{
         advisory::PublicAdvisories,
         events::SinkPolicy,
         iam::{GroupSettings, Terms},
+        registry::Findings,
     },
     store::Store,
 };
@@ -101,6 +102,7 @@ pub fn builder_of(kinds: &[Registered], store: Arc<dyn Store>, clock: impl Clock
         .data(Terms::default())
         .data(SinkPolicy::default())
         .data(PublicAdvisories::default())
+        .data(Findings::default())
 }
 
 /// Compiles the examples of the README.

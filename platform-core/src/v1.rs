@@ -19,6 +19,7 @@ const ADVISORY: Domain = Domain::new("advisory", "chainguard.platform.advisory")
 const EVENTS: Domain = Domain::new("events", "chainguard.platform.events").unversioned_package();
 const LIBRARIES: Domain = Domain::new("libraries", "chainguard.platform.libraries").unversioned_package();
 const REGISTRY: Domain = Domain::new("registry", "chainguard.platform.registry").unversioned_package();
+const APKO: Domain = Domain::new("apko", "chainguard.platform.registry").unversioned_package();
 // The package of this domain alone has the version.
 const VULNERABILITIES: Domain = Domain::new("vulnerabilities", "chainguard.platform.vulnerabilities");
 const PING: Domain = Domain::new("ping", "chainguard.platform.ping").unversioned_package();
@@ -40,6 +41,8 @@ pub const SERVICES: &[Registered] = &[
     libraries::ENTITLEMENTS,
     vulnerabilities::ADVISORIES,
     registry::SERVICE,
+    registry::vulnerabilities::SERVICE,
+    registry::apko::SERVICE,
     ping::SERVICE,
 ];
 

@@ -4,7 +4,7 @@
 //! interrupted import can simply be run again from the start.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     path::PathBuf,
     sync::{
         atomic::{AtomicU64, Ordering},
@@ -18,18 +18,22 @@ use platform_core::{
     resources::{
         advisory::VulnerabilityMetadata,
         libraries::{Artifact, ArtifactVersion},
-        registry::{self, Chart, Image, Tag},
+        registry::{self, BuildReport, Chart, Image, PackageVersions, Tag},
         vulnerabilities::Advisory,
     },
+    uid::Uid,
 };
 use sha2::{Digest, Sha256};
 
 use crate::{
     Parsed, Placed, Refusal, advisories, artifacts,
+    builds::{self, Build},
     image::{self, Directory},
     osv,
     parsed::joined,
+    scans::{self, Scan},
     source::{Flow, Found, Limits, documents, lines, size},
+    versions::{self, Defaults},
 };
 
 /// The number of resources at which a batch is complete. Documents and lines are not split.
@@ -74,6 +78,22 @@ pub enum Dataset {
     },
     /// Artifacts and their versions.
     Artifacts,
+    /// Versions of packages.
+    Versions {
+        /// The package of documents that do not name it; empty for the name of the file without its extension.
+        package: String,
+        /// The number of months of the grace period in documents that do not have it.
+        grace_period_months: i32,
+    },
+    /// Reports of vulnerability scanners.
+    Scans {
+        /// The uid of the repo of the images.
+        repo: String,
+        /// The digest of the image, in place of those in the reports.
+        digest: Option<ImageDigest>,
+    },
+    /// Build reports, which name their repos.
+    Builds,
 }
 
 /// Writes resources, to a store or to a server.
@@ -150,6 +170,9 @@ pub struct Batch {
     tags: Vec<Placed<Tag>>,
     artifacts: Vec<Placed<Artifact>>,
     versions: Vec<Placed<ArtifactVersion>>,
+    packages: Vec<Placed<PackageVersions>>,
+    scans: Vec<Placed<Scan>>,
+    builds: Vec<Placed<Build>>,
     refused: Vec<Refusal>,
     documents: u64,
     ignored: u64,
@@ -194,8 +217,8 @@ impl Summary {
         }
         let parent = match dataset {
             Dataset::Advisories { group, .. } => group,
-            Dataset::Images { repo, .. } => repo,
-            Dataset::Osv | Dataset::Artifacts => "",
+            Dataset::Images { repo, .. } | Dataset::Scans { repo, .. } => repo,
+            Dataset::Osv | Dataset::Artifacts | Dataset::Versions { .. } | Dataset::Builds => "",
         };
         self.put(parent, batch.advisories, sink, watcher)?;
         self.put(parent, batch.vulnerabilities, sink, watcher)?;
@@ -214,24 +237,59 @@ impl Summary {
         }
         // Versions first: an artifact must not be visible before its versions.
         self.put(parent, batch.versions, sink, watcher)?;
-        self.put(parent, batch.artifacts, sink, watcher)
+        self.put(parent, batch.artifacts, sink, watcher)?;
+        self.put(parent, batch.packages, sink, watcher)?;
+        self.put_scans(parent, batch.scans, sink, watcher)?;
+        let mut builds: BTreeMap<String, Vec<Placed<BuildReport>>> = BTreeMap::new();
+        for Placed { place, resource: Build { repo, report } } in batch.builds {
+            builds.entry(repo.to_string()).or_default().push(Placed { place, resource: report });
+        }
+        for (repo, builds) in builds {
+            self.put(&repo, builds, sink, watcher)?;
+        }
+        Ok(())
     }
 
+    /// Writes reports of scanners, and then each scanner's own report below the one that was made from it.
+    fn put_scans<S: Sink>(
+        &mut self,
+        repo: &str,
+        scans: Vec<Placed<Scan>>,
+        sink: &mut S,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), S::Error> {
+        let (mut reports, mut raws) = (Vec::new(), Vec::new());
+        for Placed { place, resource: Scan { report, raw } } in scans {
+            raws.push((report.uid_in(repo), place.clone(), raw));
+            reports.push(Placed { place, resource: report });
+        }
+        let refused = self.put(repo, reports, sink, watcher)?;
+        for (_, (uid, place, raw)) in raws.into_iter().enumerate().filter(|(index, _)| !refused.contains(index)) {
+            match raw {
+                Some(resource) => drop(self.put(&uid, vec![Placed { place, resource }], sink, watcher)?),
+                None => self.refuse(&Refusal::new(place, "is too long to keep as it is; the rest was imported"), watcher),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes resources and returns the indexes of those that were rejected.
     fn put<R: Imported, S: Sink>(
         &mut self,
         parent: &str,
         placed: Vec<Placed<R>>,
         sink: &mut S,
         watcher: &mut dyn Watcher,
-    ) -> Result<(), S::Error> {
+    ) -> Result<HashSet<usize>, S::Error> {
         if placed.is_empty() {
-            return Ok(());
+            return Ok(HashSet::new());
         }
         let (places, resources): (Vec<_>, Vec<_>) =
             placed.into_iter().map(|placed| (placed.place, placed.resource)).unzip();
         let done = sink.put(parent, resources)?;
+        let refused = done.refused.iter().map(|(index, _)| *index).collect();
         self.add(R::KIND.plural, done, &places, watcher);
-        Ok(())
+        Ok(refused)
     }
 
     /// Adds the result of writing resources from these places.
@@ -284,6 +342,32 @@ impl Reader<'_> {
                     self.document(found, parse, |batch| &mut batch.vulnerabilities)
                 }),
                 Dataset::Images { tags, .. } => self.layout(path, tags),
+                Dataset::Versions { package, grace_period_months } => {
+                    documents(path, limits, read, is_json, &mut |found| {
+                        let parse = |place: &str, bytes: &[u8]| {
+                            let package = if package.is_empty() { stem(place).to_owned() } else { package.clone() };
+                            let grace_period_months = *grace_period_months;
+                            versions::document(bytes, &Defaults { package, grace_period_months })
+                        };
+                        self.document(found, parse, |batch| &mut batch.packages)
+                    })
+                }
+                Dataset::Scans { digest, .. } => documents(path, limits, read, is_json, &mut |found| {
+                    self.part(
+                        found,
+                        |_, bytes| scans::document(bytes, digest.as_ref()),
+                        |scan| scan.report.uid_in(""),
+                        |batch| &mut batch.scans,
+                    )
+                }),
+                Dataset::Builds => documents(path, limits, read, is_json, &mut |found| {
+                    self.part(
+                        found,
+                        |_, bytes| builds::document(bytes),
+                        |build| build.report.uid_in(&build.repo),
+                        |batch| &mut batch.builds,
+                    )
+                }),
                 Dataset::Artifacts => {
                     let file = path.display().to_string();
                     lines(path, limits, read, &mut |number, line| self.line(&format!("{file}:{number}"), line))
@@ -303,6 +387,17 @@ impl Reader<'_> {
         parse: impl Fn(&str, &[u8]) -> Parsed<R>,
         list: fn(&mut Batch) -> &mut Vec<Placed<R>>,
     ) -> Flow {
+        self.part(found, parse, |resource| resource.uid_in(""), list)
+    }
+
+    /// Adds the parts of a document, each of which has a uid that no other part of the import may have.
+    fn part<T>(
+        &mut self,
+        found: Found<'_>,
+        parse: impl Fn(&str, &[u8]) -> Parsed<T>,
+        uid: impl Fn(&T) -> Uid,
+        list: fn(&mut Batch) -> &mut Vec<Placed<T>>,
+    ) -> Flow {
         match found {
             Found::Ignored => self.batch.ignored += 1,
             Found::Refused(refusal) => self.batch.refused.push(refusal),
@@ -313,7 +408,7 @@ impl Reader<'_> {
                 self.batch.refused.extend(parsed.refused.into_iter().map(|refusal| refusal.within(place)));
                 for Placed { place: within, resource } in parsed.resources {
                     let place = joined(place, &within);
-                    if self.is_new(&resource) {
+                    if self.is_new(&uid(&resource)) {
                         list(&mut self.batch).push(Placed { place, resource });
                     } else {
                         self.batch.refused.push(Refusal::new(place, "duplicates a resource of an earlier document"));
@@ -324,8 +419,7 @@ impl Reader<'_> {
         self.send_full()
     }
 
-    fn is_new<R: Imported>(&mut self, resource: &R) -> bool {
-        let uid = resource.uid_in("");
+    fn is_new(&mut self, uid: &Uid) -> bool {
         let mut short = [0; 16];
         short.iter_mut().zip(Sha256::digest(uid.as_str())).for_each(|(to, from)| *to = from);
         self.seen.insert(short)
@@ -393,7 +487,10 @@ impl Reader<'_> {
             + batch.charts.len()
             + batch.tags.len()
             + batch.artifacts.len()
-            + batch.versions.len();
+            + batch.versions.len()
+            + batch.packages.len()
+            + batch.scans.len()
+            + batch.builds.len();
         if resources + batch.refused.len() < BATCH_RESOURCES && batch.bytes < BATCH_BYTES {
             return Flow::Continue(());
         }
@@ -409,6 +506,16 @@ fn is_yaml(name: &str) -> bool {
     name.ends_with(".yaml") || name.ends_with(".yml")
 }
 
+fn is_json(name: &str) -> bool {
+    name.to_ascii_lowercase().ends_with(".json")
+}
+
 fn is_json_or_yaml(name: &str) -> bool {
-    is_yaml(name) || name.to_ascii_lowercase().ends_with(".json")
+    is_yaml(name) || is_json(name)
+}
+
+/// Returns the name of a file without its folder and its extension.
+fn stem(place: &str) -> &str {
+    let name = place.rsplit(['/', '\\', ':']).next().unwrap_or_default().trim();
+    name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }

@@ -32,7 +32,7 @@ use platform_core::{
     resources::{
         advisory::VulnerabilityMetadata,
         libraries::{Artifact, ArtifactVersion},
-        registry::{Chart, Image},
+        registry::{BuildReport, Chart, Image, PackageVersions, RawVulnerabilityReport, VulnerabilityReport},
         vulnerabilities::Advisory,
     },
 };
@@ -143,6 +143,10 @@ impl Import {
             .blobs()
             .kind::<Artifact>()
             .kind::<ArtifactVersion>()
+            .kind::<PackageVersions>()
+            .kind::<VulnerabilityReport>()
+            .kind::<RawVulnerabilityReport>()
+            .kind::<BuildReport>()
     }
 
     /// Adds a kind, whose resources are imported at `/import/{plural}`.

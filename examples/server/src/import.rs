@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use platform_core::{
     kind::Resource,
     resources::{
-        registry::{Chart, Image, Tag},
+        registry::{BuildReport, Chart, Image, Tag, VulnerabilityReport},
         vulnerabilities::Advisory,
     },
 };
@@ -64,6 +64,8 @@ pub(crate) fn remove(config: &Config, remove: &Remove) -> Result<ExitCode> {
     let (plural, query) = match remove {
         Remove::Advisories { group } => (Advisory::KIND.plural, format!("?parent={group}")),
         Remove::Images { repo } => (Image::KIND.plural, format!("?parent={repo}")),
+        Remove::Scans { repo } => (VulnerabilityReport::KIND.plural, format!("?parent={repo}")),
+        Remove::Builds { repo } => (BuildReport::KIND.plural, format!("?parent={repo}")),
         Remove::Blobs => ("blobs", String::new()),
     };
     let otherwise = format!("send DELETE {}/import/{plural}{query}", known_url(config));
@@ -71,6 +73,8 @@ pub(crate) fn remove(config: &Config, remove: &Remove) -> Result<ExitCode> {
     let removed = match remove {
         Remove::Advisories { group } => direct.remove::<Advisory>(group)?,
         Remove::Images { repo } => direct.remove::<Image>(repo)? + direct.remove::<Chart>(repo)?,
+        Remove::Scans { repo } => direct.remove::<VulnerabilityReport>(repo)?,
+        Remove::Builds { repo } => direct.remove::<BuildReport>(repo)?,
         Remove::Blobs => direct.collect_blobs()?,
     };
     writeln!(stdout(), "{plural}: {removed} removed")?;
@@ -87,6 +91,9 @@ fn dataset(kind: ImportKind, organization: impl FnOnce() -> Result<String>) -> R
         ImportKind::Osv { .. } => Dataset::Osv,
         ImportKind::Image { repo, tag, .. } => Dataset::Images { repo: repo.to_string(), tags: tag },
         ImportKind::Artifacts { .. } => Dataset::Artifacts,
+        ImportKind::Versions { package, grace_period_months, .. } => Dataset::Versions { package, grace_period_months },
+        ImportKind::Scans { repo, digest, .. } => Dataset::Scans { repo: repo.to_string(), digest },
+        ImportKind::Builds { .. } => Dataset::Builds,
     })
 }
 

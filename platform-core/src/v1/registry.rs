@@ -13,6 +13,13 @@ mod settings;
 mod sync_statuses;
 mod tags;
 
+pub mod apko;
+mod build_reports;
+mod eol_tags;
+mod package_versions;
+mod reports;
+pub mod vulnerabilities;
+
 /// The service.
 pub const SERVICE: Registered = Registered::service(
     &Kind::service_of("RegistryV1", "registry", "Registry", REGISTRY),
@@ -48,6 +55,12 @@ pub const SERVICE: Registered = Registered::service(
         charts::GET_HELM,
         charts::GET_CHART,
         charts::LIST_CHARTS_BY_IMAGE_REPO,
+        // What is known of tags and images.
+        eol_tags::LIST,
+        reports::GET,
+        package_versions::GET,
+        build_reports::LIST,
+        build_reports::STATUS,
     ],
 );
 

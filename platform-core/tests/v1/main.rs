@@ -9,7 +9,7 @@ use platform_core::{
     error::{Code, Error, Result},
     event::{Event, StreamItem},
     iam::{Bootstrap, Iam},
-    platform::{Platform, Settings},
+    platform::{Builder, Platform, Settings},
     store::memory::MemoryStore,
     testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
@@ -19,11 +19,15 @@ use pollster::block_on;
 use serde_json::{Value, json};
 
 mod advisories;
+mod builds;
+mod eol_tags;
 mod iam;
 mod images;
 mod libraries;
 mod migration;
 mod registry;
+mod scenes;
+mod vulnerabilities;
 
 /// A platform with one organization and its operator.
 struct World {
@@ -38,11 +42,16 @@ impl World {
     }
 
     fn over(blobs: Arc<dyn BlobStore>) -> Self {
+        Self::with(|builder| builder.blobs(blobs))
+    }
+
+    /// Creates a world with a changed builder of the platform.
+    fn with(change: impl FnOnce(Builder) -> Builder) -> Self {
         let (store, clock) = (Arc::new(MemoryStore::new()), TestClock::ticking(Timestamp::EPOCH, 1000));
         let builder = platform_core::builder(store, clock, SeededEntropy::new(1));
         let (operator, organization) = (Uid::from_digest([1; 20]), Uid::from_digest([0xaa; 20]));
         let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
-        let platform = builder.blobs(blobs).settings(settings).ephemeral_keys().build().unwrap();
+        let platform = change(builder).settings(settings).ephemeral_keys().build().unwrap();
         let org = organization.to_string();
         let first =
             Bootstrap { organization, organization_name: "first organization".to_owned(), operator: operator.clone() };
