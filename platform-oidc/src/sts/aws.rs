@@ -168,9 +168,8 @@ impl SignedRequest {
 /// Returns whether a host is the global endpoint of AWS's STS or that of a region. Other names below `amazonaws.com`
 /// belong to customers of AWS.
 fn is_sts(host: &str) -> bool {
-    let region = match host.strip_prefix("sts.").and_then(|rest| rest.strip_suffix(".amazonaws.com")) {
-        Some(region) => region,
-        None => return host == "sts.amazonaws.com",
+    let Some(region) = host.strip_prefix("sts.").and_then(|rest| rest.strip_suffix(".amazonaws.com")) else {
+        return host == "sts.amazonaws.com";
     };
     // Such as eu-west-1 or us-gov-east-1: two letters, words, a number.
     let parts: Vec<&str> = region.split('-').collect();

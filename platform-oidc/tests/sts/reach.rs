@@ -67,6 +67,9 @@ async fn trap_t13_issuers_of_tenants_are_not_fetched_from_local_or_private_addre
         for scheme in ["http", "https"] {
             let url = format!("{scheme}://{host}:{port}/.well-known/openid-configuration");
             assert!(fetch.get(&url, 1000).await.is_err(), "{url}");
+            if let Ok(request) = http::Request::post(&url).body(bytes::Bytes::new()) {
+                assert!(fetch.send(request, 1000).await.is_err(), "{url}");
+            }
         }
         let issuer = format!("http://{host}:{port}");
         let named =
