@@ -134,9 +134,9 @@ fn tidy(one: &mut Vulnerability) {
     for list in [&mut one.purls, &mut one.locations] {
         list.retain(|text| !text.is_empty());
     }
-    let end = one.description.floor_char_boundary(MAX_DESCRIPTION);
-    if end < one.description.len() {
-        one.description.truncate(end);
+    if one.description.len() > MAX_DESCRIPTION {
+        let end = (0..=MAX_DESCRIPTION).rev().find(|end| one.description.is_char_boundary(*end));
+        one.description.truncate(end.unwrap_or_default());
         one.description.push('…');
     }
     // Control characters are not valid in the texts of resources.
