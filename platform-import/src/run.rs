@@ -90,7 +90,7 @@ pub enum Dataset {
         /// The uid of the repo of the images.
         repo: String,
         /// The digest of the image, in place of those in the reports.
-        digest: Option<ImageDigest>,
+        digest: Option<registry::Digest>,
     },
     /// Build reports, which name their repos.
     Builds,

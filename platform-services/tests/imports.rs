@@ -174,9 +174,9 @@ async fn a_blob_is_stored_only_if_it_matches_its_digest() {
     let refused: Vec<_> =
         answer["refused"].as_array().unwrap().iter().map(|one| one["line"].as_u64().unwrap()).collect();
     assert_eq!(refused, [2, 3, 4, 5, 6], "{answer}");
-    let missing =
-        send_to(&import, Method::POST, &format!("blobs?parent={ORG}/0000000000000000"), once(lines[0].clone()));
-    assert_eq!(missing.await.refusal().0, 404);
+    let nowhere = format!("blobs?parent={ORG}/0000000000000000");
+    let missing = send_to(&import, Method::POST, &nowhere, once(lines[0].clone())).await;
+    assert_eq!(missing.refusal().0, 404);
     let again = send_to(&import, Method::POST, &path, once(lines[0].clone())).await.ok();
     assert_eq!((&again["created"], &again["unchanged"]), (&0.into(), &1.into()), "{again}");
     let collected = send_to(&import, Method::DELETE, "blobs", once("")).await.ok();
