@@ -5,7 +5,7 @@ use platform_core::{
     blob::BlobId,
     kind::Imported,
     resources::registry::{
-        Chart, Digest, Image, Repo,
+        Chart, Digest, Image,
         chart::{ChartImage, Requirement},
         image::{BlobContent, ImageBlob, ImagePlatform},
     },
@@ -45,11 +45,6 @@ fn digest_of(content: &str) -> Digest {
 }
 
 impl World {
-    fn repo(&self, name: &str) -> String {
-        let repo = Repo { name: name.to_owned(), ..Repo::default() };
-        block_on(self.platform.create(&self.operator, &self.org, &repo)).unwrap().uid.to_string()
-    }
-
     /// Stores blobs of a repo.
     fn blobs(&self, repo: &str, contents: &[&str]) {
         let contents = contents.iter().map(|content| content.to_string().into()).collect();

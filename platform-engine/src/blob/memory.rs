@@ -68,7 +68,7 @@ impl BlobStore for MemoryBlobs {
 
     fn delete(&self, id: &BlobId, before: Timestamp) -> Result<bool, StoreError> {
         let mut blobs = self.blobs.lock();
-        if !blobs.by_id.get(id).is_some_and(|(_, time)| *time < before) {
+        if blobs.by_id.get(id).is_none_or(|(_, time)| *time >= before) {
             return Ok(false);
         }
         if let Some((content, _)) = blobs.by_id.remove(id) {
