@@ -5,7 +5,7 @@ use platform_core::{
     blob::BlobId,
     kind::Imported,
     resources::registry::{
-        Chart, Digest, Image, Repo,
+        Chart, Digest, Image,
         chart::{ChartImage, Requirement},
         image::{BlobContent, ImageBlob, ImagePlatform},
     },
@@ -45,11 +45,6 @@ fn digest_of(content: &str) -> Digest {
 }
 
 impl World {
-    fn image_repo(&self, name: &str) -> String {
-        let repo = Repo { name: name.to_owned(), ..Repo::default() };
-        block_on(self.platform.create(&self.operator, &self.org, &repo)).unwrap().uid.to_string()
-    }
-
     /// Stores blobs of a repo.
     fn blobs(&self, repo: &str, contents: &[&str]) {
         let contents = contents.iter().map(|content| content.to_string().into()).collect();
@@ -124,7 +119,7 @@ fn code(result: Result<Value>) -> Code {
 #[test]
 fn a_bill_of_materials_is_shown_as_a_graph_and_as_it_was_imported() {
     let world = World::new();
-    let repo = world.image_repo("nginx");
+    let repo = world.repo("nginx");
     world.image(&repo);
     let sbom = world.ask("GetSbom", &repo, digest('a'), json!({})).unwrap();
     let edge = |subject: &str, predicate: &str, ty: &str| {
@@ -167,7 +162,7 @@ fn a_bill_of_materials_is_shown_as_a_graph_and_as_it_was_imported() {
 #[test]
 fn the_configuration_of_an_image_has_the_names_of_version_1() {
     let world = World::new();
-    let repo = world.image_repo("nginx");
+    let repo = world.repo("nginx");
     world.image(&repo);
     for digit in ['a', 'b'] {
         let config = world.ask("GetImageConfig", &repo, digest(digit), json!({ "registry": true })).unwrap();
@@ -184,7 +179,7 @@ fn the_configuration_of_an_image_has_the_names_of_version_1() {
 #[test]
 fn architectures_and_sizes_are_those_of_version_2() {
     let world = World::new();
-    let repo = world.image_repo("nginx");
+    let repo = world.repo("nginx");
     world.image(&repo);
     assert_eq!(world.ask("GetArchs", &repo, digest('a'), json!({})).unwrap(), json!({ "archs": ["amd64", "arm64"] }));
     assert_eq!(violation(world.ask("GetArchs", &repo, digest('b'), json!({}))).0, "digest");
@@ -197,7 +192,7 @@ fn architectures_and_sizes_are_those_of_version_2() {
 #[test]
 fn an_image_or_chart_of_another_repo_is_not_found_like_a_missing_one() {
     let world = World::new();
-    let (repo, other) = (world.image_repo("nginx"), world.image_repo("other"));
+    let (repo, other) = (world.repo("nginx"), world.repo("other"));
     world.image(&repo);
     let missing = format!("{}/0000000000000000", world.org);
     for method in ["GetSbom", "GetRawSbom", "GetImageConfig", "GetArchs", "GetSize", "GetHelm", "GetChart"] {
@@ -222,7 +217,7 @@ fn an_image_or_chart_of_another_repo_is_not_found_like_a_missing_one() {
 #[test]
 fn metadata_of_packages_is_listed_by_image_by_index_and_for_a_repo() {
     let world = World::new();
-    let repo = world.image_repo("nginx");
+    let repo = world.repo("nginx");
     world.image(&repo);
     let metadata = json!([{
         "purl": "pkg:apk/wolfi/libcrypto3@3.1.0-r0?origin=openssl", "originPurl": "pkg:apk/wolfi/openssl@3.1.0-r0",
@@ -247,7 +242,7 @@ fn metadata_of_packages_is_listed_by_image_by_index_and_for_a_repo() {
 #[test]
 fn digests_are_counted_at_and_below_a_group_or_repo() {
     let world = World::new();
-    let (repo, empty) = (world.image_repo("nginx"), world.image_repo("other"));
+    let (repo, empty) = (world.repo("nginx"), world.repo("other"));
     world.image(&repo);
     let count = |parent: &str| world.call("Registry.GetManifestDigestCount", json!({ "parentId": parent }));
     assert_eq!(count(&world.org).unwrap(), json!({ "count": "2" }));
@@ -283,7 +278,7 @@ impl World {
 #[test]
 fn a_chart_is_shown_with_its_files() {
     let world = World::new();
-    let repo = world.image_repo("charts");
+    let repo = world.repo("charts");
     world.chart(&repo, '1', "registry.example.com/x/nginx", Requirement::RequirementRequired);
     let helm = world.ask("GetHelm", &repo, digest('1'), json!({ "arch": "arm64" })).unwrap();
     assert_eq!(
@@ -307,7 +302,7 @@ fn a_chart_is_shown_with_its_files() {
 #[test]
 fn charts_are_found_by_the_repos_of_their_images() {
     let world = World::new();
-    let (nginx, one, two) = (world.image_repo("nginx"), world.image_repo("one"), world.image_repo("two"));
+    let (nginx, one, two) = (world.repo("nginx"), world.repo("one"), world.repo("two"));
     let none = json!([]);
     assert_eq!(world.bindings(&nginx), none);
     world.chart(&one, '1', "nginx:1", Requirement::RequirementOptional);
@@ -320,7 +315,7 @@ fn charts_are_found_by_the_repos_of_their_images() {
     ];
     expected.sort_by_key(|binding| binding["chartRepo"].to_string());
     assert_eq!(world.bindings(&nginx), json!(expected));
-    let redis = world.image_repo("redis");
+    let redis = world.repo("redis");
     assert_eq!(world.bindings(&redis), none, "the image is of another organization");
     assert_eq!(world.bindings(&format!("{}/0000000000000000", world.org)), none);
 }
@@ -341,9 +336,9 @@ fn charts_that_the_caller_cannot_see_are_left_out() {
     let mut world = World::new();
     let folder = world.call("Groups.Create", json!({ "parent": world.org, "group": { "name": "folder" } })).unwrap();
     let folder = folder["id"].as_str().unwrap().to_owned();
-    let hidden = world.image_repo("hidden");
+    let hidden = world.repo("hidden");
     let org = std::mem::replace(&mut world.org, folder.clone());
-    let nginx = world.image_repo("nginx");
+    let nginx = world.repo("nginx");
     world.org = org;
     world.chart(&hidden, '1', "nginx", Requirement::RequirementRequired);
     assert_eq!(world.bindings(&nginx).as_array().unwrap().len(), 1);
@@ -356,7 +351,7 @@ fn charts_that_the_caller_cannot_see_are_left_out() {
 #[test]
 fn a_resource_that_names_a_blob_of_another_repo_is_rejected() {
     let world = World::new();
-    let (repo, other) = (world.image_repo("nginx"), world.image_repo("other"));
+    let (repo, other) = (world.repo("nginx"), world.repo("other"));
     world.blobs(&other, &[METADATA, "raw"]);
     let chart = Chart {
         digest: Digest::opaque(digest('1')),
@@ -376,7 +371,7 @@ fn a_resource_that_names_a_blob_of_another_repo_is_rejected() {
 #[test]
 fn unused_blobs_are_collected_after_the_grace_period_and_used_ones_stay() {
     let world = World::new();
-    let repo = world.image_repo("nginx");
+    let repo = world.repo("nginx");
     world.image(&repo);
     world.blobs(&repo, &["unused"]);
     let collect = |grace| block_on(world.platform.collect_blobs(grace)).unwrap();
@@ -391,7 +386,7 @@ fn unused_blobs_are_collected_after_the_grace_period_and_used_ones_stay() {
 #[test]
 fn blobs_are_stored_by_those_who_may_import_and_in_existing_repos() {
     let world = World::new();
-    let repo = world.image_repo("nginx");
+    let repo = world.repo("nginx");
     let caller = caller_with(&world, &world.org, &["repo.list"]);
     let put = |caller: &Caller, repo: &str, content: Vec<u8>| {
         block_on(world.platform.put_blobs::<Image>(caller, repo, vec![content.into()]))
@@ -409,7 +404,7 @@ fn blobs_are_stored_by_those_who_may_import_and_in_existing_repos() {
 #[test]
 fn a_lost_blob_is_data_loss_and_not_not_found() {
     let world = World::over(Arc::new(MemoryBlobs::default()));
-    let repo = world.image_repo("nginx");
+    let repo = world.repo("nginx");
     world.image(&repo);
     let blobs = world.platform.blobs();
     for id in blobs.list().unwrap() {

@@ -9,7 +9,7 @@ fn digest(n: u8) -> String {
 }
 
 impl World {
-    fn repo(&self, name: &str) -> String {
+    pub(crate) fn repo(&self, name: &str) -> String {
         let created = self.call("Registry.CreateRepo", json!({ "parentId": self.org, "repo": { "name": name } }));
         created.unwrap()["id"].as_str().unwrap().to_owned()
     }
