@@ -4,7 +4,7 @@
 //! digest of the manifest. It is read in a form that both scanners have in common, one vulnerability for each id and
 //! fix, and kept as it is.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use packageurl::PackageUrl;
 use platform_core::{
@@ -82,7 +82,7 @@ const MAX_URL: usize = 1024;
 struct Vulnerabilities {
     all: Vec<Vulnerability>,
     /// The indexes in `all`.
-    places: HashMap<(String, Fix), usize>,
+    places: BTreeMap<(String, Fix), usize>,
 }
 
 impl Vulnerabilities {
