@@ -79,9 +79,8 @@ struct Own {
 }
 
 fn read(element: Value) -> Result<Build, Vec<Refusal>> {
-    let own: Own = serde_json::from_value(element).map_err(|error| {
-        vec![Refusal::whole(format!("must be a build report in JSON: {}", without_place(&error)))]
-    })?;
+    let own: Own = serde_json::from_value(element)
+        .map_err(|error| vec![Refusal::whole(format!("must be a build report in JSON: {}", without_place(&error)))])?;
     let mut refused = Vec::new();
     let mut invalid = |place: &str, rule: String| refused.push(Refusal::new(place, rule));
     let repo = Uid::parse(&own.repo).map_err(|rule| invalid("repo", rule.to_string()));
@@ -101,9 +100,8 @@ fn read(element: Value) -> Result<Build, Vec<Refusal>> {
         "" => Digest::default(),
         digest => Digest::parse(digest).map_err(|rule| invalid("digest", rule.to_string())).unwrap_or_default(),
     };
-    let mut time = |place: &str, text: &str| {
-        Timestamp::parse(text).map_err(|rule| invalid(place, rule.to_string())).ok()
-    };
+    let mut time =
+        |place: &str, text: &str| Timestamp::parse(text).map_err(|rule| invalid(place, rule.to_string())).ok();
     let start_time = time("startedAt", &own.started_at);
     let complete_time = own.completed_at.as_deref().and_then(|text| time("completedAt", text));
     let mut config = |place: &str, value: Value| match value {

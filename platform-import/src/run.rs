@@ -267,7 +267,9 @@ impl Summary {
         for (_, (uid, place, raw)) in raws.into_iter().enumerate().filter(|(index, _)| !refused.contains(index)) {
             match raw {
                 Some(resource) => drop(self.put(&uid, vec![Placed { place, resource }], sink, watcher)?),
-                None => self.refuse(&Refusal::new(place, "is too long to keep as it is; the rest was imported"), watcher),
+                None => {
+                    self.refuse(&Refusal::new(place, "is too long to keep as it is; the rest was imported"), watcher)
+                }
             }
         }
         Ok(())

@@ -250,7 +250,12 @@ impl Product {
                 eol: release.is_eol && release.eol_from.is_none(),
                 eol_date: release.eol_from.unwrap_or_default(),
                 lts: release.is_lts,
-                latest_version: release.latest.and_then(|mut latest| latest.remove("name")).as_ref().map(text).unwrap_or_default(),
+                latest_version: release
+                    .latest
+                    .and_then(|mut latest| latest.remove("name"))
+                    .as_ref()
+                    .map(text)
+                    .unwrap_or_default(),
                 ..PackageVersion::default()
             };
             check(&format!("releases[{index}]"), ["name", "releaseDate", "eolFrom"], &version, refused);

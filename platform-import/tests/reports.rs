@@ -54,7 +54,10 @@ fn our_own_format_of_versions_is_read_completely() {
             { "version": "2.7", "eol": true },
         ],
     }));
-    assert_eq!((read.package.as_str(), read.latest_version.as_str(), read.grace_period_months), ("python", "3.13.1", 3));
+    assert_eq!(
+        (read.package.as_str(), read.latest_version.as_str(), read.grace_period_months),
+        ("python", "3.13.1", 3)
+    );
     assert_eq!(read.update_time, at("2026-01-02T03:04:05Z"));
     let [first, second] = &read.versions[..] else { panic!() };
     assert_eq!((first.version.as_str(), first.eol_date.as_str(), first.eol), ("3.12", "2028-10-31", false));
@@ -125,13 +128,17 @@ fn malformed_versions_are_rejected_with_their_places() {
         assert!(parsed.resources.is_empty());
         assert_eq!(refusals(&parsed), [expected], "{document}");
     }
-    for document in [json!(1), json!({}), json!({ "package": "a", "color": "red" }), json!([1]), json!({ "result": 1 })] {
+    for document in [json!(1), json!({}), json!({ "package": "a", "color": "red" }), json!([1]), json!({ "result": 1 })]
+    {
         let parsed = versions_of(&document);
         assert!(parsed.resources.is_empty());
         assert!(parsed.refused[0].rule.starts_with("must be versions of a package in JSON"), "{document}");
     }
     let defaults = Defaults { package: String::new(), grace_period_months: 0 };
-    assert_eq!(refusals(&versions::document(b"{\n}}", &defaults)), ["line 2 column 2: must be JSON: trailing characters"]);
+    assert_eq!(
+        refusals(&versions::document(b"{\n}}", &defaults)),
+        ["line 2 column 2: must be JSON: trailing characters"]
+    );
     assert_eq!(refusals(&versions::document(b"[{\"cycle\":\"1\"}]", &defaults)), ["package: is required"]);
 }
 
@@ -235,7 +242,10 @@ fn a_report_of_trivy_is_read() {
     let scores: Vec<_> = first.cvss.iter().map(|one| (one.score.as_str(), one.version.as_str())).collect();
     assert_eq!(scores, [("9.8", "3.1"), ("9.3", "4.0")], "a score above 10 is left out");
     assert_eq!(first.related_urls, ["https://example.com/CVE-1", "https://example.com/r"]);
-    assert_eq!((first.aliases.as_slice(), first.locations.as_slice()), (&["DSA-1".to_owned()][..], &["app/zlib".to_owned()][..]));
+    assert_eq!(
+        (first.aliases.as_slice(), first.locations.as_slice()),
+        (&["DSA-1".to_owned()][..], &["app/zlib".to_owned()][..])
+    );
     assert_eq!(second.purls, ["pkg:generic/libc%2B%2B@1%2B2"], "made from the name and the version");
     assert_eq!(second.fix.state, FixState::StateWontFix);
     assert!(raw.is_some());
@@ -272,14 +282,20 @@ fn malformed_reports_of_scanners_are_rejected_with_their_places() {
         (json!({}), "must be a report of Grype or Trivy".to_owned()),
         (json!({ "SchemaVersion": 1 }), "SchemaVersion: must be 2".to_owned()),
         (changed(grype(), "/source", Value::Null), format!("source.target: {no_digest}")),
-        (changed(trivy(), "/Metadata/RepoDigests", json!(["nginx@sha512:0"])), format!("Metadata.RepoDigests: {no_digest}")),
+        (
+            changed(trivy(), "/Metadata/RepoDigests", json!(["nginx@sha512:0"])),
+            format!("Metadata.RepoDigests: {no_digest}"),
+        ),
         (without(grype(), "/descriptor", "timestamp"), "descriptor.timestamp: is required".to_owned()),
         (without(trivy(), "", "CreatedAt"), "CreatedAt: is required".to_owned()),
         (
             changed(trivy(), "/CreatedAt", json!("now")),
             "CreatedAt: must be an RFC 3339 timestamp, such as 2026-01-02T03:04:05.678Z".to_owned(),
         ),
-        (changed(grype(), "/matches/1/vulnerability/id", json!("")), "matches[1].vulnerability.id: is required".to_owned()),
+        (
+            changed(grype(), "/matches/1/vulnerability/id", json!("")),
+            "matches[1].vulnerability.id: is required".to_owned(),
+        ),
         (
             changed(trivy(), "/Results/1/Vulnerabilities/0/VulnerabilityID", json!("")),
             "Results[1].Vulnerabilities[0].VulnerabilityID: is required".to_owned(),
@@ -321,7 +337,10 @@ fn build_reports_are_read_alone_or_in_an_array() {
     let build = &parsed.resources[0].resource;
     assert_eq!((&*build.repo, build.report.build_id.as_str()), (repo.as_str(), "42"));
     assert_eq!((build.report.config.as_str(), build.report.locked_config.as_str()), ("{\"a\":1}", "locked"));
-    assert_eq!((build.report.result, build.report.start_time), (BuildResult::ResultFailure, at("2026-01-02T03:04:05Z")));
+    assert_eq!(
+        (build.report.result, build.report.start_time),
+        (BuildResult::ResultFailure, at("2026-01-02T03:04:05Z"))
+    );
     let minimal = json!({ "repo": repo, "buildId": "43", "startedAt": "2026-01-02T03:04:05Z" });
     let parsed = builds::document(json!([full, minimal]).to_string().as_bytes());
     assert_eq!((parsed.resources.len(), parsed.resources[1].place.as_str()), (2, "[1]"));

@@ -13,8 +13,12 @@ fn scene() -> (World, [Uid; 2], Vec<Uid>) {
         let report = json!({ "buildId": id, "startTime": start, "result": format!("RESULT_{result}"), "log": "a\nb" });
         world.import::<BuildReport>(&repos[repo], report)
     };
-    let builds =
-        vec![build(0, "1", 1, "SUCCESS"), build(0, "2", 4, "FAILURE"), build(1, "3", 2, "FAILURE"), build(1, "4", 3, "FAILURE")];
+    let builds = vec![
+        build(0, "1", 1, "SUCCESS"),
+        build(0, "2", 4, "FAILURE"),
+        build(1, "3", 2, "FAILURE"),
+        build(1, "4", 3, "FAILURE"),
+    ];
     (world, repos, builds)
 }
 

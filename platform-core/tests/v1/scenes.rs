@@ -49,9 +49,7 @@ impl World {
 
     /// Imports an image for two architectures with these packages: names, versions and origins.
     pub(crate) fn new_image(&self, repo: &str, digest: &str, packages: &[(&str, &str, &str)]) {
-        let package = |(name, version, origin): &(&str, &str, &str)| {
-            json!({ "name": name, "version": version, "origin": origin })
-        };
+        let package = |(name, version, origin): &(&str, &str, &str)| json!({ "name": name, "version": version, "origin": origin });
         let platform = |architecture: &str, size: &str| {
             let packages: Vec<_> = packages.iter().map(package).collect();
             json!({ "architecture": architecture, "digest": digest, "size": size, "packages": packages })
@@ -61,10 +59,15 @@ impl World {
     }
 
     /// Imports an advisory of a package with approved events: days, forms and values.
-    pub(crate) fn new_advisory(&self, group: &str, id: &str, package: &str, aliases: &[&str], events: &[(u32, &str, Value)]) {
-        let event = |(at, form, value): &(u32, &str, Value)| {
-            json!({ "createTime": day(*at), "reviewState": "REVIEW_STATE_APPROVED", *form: value })
-        };
+    pub(crate) fn new_advisory(
+        &self,
+        group: &str,
+        id: &str,
+        package: &str,
+        aliases: &[&str],
+        events: &[(u32, &str, Value)],
+    ) {
+        let event = |(at, form, value): &(u32, &str, Value)| json!({ "createTime": day(*at), "reviewState": "REVIEW_STATE_APPROVED", *form: value });
         let events: Vec<_> = events.iter().map(event).collect();
         self.import::<Advisory>(
             group,
@@ -89,7 +92,8 @@ impl World {
     /// Calls a method as a caller who holds exactly these capabilities at a group.
     pub(crate) fn call_with(&self, group: &str, capabilities: &[&str], method: &str, request: Value) -> Result<Value> {
         let subject = format!("{group} {method} {}", capabilities.join(" "));
-        let identity = json!({ "name": "one", "claimMatch": { "issuer": "https://issuer.example", "subject": subject } });
+        let identity =
+            json!({ "name": "one", "claimMatch": { "issuer": "https://issuer.example", "subject": subject } });
         let identity = self.call("Identities.Create", json!({ "parentId": group, "identity": identity })).unwrap();
         let known = self.call("Roles.List", json!({ "parent": group })).unwrap();
         let role = json!({ "name": format!("role {}", items(&known).len()), "capabilities": capabilities });

@@ -72,7 +72,8 @@ fn ids(report: &Value) -> Vec<&str> {
 
 /// Returns the days and the numbers of vulnerabilities of counts.
 fn by_day(counts: &[Value]) -> Vec<(String, usize)> {
-    let count = |one: &Value| (one["date"].as_str().unwrap()[8..10].to_owned(), one["cveIds"].as_array().unwrap().len());
+    let count =
+        |one: &Value| (one["date"].as_str().unwrap()[8..10].to_owned(), one["cveIds"].as_array().unwrap().len());
     counts.iter().map(count).collect()
 }
 
@@ -335,7 +336,12 @@ fn counts_are_as_of_the_end_of_each_day_and_of_the_last_moment() {
 #[test]
 fn counts_use_the_latest_scan_up_to_each_moment() {
     let scene = Scene::new().with_advisories();
-    scene.scan('a', "GRYPE", "1964-07-02T12:00:00Z", &[("CVE-7", "LOW"), ("CVE-7", "CRITICAL"), ("CVE-8", "NEGLIGIBLE")]);
+    scene.scan(
+        'a',
+        "GRYPE",
+        "1964-07-02T12:00:00Z",
+        &[("CVE-7", "LOW"), ("CVE-7", "CRITICAL"), ("CVE-8", "NEGLIGIBLE")],
+    );
     scene.scan('a', "TRIVY", "1964-07-04T12:00:00Z", &[]);
     let counts = scene.counts(json!({ "from": day(1), "to": "1964-07-05T00:00:00Z" }));
     let expected = [("01", 1), ("02", 2), ("03", 2), ("04", 0), ("05", 0)];
@@ -399,7 +405,13 @@ fn cumulative_counts_are_all_vulnerabilities_since_the_first_day() {
     let other = world.new_repo(&org, "other");
     world.new_tag(&other, "latest", &digest('b'));
     world.new_image(&other, &digest('b'), &[("zlib", "1", ""), ("nginx", "1.28.0-r0", "")]);
-    world.new_advisory(&org, "CGA-9", "zlib", &[], &[(2, "detection", found()), (3, "falsePositiveDetermination", json!({}))]);
+    world.new_advisory(
+        &org,
+        "CGA-9",
+        "zlib",
+        &[],
+        &[(2, "detection", found()), (3, "falsePositiveDetermination", json!({}))],
+    );
     let list = |request: Value| {
         items(&world.call("Vulnerabilities.ListCumulativeVulnCountReports", request).unwrap()).to_vec()
     };
@@ -409,7 +421,10 @@ fn cumulative_counts_are_all_vulnerabilities_since_the_first_day() {
         counts.into_iter().zip(1..).map(|(count, day)| (format!("{day:02}"), count)).collect::<Vec<_>>()
     };
     assert_eq!(by_day(&one), expected([1, 2, 3, 3, 3]));
-    assert_eq!((&one[0]["repo"], &one[0]["tag"], &one[0]["sizeBytes"]), (&json!("nginx"), &json!("latest"), &json!("10")));
+    assert_eq!(
+        (&one[0]["repo"], &one[0]["tag"], &one[0]["sizeBytes"]),
+        (&json!("nginx"), &json!("latest"), &json!("10"))
+    );
     let all = list(json!({ "from": from, "to": to }));
     assert_eq!(by_day(&all), expected([1, 3, 4, 4, 4]), "each vulnerability counts once");
     assert_eq!((&all[0]["repo"], &all[0]["sizeBytes"]), (&json!(""), &json!("20")));

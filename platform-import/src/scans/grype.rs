@@ -7,7 +7,7 @@ use platform_core::resources::registry::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{NO_DIGEST, Vulnerabilities, image_digest, level, push, push_score, purl, report, score, text, time};
+use super::{NO_DIGEST, Vulnerabilities, image_digest, level, purl, push, push_score, report, score, text, time};
 use crate::Refusal;
 
 #[derive(Deserialize)]

@@ -3,9 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    super::advisory::apk,
-    Image, PackageVersions, RegistrySettings, Repo, Tag,
-    image::ImagePackage,
+    super::advisory::apk, Image, PackageVersions, RegistrySettings, Repo, Tag, image::ImagePackage,
     package_versions::PackageVersion,
 };
 use crate::{context::Context, error::Result, timestamp::Timestamp, uid::Uid};
@@ -203,7 +201,10 @@ mod tests {
         assert_eq!(rated("2026-03-02", false, true, 6, true), none(Status::Inactive));
         let ends = |day: &str| Some(day.to_owned());
         assert_eq!(rated("2026-02-01", false, true, 6, true), (Status::InGrace, Grace::Active, ends("2026-08-01")));
-        assert_eq!(rated("2026-02-01", false, false, 6, false), (Status::Inactive, Grace::Eligible, ends("2026-08-01")));
+        assert_eq!(
+            rated("2026-02-01", false, false, 6, false),
+            (Status::Inactive, Grace::Eligible, ends("2026-08-01"))
+        );
         assert_eq!(rated("2026-02-01", false, false, 1, true), (Status::Inactive, Grace::Expired, ends("2026-03-01")));
         assert_eq!(rated("2026-02-01", true, false, 6, true), (Status::Inactive, Grace::Broken, None));
         assert_eq!(rated("2026-02-01", false, false, 0, true), none(Status::Inactive));

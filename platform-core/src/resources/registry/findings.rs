@@ -159,10 +159,10 @@ pub(crate) async fn histories(
 ) -> Result<Vec<History>> {
     let mut imported = imported(cx, within, subjects, field).await?;
     let computed = computed(cx, subjects).await?;
-    let histories = subjects.iter().zip(computed).map(|(subject, computed)| History {
-        imported: imported.remove(subject).unwrap_or_default(),
-        computed,
-    });
+    let histories = subjects
+        .iter()
+        .zip(computed)
+        .map(|(subject, computed)| History { imported: imported.remove(subject).unwrap_or_default(), computed });
     Ok(histories.collect())
 }
 
@@ -315,8 +315,7 @@ async fn computed(cx: &Context<'_>, subjects: &[Subject]) -> Result<Vec<Option<A
             loader.load(cx, missing.iter().map(|(.., image)| image)).await?;
             for (at, uid, revision, as_of, image) in missing {
                 let exposures = Arc::new(loader.exposures(&image));
-                let computed =
-                    Computed { digest: image.digest, revision, as_of, exposures: Arc::clone(&exposures) };
+                let computed = Computed { digest: image.digest, revision, as_of, exposures: Arc::clone(&exposures) };
                 cache.exposures.insert(uid, Arc::new(computed));
                 if let Some(place) = found.get_mut(at) {
                     *place = Some(exposures);
@@ -331,11 +330,7 @@ async fn computed(cx: &Context<'_>, subjects: &[Subject]) -> Result<Vec<Option<A
 
 /// Returns, for each organization of these images, the greatest epoch of the advisories that apply to it and of the
 /// vulnerability metadata.
-async fn epochs<'s>(
-    cx: &Context<'_>,
-    public: &Scopes,
-    subjects: &'s [Subject],
-) -> Result<HashMap<&'s str, u64>> {
+async fn epochs<'s>(cx: &Context<'_>, public: &Scopes, subjects: &'s [Subject]) -> Result<HashMap<&'s str, u64>> {
     let metadata = VulnerabilityMetadata::EPOCH.unwrap_or_default();
     let mut shared: Vec<Epoch> = vec![epoch_of(metadata, "")];
     shared.extend(public.as_slice().iter().filter_map(|scope| match scope {

@@ -204,10 +204,11 @@ impl PackageVersion {
 
 /// Returns the start of a day such as `2026-01-02` in UTC; `None` for other texts.
 pub fn day(text: &str) -> Option<Timestamp> {
-    let is_date = text.len() == 10 && text.bytes().enumerate().all(|(at, byte)| match at {
-        4 | 7 => byte == b'-',
-        _ => byte.is_ascii_digit(),
-    });
+    let is_date = text.len() == 10
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            4 | 7 => byte == b'-',
+            _ => byte.is_ascii_digit(),
+        });
     if is_date { Timestamp::parse(&format!("{text}T00:00:00Z")).ok() } else { None }
 }
 

@@ -109,7 +109,8 @@ impl ListConversion for List {
         parameters.insert("includeEpochs".to_owned(), (!excludes("excludeEpochs")).into());
         if let Some(Value::String(size)) = parameters.get("pageSize") {
             // More than 32 bits have the effect of the largest page.
-            let size = size.parse::<i64>().map(|size| i32::try_from(size).unwrap_or(if size < 0 { -1 } else { i32::MAX }));
+            let size =
+                size.parse::<i64>().map(|size| i32::try_from(size).unwrap_or(if size < 0 { -1 } else { i32::MAX }));
             if let Ok(size) = size {
                 parameters.insert("pageSize".to_owned(), size.into());
             }

@@ -15,21 +15,20 @@ use crate::{
     timestamp::Timestamp,
 };
 
-pub(super) const GET: Action = Action::get("GetPackageVersionMetadata", "versions/{package=**}", |cx, request| {
-    Box::pin(get(cx, request))
-})
-.request(&[Field::string("package").about("The name of the package, such as `python`.").required()])
-.response(&[
-    Field::new("eolVersions", Type::List(&Type::Message(VERSION)))
-        .about("The versions at the end of their lives, in the order of the source."),
-    Field::string("lastUpdatedTimestamp").about("When the versions were last updated."),
-    Field::string("latestVersion").about("The latest version."),
-    Field::new("versions", Type::List(&Type::Message(VERSION)))
-        .about("The other versions, in the order of the source."),
-    Field::new("gracePeriodMonths", Type::Int32)
-        .about("For how many months a tag can be kept after the end of its version's life."),
-])
-.authorization(Authorization::Anywhere(&[cap("version.list")]));
+pub(super) const GET: Action =
+    Action::get("GetPackageVersionMetadata", "versions/{package=**}", |cx, request| Box::pin(get(cx, request)))
+        .request(&[Field::string("package").about("The name of the package, such as `python`.").required()])
+        .response(&[
+            Field::new("eolVersions", Type::List(&Type::Message(VERSION)))
+                .about("The versions at the end of their lives, in the order of the source."),
+            Field::string("lastUpdatedTimestamp").about("When the versions were last updated."),
+            Field::string("latestVersion").about("The latest version."),
+            Field::new("versions", Type::List(&Type::Message(VERSION)))
+                .about("The other versions, in the order of the source."),
+            Field::new("gracePeriodMonths", Type::Int32)
+                .about("For how many months a tag can be kept after the end of its version's life."),
+        ])
+        .authorization(Authorization::Anywhere(&[cap("version.list")]));
 
 /// The fields of a version.
 pub(super) const VERSION: &[Field] = &[

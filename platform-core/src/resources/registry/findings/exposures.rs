@@ -162,12 +162,15 @@ impl<'p> Loader<'p> {
             let mut query = Query::new(Advisory::KIND.name, Scope::Roots);
             query.scopes.clone_from(&self.scopes);
             query.limit = PAGE;
-            query.filters =
-                vec![Filter::AnyOf { key: "artifact", values: names.iter().map(|name| KeyValue::text(name)).collect() }];
+            query.filters = vec![Filter::AnyOf {
+                key: "artifact",
+                values: names.iter().map(|name| KeyValue::text(name)).collect(),
+            }];
             loop {
                 let page = cx.page(query.clone()).await?;
                 for item in &page.items {
-                    let advisory: Advisory = serde_json::from_slice(&item.body).map_err(crate::error::Error::internal)?;
+                    let advisory: Advisory =
+                        serde_json::from_slice(&item.body).map_err(crate::error::Error::internal)?;
                     let group = group_of(&advisory);
                     let Some(known) = Known::of(advisory, group).map(Arc::new) else { continue };
                     new.push(Arc::clone(&known));

@@ -43,7 +43,8 @@ pub(super) const LIST_CUMULATIVE: Action =
 const FILTER: &[Field] = &[
     Field::string("repo").about("Only images of this repo, by uid or name."),
     Field::string("tag").about("Only the images that tags of this name refer to."),
-    Field::timestamp("from").about("The first day. By default that of `to`, or 29 days before it for cumulative counts."),
+    Field::timestamp("from")
+        .about("The first day. By default that of `to`, or 29 days before it for cumulative counts."),
     Field::timestamp("to").about("The last moment, at most 365 days after the first day; by default now."),
     Field::new(
         "references",
@@ -314,10 +315,10 @@ impl<'f> Counts<'f> {
 
     fn report<'a>(&'a self, repo: &'a str, tag: &'a str, day: &Day, size: i64) -> CountReport<'a> {
         let levels = [&self.unknown, &self.low, &self.medium, &self.high, &self.critical, &self.negligible];
-        let counts = SEVERITY.iter().zip(levels).map(|(severity, ids)| Count {
-            severity,
-            count: i32::try_from(ids.len()).unwrap_or(i32::MAX),
-        });
+        let counts = SEVERITY
+            .iter()
+            .zip(levels)
+            .map(|(severity, ids)| Count { severity, count: i32::try_from(ids.len()).unwrap_or(i32::MAX) });
         CountReport {
             repo,
             tag,
