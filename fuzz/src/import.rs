@@ -5,7 +5,7 @@ use std::{
     io::{self, Cursor, Read},
 };
 
-use platform_core::{kind::Imported, resources::registry::Image};
+use platform_core::kind::Imported;
 use platform_import::{
     Parsed, Refusal,
     image::{self, Blobs},
@@ -81,7 +81,12 @@ pub fn oci_layout(data: &[u8]) {
     }
     layout.0.insert("oci-layout".to_owned(), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec());
     layout.0.insert("index.json".to_owned(), first.into_bytes());
-    write::<Image>(Parent::Repo, image::layout(&layout, MAX_DOCUMENT));
+    let mut blobs = Vec::new();
+    let contents = image::layout(&layout, MAX_DOCUMENT, &mut |blob| blobs.push(blob));
+    contents.refused.iter().for_each(check_refusal);
+    server::put_blobs(blobs);
+    put(Parent::Repo, contents.images.into_iter().map(|placed| placed.resource).collect());
+    put(Parent::Repo, contents.charts.into_iter().map(|placed| placed.resource).collect());
 }
 
 /// Files by path.

@@ -13,7 +13,7 @@ use platform_core::{
     iam::{Bootstrap, Iam},
     kind::Imported,
     platform::{PutReply, Settings},
-    resources::registry::Repo,
+    resources::registry::{Image, Repo},
     store::memory::MemoryStore,
     uid::Uid,
 };
@@ -123,6 +123,17 @@ pub(crate) fn put_twice<R: Imported>(parent: Parent, resources: Vec<R>) -> (PutR
         };
         (put(resources.clone()), put(resources))
     })
+}
+
+/// Stores blobs of the repo as the operator.
+pub(crate) fn put_blobs(blobs: Vec<Vec<u8>>) {
+    with_server(|server| {
+        let operator = Caller::new(uid(OPERATOR));
+        let blobs = blobs.into_iter().map(Into::into).collect();
+        let put = server.rest.platform().put_blobs::<Image>(&operator, &server.repo, blobs);
+        // Blobs in memory are bounded. Resources that name a missing one are rejected.
+        let _ = server.runtime.block_on(put);
+    });
 }
 
 fn send(method: &str, target: &[u8], body: &[u8]) {

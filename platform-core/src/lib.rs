@@ -41,8 +41,8 @@ use std::sync::Arc;
 #[cfg(feature = "testing")]
 pub use platform_engine::testing;
 pub use platform_engine::{
-    BoxFuture, aip, clock, context, conversion, duration, entropy, error, event, fields, json, kind, offload, platform,
-    request, scope, seal, store, timestamp, uid, verbs, write,
+    BoxFuture, aip, blob, clock, context, conversion, duration, entropy, error, event, fields, json, kind, offload,
+    platform, request, scope, seal, store, timestamp, uid, verbs, write,
 };
 
 pub mod access {
@@ -76,17 +76,18 @@ use crate::{
         advisory::PublicAdvisories,
         events::SinkPolicy,
         iam::{GroupSettings, Terms},
+        registry::Findings,
     },
     store::Store,
 };
 
-/// Returns a builder of a platform over a store, with all kinds of Platform API v2, role bindings as the source of
-/// grants, and events for subscriptions. The platform takes the time from `clock` and random bytes from `entropy`.
+/// Returns a builder of a platform over a store, with all kinds of Platform API v2, the services of [version 1](v1), role
+/// bindings as the source of grants, and events for subscriptions. The platform takes the time from `clock` and random bytes from `entropy`.
 pub fn builder(store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) -> Builder {
-    builder_of(KINDS, store, clock, entropy)
+    builder_of(KINDS, store, clock, entropy).kinds(v1::SERVICES)
 }
 
-/// Returns a builder of a platform with a selection of [`KINDS`].
+/// Returns a builder of a platform with a selection of [`KINDS`], without version 1.
 ///
 /// The selection must include the kinds of [`resources::iam`], because callers are identities with role bindings, and
 /// the kinds of [`resources::events`], because every change records its events.
@@ -101,6 +102,7 @@ pub fn builder_of(kinds: &[Registered], store: Arc<dyn Store>, clock: impl Clock
         .data(Terms::default())
         .data(SinkPolicy::default())
         .data(PublicAdvisories::default())
+        .data(Findings::default())
 }
 
 /// Compiles the examples of the README.

@@ -1,5 +1,4 @@
-//! Version 1 of the API, which serves the same resources with other messages. Not complete: [`builder`](crate::builder)
-//! does not include it; an embedder adds it with `.kinds(v1::SERVICES)`.
+//! Version 1 of the API, which serves the same resources with other messages. [`builder`](crate::builder) includes it.
 //!
 //! Each file is a service: the messages as [conversions](crate::conversion) of the resources, and the methods. Only these
 //! files know the names of version 1. Access, rules, events and storage are those of the kinds.
@@ -12,6 +11,7 @@ pub mod iam;
 pub mod libraries;
 pub mod ping;
 pub mod registry;
+pub mod vulnerabilities;
 
 const IAM: Domain = Domain::new("iam", "chainguard.platform.iam").unversioned_package();
 
@@ -19,6 +19,9 @@ const ADVISORY: Domain = Domain::new("advisory", "chainguard.platform.advisory")
 const EVENTS: Domain = Domain::new("events", "chainguard.platform.events").unversioned_package();
 const LIBRARIES: Domain = Domain::new("libraries", "chainguard.platform.libraries").unversioned_package();
 const REGISTRY: Domain = Domain::new("registry", "chainguard.platform.registry").unversioned_package();
+const APKO: Domain = Domain::new("apko", "chainguard.platform.registry").unversioned_package();
+// The package of this domain alone has the version.
+const VULNERABILITIES: Domain = Domain::new("vulnerabilities", "chainguard.platform.vulnerabilities");
 const PING: Domain = Domain::new("ping", "chainguard.platform.ping").unversioned_package();
 
 /// All services. Their names are those of version 1.
@@ -35,7 +38,11 @@ pub const SERVICES: &[Registered] = &[
     events::SUBSCRIPTIONS,
     libraries::ARTIFACTS,
     advisory::SECURITY_ADVISORY,
+    libraries::ENTITLEMENTS,
+    vulnerabilities::ADVISORIES,
     registry::SERVICE,
+    registry::vulnerabilities::SERVICE,
+    registry::apko::SERVICE,
     ping::SERVICE,
 ];
 

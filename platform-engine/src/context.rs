@@ -20,11 +20,15 @@ use crate::{
     kind::{Kind, Registered, Resource, Roots, Verb},
     platform::{Platform, Rendered},
     scope::Scopes,
-    store::{Item, Key, Page, Put, Query, Record, Require, Scope},
+    store::{Item, Key, KindName, Page, Put, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
     write::{Failed, Write},
 };
+
+mod writes;
+
+pub(crate) use writes::Writes;
 
 /// The maximum number of attempts of an operation while the data that it depends on keeps changing.
 ///
@@ -57,6 +61,8 @@ pub struct Context<'a> {
     rendered: Mutex<Option<Rendered>>,
     /// The conversion of the operation's event into that of another version of the API.
     conversion: Mutex<Option<EventConversion>>,
+    /// The rules of another version of the API for the writes of a kind.
+    writes: Mutex<Option<(KindName, Writes)>>,
     /// The records that the operation is about to commit, which reads return while the reply is rendered.
     foreseen: Mutex<Vec<Record>>,
 }
@@ -93,6 +99,7 @@ impl<'a> Context<'a> {
             basis: Mutex::new(basis),
             rendered: Mutex::default(),
             conversion: Mutex::default(),
+            writes: Mutex::default(),
             foreseen: Mutex::default(),
         }
     }
@@ -290,6 +297,11 @@ impl<'a> Context<'a> {
             private: put.private.clone(),
         };
         *self.foreseen.lock() = write.puts().iter().map(record).collect();
+    }
+
+    /// Returns whether the pending write puts this key.
+    pub(crate) fn foresees(&self, key: &Key) -> bool {
+        self.foreseen.lock().iter().any(|record| record.key == *key)
     }
 
     /// Returns the records of these keys, in the order of the keys; `None` for each that does not exist.

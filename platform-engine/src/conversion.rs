@@ -14,13 +14,17 @@ use crate::{
     context::Context,
     error::Result,
     kind::{Action, Authorization, Domain, Field, Http, Kind, Method, Part, Resource, Run, Verb, is_same},
+    store::Filter,
+    uid::Uid,
+    write::Write,
 };
 
 mod methods;
+mod tables;
 mod translate;
 
-pub use methods::shown;
 use methods::{create, delete, get, list, page, replace, run, run_pages};
+pub use methods::{read, renamed, show, shown};
 
 /// A message of another version of the API that shows a resource of a kind.
 pub trait Conversion: 'static {
@@ -50,8 +54,30 @@ pub trait Conversion: 'static {
     /// The field of the request of a create that has the message. Empty if the message is the request.
     const ITEM: &'static str = "";
 
-    /// Completes the resource that a request creates or replaces, in the form of the kind.
-    fn to_resource(_resource: &mut Map<String, Value>) {}
+    /// The fields of the kind with their rules for requests of the other version, which may set fields that are
+    /// output-only in the kind's own version, or leave out required ones.
+    const WRITES: &'static [Field] = Self::Resource::KIND.fields;
+
+    /// The name of the field of the kind by which a create replaces an existing resource of the same parent; empty to
+    /// reject the create.
+    const UPSERT: &'static str = "";
+
+    /// The boolean field of the request of a create that rejects it if the resource exists. Empty if there is none.
+    const PREVENT_UPSERT: &'static str = "";
+
+    /// The fields of the message that a replacement retains when the request does not have them.
+    const RETAINED: &'static [&'static str] = &[];
+
+    /// Adds further changes to the commit of a create or replacement: those of another kind that the message shows, too.
+    /// `message` is as the client sent it, except that its fields have passed no rules.
+    fn prepare<'a>(
+        _cx: &'a Context<'a>,
+        _uid: &'a Uid,
+        _message: &'a Map<String, Value>,
+        _write: &'a mut Write,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
 
     /// Completes the messages of a page of resources, in the order of the resources.
     fn complete<'a>(_cx: &'a Context<'a>, _messages: &'a mut [Map<String, Value>]) -> BoxFuture<'a, Result<()>> {
@@ -68,15 +94,21 @@ pub trait ListConversion: 'static {
     /// without a path there, the parameter of its own name. A text for a parameter that is a list is its only element.
     const REQUEST: &'static [Field];
 
-    /// The fields of the response: the list of messages first. The other fields have the value of that name, or at
-    /// [`Field::of`], in the page of the kind's list: `nextPageToken`, `totalCount`, `skipped`.
+    /// The fields of the response: one list of messages, which is first if the list returns everything. The other fields
+    /// have the value of that name, or at [`Field::of`], in the page of the kind's list: `nextPageToken`, `totalCount`,
+    /// `skipped`. Fields of other names are not set.
     const RESPONSE: &'static [Field];
 
     /// The order of a list that returns everything that matches.
     const ORDER_BY: &'static str = "uid";
 
-    /// Completes the parameters of the kind's list.
+    /// Completes the parameters of the kind's list, in canonical form. `request` is as the client sent it.
     fn to_parameters(_request: &Map<String, Value>, _parameters: &mut Map<String, Value>) {}
+
+    /// Returns further filters, by keys of the kind for which its list has no parameter.
+    fn filters(_request: &Map<String, Value>) -> Vec<Filter> {
+        Vec::new()
+    }
 }
 
 /// The messages of an action in another version of the API.
@@ -120,13 +152,17 @@ const fn action_of<A: ActionConversion>() -> &'static Action {
 struct CreateRequest<C>(C);
 
 impl<C: Conversion> CreateRequest<C> {
-    const FIELDS: &'static [Field] = match C::ITEM.is_empty() {
-        true => C::REQUEST,
-        false => &[
-            Field::string(C::PARENT).about("The uid of the parent."),
-            Field::message(C::ITEM, C::REQUEST).about("The resource.").unread(),
+    const FIELDS: &'static [Field] = match (C::ITEM.is_empty(), C::PREVENT_UPSERT.is_empty()) {
+        (true, _) => C::REQUEST,
+        (false, true) => &[Self::PARENT, Self::ITEM],
+        (false, false) => &[
+            Self::PARENT,
+            Self::ITEM,
+            Field::bool(C::PREVENT_UPSERT).about("Whether to reject the create if the resource exists."),
         ],
     };
+    const PARENT: Field = Field::string(C::PARENT).about("The uid of the parent.");
+    const ITEM: Field = Field::message(C::ITEM, C::REQUEST).about("The resource.").unread();
 }
 
 impl Action {
@@ -140,10 +176,10 @@ impl Action {
     }
 
     /// Returns an update that replaces a resource by a message of another version: a PUT whose path has the uid, in the
-    /// first field of the message. Fields that the request does not have are cleared.
+    /// first field of the request. Fields that the request does not have are cleared.
     pub const fn replace_as<C: Conversion>(name: &'static str, path: &'static str) -> Self {
         let action = Self::new(name, Http::Put, path, Run::Once(replace::<C>));
-        let authorization = Authorization::As(C::Resource::KIND, Verb::Update, id::<C>());
+        let authorization = Authorization::As(C::Resource::KIND, Verb::Update, first(C::REQUEST));
         let action = Self { event: event_of(C::Resource::KIND, Verb::Update), ..action };
         action.request(C::REQUEST).response(C::FIELDS).authorization(authorization)
     }
@@ -159,8 +195,7 @@ impl Action {
     /// Returns a get of a resource by its uid, in this field of the request, as a message of another version.
     pub const fn get_as<C: Conversion>(name: &'static str, path: &'static str, request: &'static [Field]) -> Self {
         let action = Self::new(name, Http::Get, path, Run::Once(get::<C>));
-        let id = if let [id, ..] = request { id.name } else { "id" };
-        let authorization = Authorization::As(C::Resource::KIND, Verb::Get, id);
+        let authorization = Authorization::As(C::Resource::KIND, Verb::Get, first(request));
         action.request(request).response(C::FIELDS).authorization(authorization)
     }
 
@@ -210,8 +245,13 @@ impl<C: Conversion> UidRequest<C> {
 
 /// Returns the name of the message's first field, which is the uid.
 const fn id<C: Conversion>() -> &'static str {
-    match C::FIELDS {
-        [id, ..] => id.name,
+    first(C::FIELDS)
+}
+
+/// Returns the name of the first field.
+const fn first(fields: &'static [Field]) -> &'static str {
+    match fields {
+        [first, ..] => first.name,
         [] => "id",
     }
 }

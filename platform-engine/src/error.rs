@@ -145,7 +145,7 @@ impl Error {
 
     /// Renames the fields of the violations, in the message too.
     #[must_use]
-    pub(crate) fn rename_fields(mut self, rename: impl Fn(&str) -> String) -> Self {
+    pub fn rename_fields(mut self, rename: impl Fn(&str) -> String) -> Self {
         let is_bad_request = |detail: &&mut Detail| matches!(detail, Detail::BadRequest(_));
         let Some(Detail::BadRequest(violations)) = self.0.details.iter_mut().find(is_bad_request) else { return self };
         violations.iter_mut().for_each(|violation| violation.field = rename(&violation.field));

@@ -141,28 +141,21 @@ impl Kind {
         self.methods.iter().find(|method| method.verb == verb)
     }
 
+    /// Returns the methods that transports serve.
+    pub fn served(&self) -> impl Iterator<Item = &'static Method> + use<> {
+        self.methods.iter().filter(|method| method.served)
+    }
+
+    /// Returns whether transports serve the kind's method for a verb.
+    pub fn serves(&self, verb: Verb) -> bool {
+        self.method(verb).is_some_and(|method| method.served)
+    }
+
     /// Returns the name of a standard method's RPC, such as `ListRoleBindings` or `GetRoleBinding`.
     pub fn rpc(&self, verb: Verb) -> String {
         let noun = if verb == Verb::List { self.plural } else { self.name };
         let (first, rest) = noun.split_at_checked(1).unwrap_or_default();
         format!("{}{}{rest}", verb.name(), first.to_uppercase())
-    }
-
-    /// Returns the field of that name for a [conversion](crate::conversion), in which it has the same name. In a constant,
-    /// an unknown name is a compile error. See [`Field::named`].
-    ///
-    /// # Panics
-    /// If the kind has no such field.
-    #[expect(clippy::panic, reason = "evaluated at compile time, where it is a compile error")]
-    pub const fn show(&self, name: &'static str) -> Field {
-        let mut rest = self.fields;
-        while let [field, tail @ ..] = rest {
-            if is_same(field.name.as_bytes(), name.as_bytes()) {
-                return field.named(name);
-            }
-            rest = tail;
-        }
-        panic!("the kind has no field of this name")
     }
 
     /// Returns the field of that name, in camelCase.
@@ -364,6 +357,8 @@ pub struct Method {
     pub open: bool,
     /// For a create: the name of the field by which an existing resource of the same parent is replaced.
     pub upsert: Option<&'static str>,
+    /// Whether transports serve it.
+    pub served: bool,
 }
 
 /// Makes store filters of a list's parameters, which are in canonical form.
@@ -382,6 +377,7 @@ impl Method {
             of: None,
             open: false,
             upsert: None,
+            served: true,
         }
     }
 
@@ -413,6 +409,13 @@ impl Method {
     /// Sets the event that the method records.
     pub const fn event(mut self, event: &'static str) -> Self {
         self.event = Some(event);
+        self
+    }
+
+    /// Hides the method from transports: the kind's own version of the API does not have it, but a
+    /// [conversion](crate::conversion) or an embedder calls it.
+    pub const fn unserved(mut self) -> Self {
+        self.served = false;
         self
     }
 

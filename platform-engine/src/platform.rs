@@ -12,6 +12,7 @@ use crate::{
     BoxFuture,
     access::{Authority, Caller, Capabilities, Grants},
     aip::page_token::PageKeys,
+    blob::BlobStore,
     clock::Clock,
     context::{Context, retry},
     entropy::Entropy,
@@ -28,6 +29,7 @@ use crate::{
 
 pub use crate::verbs::ListReply;
 
+mod blobs;
 mod builder;
 mod check;
 mod events;
@@ -53,6 +55,7 @@ pub use settings::Settings;
 #[derive(Debug)]
 pub struct Platform {
     store: Arc<dyn Store>,
+    blobs: Arc<dyn BlobStore>,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     kinds: Vec<Registered>,
@@ -111,6 +114,11 @@ impl Platform {
     /// Returns the store.
     pub fn store(&self) -> &dyn Store {
         &*self.store
+    }
+
+    /// Returns the blobs.
+    pub fn blobs(&self) -> &Arc<dyn BlobStore> {
+        &self.blobs
     }
 
     /// Returns the executor of CPU-bound work.

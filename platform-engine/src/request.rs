@@ -14,7 +14,7 @@ use crate::{
     error::{Result, Violations},
     fields::{self, is_named},
     kind::{self, By, Field, Kind, Method, Param, Resource, Type, Verb},
-    scope::{Parent, UidpFilter},
+    scope::{Parent, Scopes, UidpFilter},
     store::{Filter, KeyName, KeyValue, Order, OrderBy},
     uid::Uid,
 };
@@ -165,6 +165,15 @@ impl ListRequest {
         let of = of.map(Uid::opaque);
         Ok(Self { uidp, filters, order, page_size, page_token, skip, of, canonical })
     }
+
+    /// Adds filters. Page tokens are bound to them too.
+    pub(crate) fn with_filters(mut self, filters: Vec<Filter>) -> Self {
+        if !filters.is_empty() {
+            let _ = write!(self.canonical, "\n{filters:?}");
+            self.filters.extend(filters);
+        }
+        self
+    }
 }
 
 /// Builds a [`ListRequest`] for a kind, for callers in process.
@@ -255,6 +264,17 @@ fn as_documented(field: &str) -> String {
         snake.push(c.to_ascii_lowercase());
         snake
     })
+}
+
+/// Returns the scopes of the hierarchy filter in the request of an action: the value of its field `uidp`, which has the
+/// fields of the first of [`LIST_FIELDS`].
+///
+/// # Errors
+/// INVALID_ARGUMENT with every malformed uid.
+pub fn uidp_scopes(uidp: Option<&Value>) -> Result<Scopes> {
+    let mut violations = Violations::default();
+    let filter = uidp_filter(uidp, &mut violations);
+    violations.none_or(filter.scopes())
 }
 
 fn uidp_filter(value: Option<&Value>, violations: &mut Violations) -> UidpFilter {

@@ -31,7 +31,7 @@ use crate::{
     request::ListRequest,
     scope::Scopes,
     uid::Uid,
-    write::CURRENT_RENDERING,
+    write::{CURRENT_RENDERING, Write},
 };
 
 /// The parsed body of a request, so that it is parsed only once even if the operation is retried.
@@ -69,7 +69,7 @@ impl Once {
 }
 
 /// Parses a uid of a request.
-fn uid_in(field: &'static str, text: &str) -> Result<Uid> {
+pub(crate) fn uid_in(field: &'static str, text: &str) -> Result<Uid> {
     if text.is_empty() {
         return Err(Error::invalid_field(field, "is required"));
     }
@@ -140,6 +140,22 @@ impl Context<'_> {
         body: &Map<String, Value>,
     ) -> Result<Prepared> {
         create::prepare(self, registered, parent, body, &Once::default()).await
+    }
+
+    /// Prepares an update without committing it, so that it can be part of another commit; empty if it changes nothing.
+    /// No event is added, and the caller's capabilities are not checked.
+    ///
+    /// # Errors
+    /// As [`Platform::update_erased`](crate::platform::Platform::update_erased).
+    pub async fn prepare_update(
+        &self,
+        registered: &Registered,
+        uid: &Uid,
+        body: &Map<String, Value>,
+        mask: &str,
+    ) -> Result<Write> {
+        let prepared = update::prepare(self, registered, uid.clone(), body, Some(mask), &Once::default()).await?;
+        Ok(if prepared.write.is_empty() { Write::default() } else { prepared.write })
     }
 
     /// Deletes a resource with its dependents. The caller's capabilities are not checked.

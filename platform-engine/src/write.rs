@@ -8,7 +8,7 @@ use crate::{
     error::{Error, Result},
     event::{Recorded, Subscribers},
     fields::{self, Checked, Keys},
-    kind::{Kind, Unique, Verb},
+    kind::{Kind, Unique},
     store::{
         Commit, Conflict, Delete, Epoch, Filter, Item, Key, KeyName, KeyValue, Put, Query, Require, Scope, StoreError,
         UniqueKey,
@@ -149,6 +149,12 @@ impl Write {
         }
     }
 
+    /// Makes the last put the create of an upsert, which found no resource to replace. If one of its unique keys is taken
+    /// at the commit, there is one now, and the operation is retried.
+    pub(crate) fn mark_upsert(&mut self) {
+        self.taken.last_mut().into_iter().for_each(|taken| *taken = Taken::Retry);
+    }
+
     /// Marks the last put as one of a queue ([`Put::queue`]).
     pub(crate) fn mark_queue(&mut self) {
         self.commit.put.last_mut().into_iter().for_each(|put| put.queue = true);
@@ -202,17 +208,13 @@ impl Write {
         let body = &fields::without(kind.fields, body, |field| field.once);
         self.add_references(kind, uid, before, body)?;
         let Keys { sort, filter } = Keys::of(kind, body)?;
-        // A create that upserts found no resource to replace. If its key is taken at the commit, there is one now.
-        let replaces = kind.method(Verb::Create).is_some_and(|create| create.upsert.is_some());
         let (mut unique, mut rivals) = (Vec::new(), Vec::new());
         for rule in kind.unique {
             let Some(value) = rule.value(body) else { continue };
-            if !replaces {
-                rivals.push(Rival::new(kind, rule, value.clone(), uid, &filter));
-            }
+            rivals.push(Rival::new(kind, rule, value.clone(), uid, &filter));
             unique.push(UniqueKey { space: rule.space, value: short(value) });
         }
-        self.taken.push(if replaces { Taken::Retry } else { Taken::Refused(rivals) });
+        self.taken.push(Taken::Refused(rivals));
         self.commit.put.push(Put {
             key: Key::new(kind.name, uid.clone()),
             sort,

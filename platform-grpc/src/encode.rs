@@ -30,6 +30,8 @@ pub(crate) struct Plan {
 struct FieldPlan {
     /// The name in camelCase.
     name: Box<str>,
+    /// The name in the `.proto` file, which is that in JSON if it cannot be derived: `legacyAdvisoryID`.
+    proto_name: Box<str>,
     number: u32,
     /// Whether a default value is written (explicit presence).
     presence: bool,
@@ -124,7 +126,8 @@ impl FieldPlan {
             }
         };
         let presence = field.supports_presence();
-        Ok(Self { name: field.name().to_lower_camel_case().into(), number: field.number(), presence, shape })
+        let (name, proto_name) = (field.name().to_lower_camel_case().into(), field.name().into());
+        Ok(Self { name, proto_name, number: field.number(), presence, shape })
     }
 }
 
@@ -135,7 +138,8 @@ impl Scalar {
             Kind::String => Self::String,
             Kind::Bytes => Self::Bytes,
             Kind::Bool => Self::Bool,
-            Kind::Int32 => Self::Int32,
+            // The tables have one type for numbers of 32 bits, and no field of the type uint32 allows large numbers.
+            Kind::Int32 | Kind::Uint32 => Self::Int32,
             Kind::Int64 => Self::Int64,
             Kind::Enum(names) => {
                 let mut names: Vec<_> = names.values().map(|value| (value.name().into(), value.number())).collect();

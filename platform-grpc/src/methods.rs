@@ -119,7 +119,7 @@ fn find_operation(
         if let Some(action) = registered.actions.iter().find(|action| action.name == method.name()) {
             return Ok(Some((kind.domain.name, Operation::Action(kind, action))));
         }
-        if let Some(found) = kind.methods.iter().find(|found| kind.rpc(found.verb) == method.name()) {
+        if let Some(found) = kind.served().find(|found| kind.rpc(found.verb) == method.name()) {
             return Ok(Some((
                 kind.domain.name,
                 standard_operation(found.verb, *registered, method, platform.capabilities().own())?,

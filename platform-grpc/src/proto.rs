@@ -290,7 +290,7 @@ impl ProtoFile {
 
     fn methods(&mut self, registered: &Registered) {
         let kind = registered.kind;
-        for method in kind.methods {
+        for method in kind.served() {
             let rpc = kind.rpc(method.verb);
             let reply = match method.verb {
                 Verb::List => format!("{rpc}Response"),
@@ -312,7 +312,7 @@ impl ProtoFile {
         let kind = registered.kind;
         let resource = kind.name.to_snake_case();
         self.fields(0, "", kind.name, &fields_of(kind))?;
-        for method in kind.methods {
+        for method in kind.served() {
             let request = format!("{}Request", kind.rpc(method.verb));
             let uid = || Line::new("uid", "string", "The uid of the resource.");
             match method.verb {

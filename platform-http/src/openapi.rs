@@ -183,7 +183,7 @@ fn tags(platform: &Platform) -> Vec<Value> {
     let mut services: Vec<&str> = Vec::new();
     for registered in platform.registered() {
         let kind = registered.kind;
-        let has_methods = !kind.methods.is_empty() || !registered.actions.is_empty();
+        let has_methods = kind.served().next().is_some() || !registered.actions.is_empty();
         if has_methods && !services.contains(&kind.service) {
             services.push(kind.service);
         }
@@ -199,15 +199,15 @@ fn component_schemas(platform: &Platform, schemas: &Schemas<'_>) -> Map<String, 
     let mut all = Map::new();
     for registered in platform.registered() {
         let kind = registered.kind;
-        if !kind.methods.is_empty() {
+        if kind.served().next().is_some() {
             all.insert(kind.name.to_owned(), schemas.object(kind.fields, For::Reply));
         }
         for (verb, purpose) in [(Verb::Create, For::Request), (Verb::Update, For::Update)] {
-            if kind.method(verb).is_some() {
+            if kind.serves(verb) {
                 all.insert(operations::body_name(kind, verb), schemas.object(kind.fields, purpose));
             }
         }
-        if kind.method(Verb::List).is_some() {
+        if kind.serves(Verb::List) {
             all.insert(operations::list_name(kind), page(kind.name, kind.plural));
         }
         for action in registered.actions.iter().filter(|action| action.http.has_body() && action.body == Part::Whole) {

@@ -85,13 +85,13 @@ impl Routes {
         let mut routes = Self::default();
         for registered in kinds {
             let kind = registered.kind;
-            for method in kind.methods {
+            for method in kind.served() {
                 for path in standard_paths(kind, method) {
                     let endpoint = |names| Endpoint::Standard(method.verb, *registered, names);
                     routes.add(kind, http_method(method.verb), &path, endpoint)?;
                 }
             }
-            for action in registered.actions {
+            for action in registered.actions.iter().filter(|action| !action.path.is_empty()) {
                 routes.add(kind, method_of(action.http), action.path, |names| Endpoint::Action(kind, action, names))?;
             }
         }

@@ -13,7 +13,7 @@ mod support;
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
-use platform_core::{store::memory::MemoryStore, v1::SERVICES};
+use platform_core::store::memory::MemoryStore;
 use platform_http::{Limits, Rest};
 use serde_json::{Value, json};
 use support::{OPERATOR, ORG, UidIsToken, call_as, get, post, setting::platform_of};
@@ -23,7 +23,7 @@ async fn api() -> Rest {
 }
 
 async fn api_with(limits: Limits) -> Rest {
-    let platform = platform_of(Arc::new(MemoryStore::new()), SERVICES).await;
+    let platform = platform_of(Arc::new(MemoryStore::new()), &[]).await;
     Rest::new(Arc::new(platform), Arc::new(UidIsToken), limits).unwrap()
 }
 

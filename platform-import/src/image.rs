@@ -1,21 +1,27 @@
-//! Reads OCI image layouts: images, their platforms, sizes, and installed packages.
+//! Reads OCI image layouts: images, their platforms, sizes and installed packages, Helm charts, and tags.
 //!
 //! Every reachable index and image manifest becomes an image, since a tag may name any of them. All blobs that are read
 //! are checked against the digest and the size in their descriptor. So are layers, which are not unpacked. Software
 //! bills of materials (SBOMs) are found where builders put them: as a layer of the image's own manifest, in a manifest
 //! whose subject is the image, or in an attestation that refers to it.
+//!
+//! Manifests, configurations, bills of materials, attestations and charts are kept as blobs; layers are not.
 
 use std::collections::{HashMap, HashSet};
 
 use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType, OciLayout};
-use platform_core::resources::registry::{
-    Digest,
-    image::{Image, ImagePackage, ImagePlatform},
+use platform_core::{
+    blob::MAX_LEN,
+    resources::registry::{
+        Chart, Digest, Tag,
+        image::{BlobContent, Image, ImageBlob, ImagePackage, ImagePlatform},
+    },
 };
 
-use crate::{Parsed, Placed, Refusal, osv::without_place};
+use crate::{Placed, Refusal, osv::without_place};
 
 mod blobs;
+mod chart;
 mod spdx;
 
 pub use blobs::{Blobs, Directory};
@@ -27,16 +33,41 @@ const MAX_DEPTH: usize = 8;
 /// The maximum number of manifests and indexes in a layout. Our choice.
 const MAX_MANIFESTS: usize = 10_000;
 
-/// Reads the images of a layout. Files larger than `largest` bytes are not read into memory.
+/// The annotation of a descriptor in `index.json` that has the tag.
+const REF_NAME: &str = "org.opencontainers.image.ref.name";
+
+/// The contents of a layout. Places are digests.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Contents {
+    /// The images and indexes, children before parents.
+    pub images: Vec<Placed<Image>>,
+    /// The charts.
+    pub charts: Vec<Placed<Chart>>,
+    /// The tags that `index.json` names. Only the name and the digest are set.
+    pub tags: Vec<Placed<Tag>>,
+    /// The digests of the images and charts in `index.json`.
+    pub top: Vec<String>,
+    /// The rejected parts, with reasons.
+    pub refused: Vec<Refusal>,
+}
+
+/// Reads the contents of a layout, and passes each blob that they name to `keep`. Files larger than `largest` bytes are
+/// not read into memory.
 ///
-/// Refusals are named by digest. An index is rejected when any image in it is; an SBOM is rejected by itself.
-pub fn layout(blobs: &dyn Blobs, largest: u64) -> Parsed<Image> {
-    let mut layout = Layout { blobs, largest, nodes: HashMap::new(), order: Vec::new(), parsed: Parsed::default() };
-    if let Err(refusal) = layout.read() {
-        layout.parsed.refused.push(refusal);
+/// Refusals are named by digest. An index is rejected when any image in it is; an SBOM is rejected by itself. A blob may
+/// be passed several times, and also if the image that names it is rejected later.
+pub fn layout(blobs: &dyn Blobs, largest: u64, keep: &mut dyn FnMut(Vec<u8>)) -> Contents {
+    let (nodes, order) = (HashMap::new(), Vec::new());
+    let mut layout = Layout { blobs, largest, keep, nodes, order, about: HashMap::new(), found: Contents::default() };
+    match layout.read() {
+        Ok(top) => {
+            layout.find_sboms();
+            layout.tags(&top);
+        }
+        Err(refusal) => layout.found.refused.push(refusal),
     }
-    layout.find_sboms();
-    layout.images()
+    layout.contents()
 }
 
 /// Reads the descriptors of an index's manifests.
@@ -89,11 +120,14 @@ enum Node {
     Index(Vec<String>),
     Image {
         platform: ImagePlatform,
+        config: String,
         layers: Vec<Descriptor>,
     },
+    Chart(Box<Chart>),
     /// A manifest about an image, such as an SBOM, with the image's digest.
     Referrer {
         subject: String,
+        manifest: Descriptor,
         layers: Vec<Descriptor>,
     },
     /// Neither an image nor about one.
@@ -104,14 +138,18 @@ enum Node {
 struct Layout<'a> {
     blobs: &'a dyn Blobs,
     largest: u64,
+    keep: &'a mut dyn FnMut(Vec<u8>),
     nodes: HashMap<String, Node>,
     /// The digests in post-order: children before parents.
     order: Vec<String>,
-    parsed: Parsed<Image>,
+    /// The bills of materials and attestations of images, by the digests of their manifests.
+    about: HashMap<String, Vec<ImageBlob>>,
+    found: Contents,
 }
 
 impl Layout<'_> {
-    fn read(&mut self) -> Result<(), Refusal> {
+    /// Reads everything, and returns the descriptors of `index.json`.
+    fn read(&mut self) -> Result<Vec<Descriptor>, Refusal> {
         let marker = self.blobs.file("oci-layout", self.largest).map_err(|refusal| refusal.within("oci-layout"))?;
         let marker = OciLayout::from_reader(marker.as_slice());
         let marker = marker.map_err(|error| invalid("image layout marker", &error).within("oci-layout"))?;
@@ -121,10 +159,11 @@ impl Layout<'_> {
             return Err(Refusal::new("imageLayoutVersion", rule).within("oci-layout"));
         }
         let top = self.blobs.file("index.json", self.largest).and_then(|bytes| index(&bytes));
-        for descriptor in top.map_err(|refusal| refusal.within("index.json"))? {
-            self.visit(&descriptor, 0);
+        let top = top.map_err(|refusal| refusal.within("index.json"))?;
+        for descriptor in &top {
+            self.visit(descriptor, 0);
         }
-        Ok(())
+        Ok(top)
     }
 
     /// Reads the content of a descriptor and everything that it refers to, each digest once. Returns whether it could
@@ -135,7 +174,7 @@ impl Layout<'_> {
             return !matches!(node, Node::Refused);
         }
         let node = self.node(descriptor, depth).unwrap_or_else(|refusal| {
-            self.parsed.refused.push(refusal.within(&digest));
+            self.found.refused.push(refusal.within(&digest));
             Node::Refused
         });
         let is_valid = !matches!(node, Node::Refused);
@@ -165,7 +204,8 @@ impl Layout<'_> {
     }
 
     fn index_node(&mut self, descriptor: &Descriptor, depth: usize) -> Result<Node, Refusal> {
-        let children = index(&blobs::read(self.blobs, descriptor, self.largest)?)?;
+        let bytes = blobs::read(self.blobs, descriptor, self.largest)?;
+        let children = index(&bytes)?;
         let mut refused = None;
         for child in &children {
             if !self.visit(child, depth + 1) {
@@ -174,15 +214,31 @@ impl Layout<'_> {
         }
         match refused {
             Some(digest) => Err(Refusal::whole(format!("contains {digest}, which was rejected"))),
-            None => Ok(Node::Index(children.iter().map(|child| child.digest().to_string()).collect())),
+            None => {
+                self.keep(bytes)?;
+                Ok(Node::Index(children.iter().map(|child| child.digest().to_string()).collect()))
+            }
         }
     }
 
-    fn manifest_node(&self, descriptor: &Descriptor) -> Result<Node, Refusal> {
-        let manifest = manifest(&blobs::read(self.blobs, descriptor, self.largest)?)?;
+    /// Passes a blob on.
+    fn keep(&mut self, bytes: Vec<u8>) -> Result<(), Refusal> {
+        if bytes.len() > MAX_LEN {
+            return Err(Refusal::whole(format!("is larger than {MAX_LEN} bytes, and cannot be kept")));
+        }
+        (self.keep)(bytes);
+        Ok(())
+    }
+
+    fn manifest_node(&mut self, descriptor: &Descriptor) -> Result<Node, Refusal> {
+        let bytes = blobs::read(self.blobs, descriptor, self.largest)?;
+        let manifest = manifest(&bytes)?;
         let layers = manifest.layers().clone();
         if let Some(subject) = subject(descriptor, &manifest) {
-            return Ok(Node::Referrer { subject, layers });
+            return Ok(Node::Referrer { subject, manifest: descriptor.clone(), layers });
+        }
+        if chart::is_chart(&manifest) {
+            return self.chart_node(descriptor, &manifest, bytes);
         }
         if !is_image(&manifest) {
             return Ok(Node::Other);
@@ -197,26 +253,71 @@ impl Layout<'_> {
         }
         let size = i64::try_from(size).map_err(|_| Refusal::whole("must be less than 2^63 bytes in total"))?;
         let digest = Digest::opaque(descriptor.digest().to_string());
-        Ok(Node::Image { platform: ImagePlatform { architecture, digest, size, packages: Vec::new() }, layers })
+        self.keep(bytes)?;
+        self.keep(config).map_err(|refusal| refusal.within("config"))?;
+        Ok(Node::Image {
+            platform: ImagePlatform { architecture, digest, size, packages: Vec::new() },
+            config: manifest.config().digest().to_string(),
+            layers,
+        })
     }
 
-    /// Reads the SBOMs of all images and adds the packages to the images.
+    fn chart_node(
+        &mut self,
+        descriptor: &Descriptor,
+        manifest: &ImageManifest,
+        bytes: Vec<u8>,
+    ) -> Result<Node, Refusal> {
+        let digest = descriptor.digest().to_string();
+        let read = chart::read(self.blobs, manifest, self.largest)?;
+        let refused = read.refused.into_iter().map(|refusal| refusal.within(&digest));
+        self.found.refused.extend(refused);
+        let digest = Digest::opaque(digest);
+        let chart = Chart { manifest: digest.clone(), digest, ..read.chart };
+        self.keep(bytes)?;
+        for (name, bytes) in read.blobs {
+            self.keep(bytes).map_err(|refusal| refusal.within(name))?;
+        }
+        Ok(Node::Chart(Box::new(chart)))
+    }
+
+    /// Reads the SBOMs and attestations of all images, those in the images' own manifests first, and adds the packages
+    /// to the images.
     fn find_sboms(&mut self) {
-        let mut found: HashMap<String, Vec<ImagePackage>> = HashMap::new();
+        let (mut own, mut referring) = (Vec::new(), Vec::new());
         for digest in &self.order {
-            let (image, layers) = match self.nodes.get(digest) {
-                Some(Node::Image { layers, .. }) => (digest, layers),
-                Some(Node::Referrer { subject, layers }) => (subject, layers),
-                _ => continue,
-            };
-            for (index, layer) in layers.iter().enumerate().filter(|(_, layer)| spdx::is_sbom(layer)) {
-                let read = blobs::read(self.blobs, layer, self.largest).and_then(|bytes| sbom(&bytes));
-                match read {
-                    Ok(packages) => found.entry(image.clone()).or_default().extend(packages),
+            match self.nodes.get(digest) {
+                Some(Node::Image { layers, .. }) => own.push((digest.clone(), None, layers.clone())),
+                Some(Node::Referrer { subject, manifest, layers }) if self.is_image(subject) => {
+                    referring.push((subject.clone(), Some(manifest.clone()), layers.clone()));
+                }
+                _ => {}
+            }
+        }
+        let mut found: HashMap<String, Vec<ImagePackage>> = HashMap::new();
+        for (image, referrer, layers) in own.into_iter().chain(referring) {
+            let of = referrer.as_ref().map_or_else(|| image.clone(), |referrer| referrer.digest().to_string());
+            let mut has_kept = false;
+            for (index, layer) in layers.iter().enumerate() {
+                let content = match () {
+                    () if spdx::is_sbom(layer) => BlobContent::ContentSbom,
+                    () if referrer.is_some() && spdx::is_statement(layer) => BlobContent::ContentAttestation,
+                    () => continue,
+                };
+                match self.about(&image, &of, layer, content) {
+                    Ok(packages) => {
+                        found.entry(image.clone()).or_default().extend(packages);
+                        has_kept = true;
+                    }
                     Err(refusal) => {
-                        self.parsed.refused.push(refusal.within(&format!("layers[{index}]")).within(digest));
+                        self.found.refused.push(refusal.within(&format!("layers[{index}]")).within(&of));
                     }
                 }
+            }
+            if let Some(referrer) = referrer.filter(|_| has_kept)
+                && let Err(refusal) = self.about(&image, &of, &referrer, BlobContent::ContentAttestation)
+            {
+                self.found.refused.push(refusal.within(&of));
             }
         }
         for (digest, mut packages) in found {
@@ -228,34 +329,117 @@ impl Layout<'_> {
         }
     }
 
-    fn images(mut self) -> Parsed<Image> {
+    fn is_image(&self, digest: &str) -> bool {
+        matches!(self.nodes.get(digest), Some(Node::Image { .. }))
+    }
+
+    /// Keeps a blob about an image, and returns the packages that it lists.
+    fn about(
+        &mut self,
+        image: &str,
+        manifest: &str,
+        blob: &Descriptor,
+        content: BlobContent,
+    ) -> Result<Vec<ImagePackage>, Refusal> {
+        let bytes = blobs::read(self.blobs, blob, self.largest)?;
+        let packages = if content == BlobContent::ContentSbom { sbom(&bytes)? } else { Vec::new() };
+        let digest = |text: &str| Digest::opaque(text);
+        match self.keep(bytes) {
+            Ok(()) => {
+                let digest_of_blob = digest(&blob.digest().to_string());
+                let blob =
+                    ImageBlob { digest: digest_of_blob, content, image: digest(image), manifest: digest(manifest) };
+                let known = self.about.entry(image.to_owned()).or_default();
+                if !known.contains(&blob) {
+                    known.push(blob);
+                }
+            }
+            // Its packages are still known.
+            Err(refusal) => self.found.refused.push(refusal.within(manifest)),
+        }
+        Ok(packages)
+    }
+
+    /// Adds the tags that the descriptors of `index.json` name, and the digests of their images and charts.
+    fn tags(&mut self, top: &[Descriptor]) {
+        let mut names = HashSet::new();
+        for (at, descriptor) in top.iter().enumerate() {
+            let digest = descriptor.digest().to_string();
+            let is_content = match self.nodes.get(&digest) {
+                Some(Node::Image { .. } | Node::Chart(_)) => true,
+                Some(Node::Index(_)) => !self.platforms_of(&digest).is_empty(),
+                Some(Node::Referrer { .. } | Node::Other) => false,
+                Some(Node::Refused) | None => continue,
+            };
+            if is_content && !self.found.top.contains(&digest) {
+                self.found.top.push(digest.clone());
+            }
+            let Some(name) = descriptor.annotations().as_ref().and_then(|all| all.get(REF_NAME)) else { continue };
+            let place = format!("index.json: manifests[{at}].annotations.{REF_NAME}");
+            // The name may be a whole reference with a registry and a repo.
+            let name = name.rsplit(':').next().unwrap_or_default().to_owned();
+            if names.insert(name.clone()) {
+                let tag = Tag { name, digest: Digest::opaque(digest), ..Tag::default() };
+                self.found.tags.push(Placed { place, resource: tag });
+            } else {
+                self.found.refused.push(Refusal::new(place, "names a tag that an earlier manifest has"));
+            }
+        }
+    }
+
+    fn contents(mut self) -> Contents {
         for digest in &self.order {
             let (is_index, platforms) = match self.nodes.get(digest) {
-                Some(Node::Index(_)) => {
-                    let mut platforms = Vec::new();
-                    self.platforms(digest, &mut HashSet::new(), &mut platforms);
-                    (true, platforms)
+                Some(Node::Index(_)) => (true, self.platforms_of(digest)),
+                Some(Node::Image { platform, config, .. }) => (false, vec![(platform.clone(), config.clone())]),
+                Some(Node::Chart(chart)) => {
+                    self.found.charts.push(Placed { place: digest.clone(), resource: (**chart).clone() });
+                    continue;
                 }
-                Some(Node::Image { platform, .. }) => (false, vec![platform.clone()]),
                 _ => continue,
             };
             // An index that contains only signatures or charts is not an image.
-            if !platforms.is_empty() {
-                let image =
-                    Image { digest: Digest::opaque(digest.as_str()), index: is_index, platforms, ..Image::default() };
-                self.parsed.resources.push(Placed { place: digest.clone(), resource: image });
+            if platforms.is_empty() {
+                continue;
             }
+            let own = Digest::opaque(digest.as_str());
+            let blob = |digest: Digest, content, image: &Digest| ImageBlob {
+                digest,
+                content,
+                image: image.clone(),
+                manifest: image.clone(),
+            };
+            let mut kept = vec![blob(own.clone(), BlobContent::ContentManifest, &own)];
+            for (platform, config) in &platforms {
+                kept.push(blob(Digest::opaque(config.as_str()), BlobContent::ContentConfig, &platform.digest));
+                kept.extend(self.about.get(&*platform.digest).into_iter().flatten().cloned());
+            }
+            let platforms = platforms.into_iter().map(|(platform, _)| platform).collect();
+            let image = Image { digest: own, index: is_index, platforms, blobs: kept, ..Image::default() };
+            self.found.images.push(Placed { place: digest.clone(), resource: image });
         }
-        self.parsed
+        self.found
+    }
+
+    /// Returns the images of an index with the digests of their configurations.
+    fn platforms_of(&self, digest: &str) -> Vec<(ImagePlatform, String)> {
+        let mut platforms = Vec::new();
+        self.platforms(digest, &mut HashSet::new(), &mut platforms);
+        platforms
     }
 
     /// Adds the images of an index, including those of nested indexes, each once and in order.
-    fn platforms<'s>(&'s self, digest: &'s str, seen: &mut HashSet<&'s str>, platforms: &mut Vec<ImagePlatform>) {
+    fn platforms<'s>(
+        &'s self,
+        digest: &'s str,
+        seen: &mut HashSet<&'s str>,
+        platforms: &mut Vec<(ImagePlatform, String)>,
+    ) {
         if !seen.insert(digest) {
             return;
         }
         match self.nodes.get(digest) {
-            Some(Node::Image { platform, .. }) => platforms.push(platform.clone()),
+            Some(Node::Image { platform, config, .. }) => platforms.push((platform.clone(), config.clone())),
             Some(Node::Index(children)) => {
                 children.iter().for_each(|child| self.platforms(child, seen, platforms));
             }
@@ -269,7 +453,7 @@ fn subject(descriptor: &Descriptor, manifest: &ImageManifest) -> Option<String> 
     let annotation = |name: &str| descriptor.annotations().as_ref()?.get(name);
     let named = || {
         // Signing tools put the image's digest into the tag of the signature.
-        let name = annotation("org.opencontainers.image.ref.name")?;
+        let name = annotation(REF_NAME)?;
         let name = name.rsplit(':').next()?;
         let hex = name.strip_prefix("sha256-")?.split_once('.')?.0;
         Some(format!("sha256:{hex}"))

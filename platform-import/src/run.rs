@@ -4,7 +4,7 @@
 //! interrupted import can simply be run again from the start.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     path::PathBuf,
     sync::{
         atomic::{AtomicU64, Ordering},
@@ -14,22 +14,26 @@ use std::{
 };
 
 use platform_core::{
-    kind::Imported,
+    kind::{Imported, Resource},
     resources::{
         advisory::VulnerabilityMetadata,
         libraries::{Artifact, ArtifactVersion},
-        registry::Image,
+        registry::{self, BuildReport, Chart, Image, PackageVersions, Tag},
         vulnerabilities::Advisory,
     },
+    uid::Uid,
 };
 use sha2::{Digest, Sha256};
 
 use crate::{
     Parsed, Placed, Refusal, advisories, artifacts,
+    builds::{self, Build},
     image::{self, Directory},
     osv,
     parsed::joined,
+    scans::{self, Scan},
     source::{Flow, Found, Limits, documents, lines, size},
+    versions::{self, Defaults},
 };
 
 /// The number of resources at which a batch is complete. Documents and lines are not split.
@@ -65,13 +69,31 @@ pub enum Dataset {
     },
     /// OSV records.
     Osv,
-    /// OCI image layouts.
+    /// OCI image layouts: images, charts, and their tags.
     Images {
         /// The uid of the repo that receives them.
         repo: String,
+        /// The tags of the only image or chart of each layout, instead of those that the layout names.
+        tags: Vec<String>,
     },
     /// Artifacts and their versions.
     Artifacts,
+    /// Versions of packages.
+    Versions {
+        /// The package of documents that do not name it; empty for the name of the file without its extension.
+        package: String,
+        /// The number of months of the grace period in documents that do not have it.
+        grace_period_months: i32,
+    },
+    /// Reports of vulnerability scanners.
+    Scans {
+        /// The uid of the repo of the images.
+        repo: String,
+        /// The digest of the image, in place of those in the reports.
+        digest: Option<ImageDigest>,
+    },
+    /// Build reports, which name their repos.
+    Builds,
 }
 
 /// Writes resources, to a store or to a server.
@@ -84,6 +106,20 @@ pub trait Sink {
     /// # Errors
     /// When the import cannot continue.
     fn put<R: Imported>(&mut self, parent: &str, resources: Vec<R>) -> Result<Done, Self::Error>;
+
+    /// Stores blobs of a repo, as [`Platform::put_blobs`](platform_core::platform::Platform::put_blobs) does. They are
+    /// durable when this returns.
+    ///
+    /// # Errors
+    /// When the import cannot continue.
+    fn put_blobs(&mut self, repo: &str, contents: Vec<Vec<u8>>) -> Result<Done, Self::Error>;
+
+    /// Creates or moves tags of a repo, of which only the name and the digest are set. Tags that the caller may not
+    /// create are reported in [`Done::refused`].
+    ///
+    /// # Errors
+    /// When the import cannot continue.
+    fn put_tags(&mut self, repo: &str, tags: Vec<Tag>) -> Result<Done, Self::Error>;
 }
 
 /// The result of writing resources.
@@ -127,9 +163,16 @@ pub struct Summary {
 pub struct Batch {
     advisories: Vec<Placed<Advisory>>,
     vulnerabilities: Vec<Placed<VulnerabilityMetadata>>,
+    /// Written before the images and charts that name them.
+    blobs: Vec<Vec<u8>>,
     images: Vec<Placed<Image>>,
+    charts: Vec<Placed<Chart>>,
+    tags: Vec<Placed<Tag>>,
     artifacts: Vec<Placed<Artifact>>,
     versions: Vec<Placed<ArtifactVersion>>,
+    packages: Vec<Placed<PackageVersions>>,
+    scans: Vec<Placed<Scan>>,
+    builds: Vec<Placed<Build>>,
     refused: Vec<Refusal>,
     documents: u64,
     ignored: u64,
@@ -174,35 +217,87 @@ impl Summary {
         }
         let parent = match dataset {
             Dataset::Advisories { group, .. } => group,
-            Dataset::Images { repo } => repo,
-            Dataset::Osv | Dataset::Artifacts => "",
+            Dataset::Images { repo, .. } | Dataset::Scans { repo, .. } => repo,
+            Dataset::Osv | Dataset::Artifacts | Dataset::Versions { .. } | Dataset::Builds => "",
         };
         self.put(parent, batch.advisories, sink, watcher)?;
         self.put(parent, batch.vulnerabilities, sink, watcher)?;
+        if !batch.blobs.is_empty() {
+            let count = batch.blobs.len();
+            let done = sink.put_blobs(parent, batch.blobs)?;
+            self.add("blobs", done, &vec![String::new(); count], watcher);
+        }
         self.put(parent, batch.images, sink, watcher)?;
+        self.put(parent, batch.charts, sink, watcher)?;
+        if !batch.tags.is_empty() {
+            let (places, tags): (Vec<_>, Vec<_>) =
+                batch.tags.into_iter().map(|placed| (placed.place, placed.resource)).unzip();
+            let done = sink.put_tags(parent, tags)?;
+            self.add(Tag::KIND.plural, done, &places, watcher);
+        }
         // Versions first: an artifact must not be visible before its versions.
         self.put(parent, batch.versions, sink, watcher)?;
-        self.put(parent, batch.artifacts, sink, watcher)
+        self.put(parent, batch.artifacts, sink, watcher)?;
+        self.put(parent, batch.packages, sink, watcher)?;
+        self.put_scans(parent, batch.scans, sink, watcher)?;
+        let mut builds: BTreeMap<String, Vec<Placed<BuildReport>>> = BTreeMap::new();
+        for Placed { place, resource: Build { repo, report } } in batch.builds {
+            builds.entry(repo.to_string()).or_default().push(Placed { place, resource: report });
+        }
+        for (repo, builds) in builds {
+            self.put(&repo, builds, sink, watcher)?;
+        }
+        Ok(())
     }
 
+    /// Writes reports of scanners, and then each scanner's own report below the one that was made from it.
+    fn put_scans<S: Sink>(
+        &mut self,
+        repo: &str,
+        scans: Vec<Placed<Scan>>,
+        sink: &mut S,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), S::Error> {
+        let (mut reports, mut raws) = (Vec::new(), Vec::new());
+        for Placed { place, resource: Scan { report, raw } } in scans {
+            raws.push((report.uid_in(repo), place.clone(), raw));
+            reports.push(Placed { place, resource: report });
+        }
+        let refused = self.put(repo, reports, sink, watcher)?;
+        for (_, (uid, place, raw)) in raws.into_iter().enumerate().filter(|(index, _)| !refused.contains(index)) {
+            match raw {
+                Some(resource) => drop(self.put(&uid, vec![Placed { place, resource }], sink, watcher)?),
+                None => self.refuse(&Refusal::new(place, "is too long to keep as it is; the rest was imported"), watcher),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes resources and returns the indexes of those that were rejected.
     fn put<R: Imported, S: Sink>(
         &mut self,
         parent: &str,
         placed: Vec<Placed<R>>,
         sink: &mut S,
         watcher: &mut dyn Watcher,
-    ) -> Result<(), S::Error> {
+    ) -> Result<HashSet<usize>, S::Error> {
         if placed.is_empty() {
-            return Ok(());
+            return Ok(HashSet::new());
         }
         let (places, resources): (Vec<_>, Vec<_>) =
             placed.into_iter().map(|placed| (placed.place, placed.resource)).unzip();
         let done = sink.put(parent, resources)?;
+        let refused = done.refused.iter().map(|(index, _)| *index).collect();
+        self.add(R::KIND.plural, done, &places, watcher);
+        Ok(refused)
+    }
+
+    /// Adds the result of writing resources from these places.
+    fn add(&mut self, plural: &'static str, done: Done, places: &[String], watcher: &mut dyn Watcher) {
         for (index, rule) in done.refused {
             let place = places.get(index).cloned().unwrap_or_default();
             self.refuse(&Refusal::new(place, rule), watcher);
         }
-        let plural = R::KIND.plural;
         let at = self.kinds.iter().position(|(kind, _)| *kind == plural).unwrap_or_else(|| {
             self.kinds.push((plural, Done::default()));
             self.kinds.len() - 1
@@ -212,7 +307,6 @@ impl Summary {
             total.updated += done.updated;
             total.unchanged += done.unchanged;
         }
-        Ok(())
     }
 
     fn refuse(&mut self, refusal: &Refusal, watcher: &mut dyn Watcher) {
@@ -247,7 +341,33 @@ impl Reader<'_> {
                         |place: &str, bytes: &[u8]| if is_yaml(place) { osv::yaml(bytes) } else { osv::json(bytes) };
                     self.document(found, parse, |batch| &mut batch.vulnerabilities)
                 }),
-                Dataset::Images { .. } => self.layout(path),
+                Dataset::Images { tags, .. } => self.layout(path, tags),
+                Dataset::Versions { package, grace_period_months } => {
+                    documents(path, limits, read, is_json, &mut |found| {
+                        let parse = |place: &str, bytes: &[u8]| {
+                            let package = if package.is_empty() { stem(place).to_owned() } else { package.clone() };
+                            let grace_period_months = *grace_period_months;
+                            versions::document(bytes, &Defaults { package, grace_period_months })
+                        };
+                        self.document(found, parse, |batch| &mut batch.packages)
+                    })
+                }
+                Dataset::Scans { digest, .. } => documents(path, limits, read, is_json, &mut |found| {
+                    self.part(
+                        found,
+                        |_, bytes| scans::document(bytes, digest.as_ref()),
+                        |scan| scan.report.uid_in(""),
+                        |batch| &mut batch.scans,
+                    )
+                }),
+                Dataset::Builds => documents(path, limits, read, is_json, &mut |found| {
+                    self.part(
+                        found,
+                        |_, bytes| builds::document(bytes),
+                        |build| build.report.uid_in(&build.repo),
+                        |batch| &mut batch.builds,
+                    )
+                }),
                 Dataset::Artifacts => {
                     let file = path.display().to_string();
                     lines(path, limits, read, &mut |number, line| self.line(&format!("{file}:{number}"), line))
@@ -267,6 +387,17 @@ impl Reader<'_> {
         parse: impl Fn(&str, &[u8]) -> Parsed<R>,
         list: fn(&mut Batch) -> &mut Vec<Placed<R>>,
     ) -> Flow {
+        self.part(found, parse, |resource| resource.uid_in(""), list)
+    }
+
+    /// Adds the parts of a document, each of which has a uid that no other part of the import may have.
+    fn part<T>(
+        &mut self,
+        found: Found<'_>,
+        parse: impl Fn(&str, &[u8]) -> Parsed<T>,
+        uid: impl Fn(&T) -> Uid,
+        list: fn(&mut Batch) -> &mut Vec<Placed<T>>,
+    ) -> Flow {
         match found {
             Found::Ignored => self.batch.ignored += 1,
             Found::Refused(refusal) => self.batch.refused.push(refusal),
@@ -277,7 +408,7 @@ impl Reader<'_> {
                 self.batch.refused.extend(parsed.refused.into_iter().map(|refusal| refusal.within(place)));
                 for Placed { place: within, resource } in parsed.resources {
                     let place = joined(place, &within);
-                    if self.is_new(&resource) {
+                    if self.is_new(&uid(&resource)) {
                         list(&mut self.batch).push(Placed { place, resource });
                     } else {
                         self.batch.refused.push(Refusal::new(place, "duplicates a resource of an earlier document"));
@@ -288,20 +419,43 @@ impl Reader<'_> {
         self.send_full()
     }
 
-    fn is_new<R: Imported>(&mut self, resource: &R) -> bool {
-        let uid = resource.uid_in("");
+    fn is_new(&mut self, uid: &Uid) -> bool {
         let mut short = [0; 16];
         short.iter_mut().zip(Sha256::digest(uid.as_str())).for_each(|(to, from)| *to = from);
         self.seen.insert(short)
     }
 
-    fn layout(&mut self, path: &std::path::Path) -> Flow {
+    fn layout(&mut self, path: &std::path::Path, tags: &[String]) -> Flow {
         let place = path.display().to_string();
-        let parsed = image::layout(&Directory(path.to_owned()), self.options.limits.document);
+        let largest = self.options.limits.document;
+        let mut flow = Flow::Continue(());
+        let contents = image::layout(&Directory(path.to_owned()), largest, &mut |content| {
+            if flow.is_continue() {
+                self.batch.bytes += content.len();
+                self.batch.blobs.push(content);
+                flow = self.send_full();
+            }
+        });
+        flow?;
+        fn within<R>(place: &str, placed: Vec<Placed<R>>) -> impl Iterator<Item = Placed<R>> {
+            placed.into_iter().map(move |one| Placed { place: joined(place, &one.place), ..one })
+        }
         self.batch.documents += 1;
-        self.batch.refused.extend(parsed.refused.into_iter().map(|refusal| refusal.within(&place)));
-        let images = parsed.resources.into_iter();
-        self.batch.images.extend(images.map(|image| Placed { place: joined(&place, &image.place), ..image }));
+        self.batch.refused.extend(contents.refused.into_iter().map(|refusal| refusal.within(&place)));
+        self.batch.images.extend(within(&place, contents.images));
+        self.batch.charts.extend(within(&place, contents.charts));
+        match (tags, contents.top.as_slice()) {
+            ([], _) => self.batch.tags.extend(within(&place, contents.tags)),
+            (names, [digest]) => self.batch.tags.extend(names.iter().map(|name| {
+                let digest = registry::Digest::opaque(digest.as_str());
+                let resource = Tag { name: name.clone(), digest, ..Tag::default() };
+                Placed { place: joined(&place, &format!("tag {name}")), resource }
+            })),
+            (_, top) => {
+                let rule = format!("must have one image or chart in index.json to be tagged, but has {}", top.len());
+                self.batch.refused.push(Refusal::new(place, rule));
+            }
+        }
         self.send_full()
     }
 
@@ -328,9 +482,15 @@ impl Reader<'_> {
         let batch = &self.batch;
         let resources = batch.advisories.len()
             + batch.vulnerabilities.len()
+            + batch.blobs.len()
             + batch.images.len()
+            + batch.charts.len()
+            + batch.tags.len()
             + batch.artifacts.len()
-            + batch.versions.len();
+            + batch.versions.len()
+            + batch.packages.len()
+            + batch.scans.len()
+            + batch.builds.len();
         if resources + batch.refused.len() < BATCH_RESOURCES && batch.bytes < BATCH_BYTES {
             return Flow::Continue(());
         }
@@ -346,6 +506,16 @@ fn is_yaml(name: &str) -> bool {
     name.ends_with(".yaml") || name.ends_with(".yml")
 }
 
+fn is_json(name: &str) -> bool {
+    name.to_ascii_lowercase().ends_with(".json")
+}
+
 fn is_json_or_yaml(name: &str) -> bool {
-    is_yaml(name) || name.to_ascii_lowercase().ends_with(".json")
+    is_yaml(name) || is_json(name)
+}
+
+/// Returns the name of a file without its folder and its extension.
+fn stem(place: &str) -> &str {
+    let name = place.rsplit(['/', '\\', ':']).next().unwrap_or_default().trim();
+    name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }

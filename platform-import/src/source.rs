@@ -15,7 +15,7 @@ use walkdir::WalkDir;
 
 use crate::Refusal;
 
-mod archive;
+pub(crate) mod archive;
 mod lines;
 
 pub use lines::{Visit, lines};
@@ -155,10 +155,10 @@ fn decompressed<'a>(path: &Path, limits: &Limits, read: &'a AtomicU64) -> io::Re
     Ok(if ends(&[".zst", ".tzst"]) {
         let mut decoder = zstd::Decoder::new(file)?;
         decoder.window_log_max(ZSTD_WINDOW)?;
-        Box::new(Bounded { inner: decoder, left: limits.archive, max: limits.archive })
+        Box::new(Bounded::new(decoder, limits.archive))
     } else if ends(&[".gz", ".tgz"]) {
         let decoder = flate2::bufread::MultiGzDecoder::new(BufReader::new(file));
-        Box::new(Bounded { inner: decoder, left: limits.archive, max: limits.archive })
+        Box::new(Bounded::new(decoder, limits.archive))
     } else {
         Box::new(BufReader::new(file))
     })
@@ -179,10 +179,16 @@ impl Read for Counted<'_> {
 }
 
 /// Fails when more than the maximum is read.
-struct Bounded<R> {
+pub(crate) struct Bounded<R> {
     inner: R,
     left: u64,
     max: u64,
+}
+
+impl<R> Bounded<R> {
+    pub(crate) fn new(inner: R, max: u64) -> Self {
+        Self { inner, left: max, max }
+    }
 }
 
 impl<R: Read> Read for Bounded<R> {
@@ -195,7 +201,7 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-fn unreadable(error: &io::Error) -> String {
+pub(crate) fn unreadable(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "is missing".to_owned(),
         io::ErrorKind::FileTooLarge => error.to_string(),

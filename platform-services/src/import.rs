@@ -15,6 +15,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderValue, Method, Request, Response, header::CONTENT_TYPE, request::Parts};
@@ -23,14 +24,15 @@ use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use platform_core::{
     BoxFuture,
     access::{Authenticator, Caller},
+    blob::BlobId,
     error::{Code, Detail, Error, Result},
     json,
-    kind::Imported,
-    platform::Platform,
+    kind::{Imported, Resource},
+    platform::{Platform, PutReply},
     resources::{
         advisory::VulnerabilityMetadata,
         libraries::{Artifact, ArtifactVersion},
-        registry::Image,
+        registry::{BuildReport, Chart, Image, PackageVersions, RawVulnerabilityReport, VulnerabilityReport},
         vulnerabilities::Advisory,
     },
 };
@@ -39,6 +41,7 @@ use platform_http::{
     mount::{self, Refusal},
     operator,
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{
     runtime::Handle,
@@ -66,6 +69,10 @@ const MAX_BLANK: usize = 1 << 20;
 
 /// Maximum number of concurrent imports and removals. Our choice: each buffers a line or a batch in memory.
 const MAX_IMPORTS: usize = 4;
+
+/// Time for which a blob that no resource names is kept, in milliseconds: a day. Our choice, longer than any client takes
+/// between the upload of the blobs of an image and that of the image.
+pub const BLOB_GRACE_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
 /// Retry delay in milliseconds for clients when too many imports are running.
 const RETRY_MILLIS: u64 = 1000;
@@ -108,6 +115,17 @@ struct Written {
     refused: Vec<(u64, Error)>,
 }
 
+impl Written {
+    /// Adds the result of writing the resources of the lines with these numbers.
+    fn add(&mut self, reply: PutReply, numbers: &[u64]) {
+        (self.created, self.updated, self.unchanged) = (reply.created, reply.updated, reply.unchanged);
+        let number = |index: u64| usize::try_from(index).ok().and_then(|index| numbers.get(index)).copied();
+        let refused = reply.refused.into_iter();
+        self.refused.extend(refused.map(|refused| (number(refused.index).unwrap_or_default(), refused.error)));
+        self.refused.sort_by_key(|(line, _)| *line);
+    }
+}
+
 impl Import {
     /// Returns the service without any kinds.
     pub fn new(platform: Arc<Platform>, authenticator: Arc<dyn Authenticator>, limits: Limits) -> Self {
@@ -121,8 +139,14 @@ impl Import {
             .kind::<Advisory>()
             .kind::<VulnerabilityMetadata>()
             .kind::<Image>()
+            .kind::<Chart>()
+            .blobs()
             .kind::<Artifact>()
             .kind::<ArtifactVersion>()
+            .kind::<PackageVersions>()
+            .kind::<VulnerabilityReport>()
+            .kind::<RawVulnerabilityReport>()
+            .kind::<BuildReport>()
     }
 
     /// Adds a kind, whose resources are imported at `/import/{plural}`.
@@ -130,6 +154,13 @@ impl Import {
     pub fn kind<R: Imported>(mut self) -> Self {
         let bulk = Bulk { put: put::<R>, remove: remove::<R> };
         Arc::make_mut(&mut self.0).kinds.push((R::KIND.plural, bulk));
+        self
+    }
+
+    /// Adds the blobs of images and charts, which are stored at `/import/blobs` before the resources that name them.
+    #[must_use]
+    pub fn blobs(mut self) -> Self {
+        Arc::make_mut(&mut self.0).kinds.push(("blobs", Bulk { put: put_blobs, remove: collect_blobs }));
         self
     }
 
@@ -367,12 +398,61 @@ fn put<R: Imported>(
         }
     }
     let reply = Handle::current().block_on(platform.put(caller, parent, resources))?;
-    (written.created, written.updated, written.unchanged) = (reply.created, reply.updated, reply.unchanged);
-    let number = |index: u64| usize::try_from(index).ok().and_then(|index| numbers.get(index)).copied();
-    let refused = reply.refused.into_iter();
-    written.refused.extend(refused.map(|refused| (number(refused.index).unwrap_or_default(), refused.error)));
-    written.refused.sort_by_key(|(line, _)| *line);
+    written.add(reply, &numbers);
     Ok(written)
+}
+
+/// A line with a blob.
+#[derive(Deserialize)]
+struct BlobLine {
+    digest: String,
+    content: String,
+}
+
+impl BlobLine {
+    /// Parses a line, and returns the content of the blob.
+    fn parse(line: &[u8], depth: usize) -> Result<Bytes> {
+        json::check_object(line, depth, MAX_VALUES, |key| ["digest", "content"].contains(&key))?;
+        let blob: Self =
+            serde_json::from_slice(line).map_err(|error| Error::invalid_field("line", error.to_string()))?;
+        let content = STANDARD.decode(blob.content).map_err(|_| Error::invalid_field("content", "must be base64"))?;
+        if BlobId::named("", &blob.digest) != Some(BlobId::of("", &content)) {
+            return Err(Error::invalid_field("digest", "must be the digest of the content"));
+        }
+        Ok(content.into())
+    }
+}
+
+/// Stores a batch of blobs of a repo. Blocks its thread.
+fn put_blobs(
+    platform: &Platform,
+    caller: &Caller,
+    repo: &str,
+    lines: Vec<(u64, Bytes)>,
+    depth: usize,
+) -> Result<Written> {
+    let mut written = Written::default();
+    let (mut numbers, mut contents) = (Vec::new(), Vec::new());
+    for (number, line) in lines {
+        match BlobLine::parse(&line, depth) {
+            Ok(content) => {
+                numbers.push(number);
+                contents.push(content);
+            }
+            Err(error) => written.refused.push((number, error.of_domain(Image::KIND.domain.name))),
+        }
+    }
+    let reply = Handle::current().block_on(platform.put_blobs::<Image>(caller, repo, contents))?;
+    written.add(reply, &numbers);
+    Ok(written)
+}
+
+/// Deletes the blobs of all repos that no resource names and that are older than the grace period.
+fn collect_blobs(platform: &Platform, _: &Caller, parent: &str) -> Result<u64> {
+    if !parent.is_empty() {
+        return Err(Error::invalid_field("parent", "must be empty"));
+    }
+    Handle::current().block_on(platform.collect_blobs(BLOB_GRACE_MILLIS))
 }
 
 fn remove<R: Imported>(platform: &Platform, caller: &Caller, parent: &str) -> Result<u64> {

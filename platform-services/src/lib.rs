@@ -37,7 +37,7 @@ mod import;
 
 pub mod openapi;
 
-pub use import::{Import, ImportReply};
+pub use import::{BLOB_GRACE_MILLIS, Import, ImportReply};
 pub use scim::Scim;
 pub use sign_in::BrowserSignIn;
 pub use tokens::Tokens;

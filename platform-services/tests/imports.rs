@@ -24,11 +24,15 @@ use futures_util::{Stream, StreamExt, stream};
 use http::{Method, Request, header::AUTHORIZATION};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use platform_core::resources::libraries::Artifact;
+use platform_core::{
+    access::Caller,
+    resources::{libraries::Artifact, registry::Repo},
+    uid::Uid,
+};
 use platform_http::Limits;
 use platform_services::Import;
 use serde_json::Value;
-use support::{Answer, OPERATOR, UidIsToken, platform};
+use support::{Answer, OPERATOR, ORG, UidIsToken, platform};
 use tokio::sync::mpsc;
 use tower::ServiceExt;
 
@@ -39,8 +43,17 @@ async fn import() -> Import {
 }
 
 async fn send(import: &Import, method: Method, body: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
+    send_to(import, method, "artifacts", body).await
+}
+
+async fn send_to(
+    import: &Import,
+    method: Method,
+    path: &str,
+    body: impl Stream<Item = Bytes> + Send + 'static,
+) -> Answer {
     let frames = body.map(|bytes| Ok::<_, Infallible>(Frame::data(bytes)));
-    let request = Request::builder().method(method).uri("/import/artifacts");
+    let request = Request::builder().method(method).uri(format!("/import/{path}"));
     let request = request.header(AUTHORIZATION, format!("Bearer {OPERATOR}"));
     Answer::of(import.clone().oneshot(request.body(StreamBody::new(frames)).unwrap()).await.unwrap()).await
 }
@@ -137,4 +150,36 @@ async fn imports_over_the_limit_are_rejected_with_a_retry_delay() {
         drop(sender);
         task.await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_blob_is_stored_only_if_it_matches_its_digest() {
+    let platform = Arc::new(platform().await);
+    let operator = Caller::new(Uid::parse(OPERATOR).unwrap());
+    let repo = Repo { name: "nginx".to_owned(), ..Repo::default() };
+    let repo = platform.create(&operator, ORG, &repo).await.unwrap().uid;
+    let import = Import::all(Arc::clone(&platform), Arc::new(UidIsToken), Limits::default());
+    let digest = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+    let lines = [
+        format!(r#"{{"digest":"{digest}","content":"aGVsbG8="}}"#),
+        format!(r#"{{"digest":"{digest}","content":"aGVsbG9v"}}"#),
+        format!(r#"{{"digest":"../{digest}","content":"aGVsbG8="}}"#),
+        format!(r#"{{"digest":"{digest}","content":"a b"}}"#),
+        format!(r#"{{"digest":"{digest}","content":"","path":"x"}}"#),
+        "[]".to_owned(),
+    ];
+    let path = format!("blobs?parent={repo}");
+    let answer = send_to(&import, Method::POST, &path, once(lines.join("\n"))).await.ok();
+    assert_eq!((&answer["through"], &answer["created"]), (&6.into(), &1.into()), "{answer}");
+    let refused: Vec<_> =
+        answer["refused"].as_array().unwrap().iter().map(|one| one["line"].as_u64().unwrap()).collect();
+    assert_eq!(refused, [2, 3, 4, 5, 6], "{answer}");
+    let missing =
+        send_to(&import, Method::POST, &format!("blobs?parent={ORG}/0000000000000000"), once(lines[0].clone()));
+    assert_eq!(missing.await.refusal().0, 404);
+    let again = send_to(&import, Method::POST, &path, once(lines[0].clone())).await.ok();
+    assert_eq!((&again["created"], &again["unchanged"]), (&0.into(), &1.into()), "{again}");
+    let collected = send_to(&import, Method::DELETE, "blobs", once("")).await.ok();
+    assert_eq!(collected["removed"], 0, "the blob is not a day old");
+    assert_eq!(send_to(&import, Method::DELETE, &path, once("")).await.refusal().0, 400);
 }

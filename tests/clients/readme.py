@@ -1,4 +1,4 @@
-"""Checks the sessions in README.md and docs/tutorial.md against a running server.
+"""Checks the sessions in README.md, docs/tutorial.md and docs/how-to/version-1.md against a running server.
 
 Each page gets a server and a shell of its own. Every command of the page's `console` blocks is typed into the shell, in
 order, and its output is compared with the output on the page: an ellipsis matches any text, and uids, times and the port
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from server import ROOT, Server, binary, running
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "tutorial.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "tutorial.md", ROOT / "docs" / "how-to" / "version-1.md")
 END = "--- end of the output ---"
 
 # Patterns of values that differ from one run to the next.

@@ -7,10 +7,11 @@
     tests/clients/run.py page          opens /docs in headless Chromium and tries an operation
     tests/clients/run.py signin        signs persons in with headless Chromium and npm's oidc-provider
     tests/clients/run.py events        receives events with the CloudEvents SDK and rejects forged ones
-    tests/clients/run.py readme        compares the sessions in README.md and docs/tutorial.md with the output of a server
+    tests/clients/run.py readme        compares the sessions in README.md and in docs with the output of a server
     tests/clients/run.py grpc          compares state and errors over grpcio with those over REST
     tests/clients/run.py own-kind      walks the kind of examples/own-kind with grpcio by reflection and with REST
     tests/clients/run.py sdk           runs a Go program with the published SDK, if Go and the SDK are available
+    tests/clients/run.py terraform-calls  makes the calls of the Terraform provider from a Go program
 
 Python dependencies are installed in a virtual environment under target/, missing Debian packages with apt.
 `PLATFORM_SERVER` is the binary to check (default: a debug build).
@@ -36,6 +37,7 @@ CHECKS = {
     "grpc": "calls.py",
     "own-kind": "own_kind.py",
     "sdk": "sdk.py",
+    "terraform-calls": "terraform_calls.py",
 }
 
 

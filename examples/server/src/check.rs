@@ -7,14 +7,20 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use platform_core::{outbox, store};
+use platform_blobs::BlobDirectory;
+use platform_core::{
+    blob::{self, BlobStore, Damage, MemoryBlobs},
+    outbox,
+    resources::KINDS,
+    store,
+};
 #[cfg(feature = "sled")]
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
 use crate::{
     config::{Config, Store},
-    installation::store_path,
+    installation::{blob_path, store_path},
 };
 
 const UNFINISHED: &str = "the check could not be completed";
@@ -26,7 +32,7 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
     if !path.exists() {
         bail!("no store at {}: choose another with --data-dir or --store", path.display());
     }
-    let findings = findings(&config.store, &path)?;
+    let findings = findings(config, &path)?;
     for finding in &findings {
         writeln!(stdout(), "{finding}")?;
     }
@@ -40,9 +46,9 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
 }
 
 /// Returns each inconsistency with the advice on it.
-fn findings(store: &Store, path: &Path) -> Result<Vec<String>> {
+fn findings(config: &Config, path: &Path) -> Result<Vec<String>> {
     let line = |what: &str, advice: &str| format!("{what}; {advice}");
-    let (found, store): (Vec<_>, Box<dyn store::Store>) = match store {
+    let (found, store): (Vec<_>, Box<dyn store::Store>) = match &config.store {
         Store::Sqlite(_) => {
             let store = SqliteStore::open(path)?;
             let found = store.check().context(UNFINISHED)?;
@@ -57,11 +63,12 @@ fn findings(store: &Store, path: &Path) -> Result<Vec<String>> {
         Store::Memory => return Ok(Vec::new()),
     };
     // The records of a damaged store cannot be trusted, so they are searched for lost data only in an undamaged one.
-    if found.is_empty() { lost_data(&*store) } else { Ok(found) }
+    if found.is_empty() { lost_data(config, &*store) } else { Ok(found) }
 }
 
-/// Returns the pending events and dead letters whose shared data is missing from the store.
-fn lost_data(store: &dyn store::Store) -> Result<Vec<String>> {
+/// Returns the pending events and dead letters whose shared data is missing from the store, and the resources whose blobs
+/// are missing or damaged.
+fn lost_data(config: &Config, store: &dyn store::Store) -> Result<Vec<String>> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;
     let lost = runtime.block_on(outbox::lost_bodies(store)).context(UNFINISHED)?;
@@ -69,5 +76,17 @@ fn lost_data(store: &dyn store::Store) -> Result<Vec<String>> {
         let store::Key { kind, uid } = key;
         format!("the data {data} of the {kind} {uid} is missing; restore a backup, or delete the subscription")
     };
-    Ok(lost.iter().map(line).collect())
+    let blobs: Box<dyn BlobStore> = match blob_path(config) {
+        // A missing directory has no blobs, and is not created.
+        Some(path) if path.exists() => Box::new(BlobDirectory::open(path)?),
+        _ => Box::new(MemoryBlobs::default()),
+    };
+    let damaged = blob::damaged(store, KINDS.iter().map(|registered| registered.kind), &*blobs);
+    let damaged = runtime.block_on(damaged).context(UNFINISHED)?;
+    let damage = |(named, damage): &(blob::Named, Damage)| {
+        let state = if *damage == Damage::Missing { "is missing" } else { "does not match its digest" };
+        let blob::Named { kind, uid, field, id } = named;
+        format!("the blob {id} of the {kind} {uid}, {field}, {state}; restore a backup, or import it again")
+    };
+    Ok(lost.iter().map(line).chain(damaged.iter().map(damage)).collect())
 }

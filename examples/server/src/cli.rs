@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
-use platform_core::uid::Uid;
+use platform_core::{resources::registry::Digest, uid::Uid};
 use platform_import::source::Limits;
 
 use crate::config::{self, Config};
@@ -86,12 +86,28 @@ pub(crate) enum Remove {
         #[arg(long, value_name = "UID", value_parser = Uid::parse)]
         group: Uid,
     },
-    /// Remove all images of a repo
+    /// Remove all images and charts of a repo
     Images {
         /// The repo
         #[arg(long, value_name = "UID", value_parser = Uid::parse)]
         repo: Uid,
     },
+    /// Remove all imported vulnerability reports of a repo
+    Scans {
+        /// The repo
+        #[arg(long, value_name = "UID", value_parser = Uid::parse)]
+        repo: Uid,
+    },
+    /// Remove all build reports of a repo
+    Builds {
+        /// The repo
+        #[arg(long, value_name = "UID", value_parser = Uid::parse)]
+        repo: Uid,
+    },
+    /// Remove the blobs that no image or chart has named for a day
+    ///
+    /// A running server does so once a day.
+    Blobs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -193,15 +209,19 @@ pub(crate) enum ImportKind {
         #[command(flatten)]
         options: ImportOptions,
     },
-    /// Images of a repo: OCI image layouts
+    /// Images and Helm charts of a repo: OCI image layouts
     ///
-    /// Imports architectures, sizes and, if there is an SPDX bill of materials, the installed packages. The SPDX
-    /// document may be a layer, in a manifest that refers to the image, or in an attestation.
+    /// Imports architectures, sizes, configurations and, if there is an SPDX bill of materials, the installed packages.
+    /// The SPDX document may be a layer, in a manifest that refers to the image, or in an attestation. Creates or moves
+    /// the tags that the layout names.
     #[command(after_long_help = IMPORT)]
     Image {
         /// The repo of the images
         #[arg(long, value_name = "UID", value_parser = Uid::parse)]
         repo: Uid,
+        /// Tag of the only image or chart of each layout, instead of those that the layout names; may be repeated
+        #[arg(long, value_name = "TAG")]
+        tag: Vec<String>,
         /// Directories in OCI image layout
         #[arg(required = true, value_name = "DIR")]
         layouts: Vec<PathBuf>,
@@ -217,6 +237,55 @@ pub(crate) enum ImportKind {
     #[command(after_long_help = IMPORT, verbatim_doc_comment)]
     Artifacts {
         /// Files, optionally compressed (.zst, .gz); - is standard input
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        options: ImportOptions,
+    },
+    /// Versions of packages with the ends of their lives: JSON
+    ///
+    /// In our own format, described in docs/api.md, or as endoflife.date publishes them: the cycles of a product
+    /// (/api/python.json) or the newer form (/api/v1/products/python).
+    #[command(after_long_help = IMPORT)]
+    Versions {
+        /// The package, for documents that do not name it [default: the name of the file without .json]
+        #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+        package: String,
+        /// Months of the grace period after the end of a life, for documents of endoflife.date
+        #[arg(long, value_name = "MONTHS", default_value_t = 6, value_parser = clap::value_parser!(i32).range(0..=1200))]
+        grace_period_months: i32,
+        /// JSON files, directories of them, and archives: .tar, .tar.zst, .tar.gz
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        options: ImportOptions,
+    },
+    /// Vulnerability reports of scanners: the JSON of Grype or Trivy
+    ///
+    /// One report per image, which is found by the digest in it. The report is kept as it is, too, if it is not too
+    /// long.
+    #[command(after_long_help = IMPORT)]
+    Scans {
+        /// The repo of the images
+        #[arg(long, value_name = "UID", value_parser = Uid::parse)]
+        repo: Uid,
+        /// The digest of the image, for reports that do not contain it; replaces the one in the reports
+        #[arg(long, value_name = "DIGEST", value_parser = Digest::parse)]
+        digest: Option<Digest>,
+        /// JSON files, directories of them, and archives: .tar, .tar.zst, .tar.gz
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        options: ImportOptions,
+    },
+    /// Build reports: JSON
+    ///
+    /// An object or an array of objects per file:
+    /// {"repo":"UID","buildId":"42","result":"Success","startedAt":"2026-01-02T03:04:05Z"}
+    /// Optional keys: completedAt, digest, mediaType, config, lockedConfig, warnings, log, apkoVersion.
+    #[command(after_long_help = IMPORT, verbatim_doc_comment)]
+    Builds {
+        /// JSON files, directories of them, and archives: .tar, .tar.zst, .tar.gz
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         #[command(flatten)]
@@ -244,8 +313,13 @@ impl ImportKind {
     /// Returns the common options and the input paths.
     pub(crate) fn common(&self) -> (&ImportOptions, &[PathBuf]) {
         match self {
-            Self::Advisories { options, files, .. } | Self::Osv { options, files } => (options, files),
-            Self::Image { options, layouts: files, .. } | Self::Artifacts { options, files } => (options, files),
+            Self::Advisories { options, files, .. }
+            | Self::Osv { options, files }
+            | Self::Image { options, layouts: files, .. }
+            | Self::Artifacts { options, files }
+            | Self::Versions { options, files, .. }
+            | Self::Scans { options, files, .. }
+            | Self::Builds { options, files } => (options, files),
         }
     }
 }

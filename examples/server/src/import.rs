@@ -11,9 +11,12 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use platform_core::{
     kind::Resource,
-    resources::{registry::Image, vulnerabilities::Advisory},
+    resources::{
+        registry::{BuildReport, Chart, Image, Tag, VulnerabilityReport},
+        vulnerabilities::Advisory,
+    },
 };
-use platform_import::{Dataset, Options, Refusal, Sink, Summary, Watcher};
+use platform_import::{Dataset, Done, Options, Refusal, Sink, Summary, Watcher};
 
 use crate::{
     cli::{Import, ImportKind, Remove},
@@ -58,15 +61,21 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
 
 /// Removes imported data from the store of a stopped server.
 pub(crate) fn remove(config: &Config, remove: &Remove) -> Result<ExitCode> {
-    let (plural, parent) = match remove {
-        Remove::Advisories { group } => (Advisory::KIND.plural, group),
-        Remove::Images { repo } => (Image::KIND.plural, repo),
+    let (plural, query) = match remove {
+        Remove::Advisories { group } => (Advisory::KIND.plural, format!("?parent={group}")),
+        Remove::Images { repo } => (Image::KIND.plural, format!("?parent={repo}")),
+        Remove::Scans { repo } => (VulnerabilityReport::KIND.plural, format!("?parent={repo}")),
+        Remove::Builds { repo } => (BuildReport::KIND.plural, format!("?parent={repo}")),
+        Remove::Blobs => ("blobs", String::new()),
     };
-    let otherwise = format!("send DELETE {}/import/{plural}?parent={parent}", known_url(config));
+    let otherwise = format!("send DELETE {}/import/{plural}{query}", known_url(config));
     let direct = Direct::open(config, Installation::open_existing, &otherwise)?;
     let removed = match remove {
-        Remove::Advisories { .. } => direct.remove::<Advisory>(parent)?,
-        Remove::Images { .. } => direct.remove::<Image>(parent)?,
+        Remove::Advisories { group } => direct.remove::<Advisory>(group)?,
+        Remove::Images { repo } => direct.remove::<Image>(repo)? + direct.remove::<Chart>(repo)?,
+        Remove::Scans { repo } => direct.remove::<VulnerabilityReport>(repo)?,
+        Remove::Builds { repo } => direct.remove::<BuildReport>(repo)?,
+        Remove::Blobs => direct.collect_blobs()?,
     };
     writeln!(stdout(), "{plural}: {removed} removed")?;
     Ok(ExitCode::SUCCESS)
@@ -80,8 +89,11 @@ fn dataset(kind: ImportKind, organization: impl FnOnce() -> Result<String>) -> R
             Dataset::Advisories { group, namespace }
         }
         ImportKind::Osv { .. } => Dataset::Osv,
-        ImportKind::Image { repo, .. } => Dataset::Images { repo: repo.to_string() },
+        ImportKind::Image { repo, tag, .. } => Dataset::Images { repo: repo.to_string(), tags: tag },
         ImportKind::Artifacts { .. } => Dataset::Artifacts,
+        ImportKind::Versions { package, grace_period_months, .. } => Dataset::Versions { package, grace_period_months },
+        ImportKind::Scans { repo, digest, .. } => Dataset::Scans { repo: repo.to_string(), digest },
+        ImportKind::Builds { .. } => Dataset::Builds,
     })
 }
 
@@ -93,6 +105,15 @@ pub(crate) fn bearer(config: &Config, token: Option<&String>) -> Result<String> 
     let installation = Installation::open_existing(config)
         .context("cannot issue a token: set the data directory of the server with --data-dir, or pass --token")?;
     token::issue(&installation, &issuer_url(config)?, &installation.bootstrap.operator, TTL)
+}
+
+/// Counts a written tag, by the digest that it had before.
+fn count_tag(done: &mut Done, before: Option<&str>, tag: &Tag) {
+    match before {
+        None => done.created += 1,
+        Some(before) if before == &*tag.digest => done.unchanged += 1,
+        Some(_) => done.updated += 1,
+    }
 }
 
 /// Rejects the memory store, which no other process can open. `otherwise` is the advice for a running server.

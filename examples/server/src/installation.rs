@@ -8,7 +8,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use platform_blobs::BlobDirectory;
 use platform_core::{
+    blob::{BlobStore, MemoryBlobs},
     iam::{self, Iam},
     platform::{Platform, Settings},
     resources::{
@@ -135,6 +137,7 @@ impl Installation {
         let sinks = SinkPolicy::default().allow_http(config.events.allow_http_sinks);
         let sinks = if config.events.allow_private_sinks { sinks } else { sinks.check(check_public_sink) };
         let platform = platform_core::builder(store, SystemClock, SystemEntropy)
+            .blobs(open_blobs(config)?)
             .offload(Pool::default())
             .settings(settings)
             .data(GroupSettings::default().open_organizations(config.open_organisations))
@@ -231,6 +234,24 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
         (config::Store::Sled(_), Some(path)) => Arc::new(SledStore::open(path)?),
         _ => Arc::new(MemoryStore::new()),
     })
+}
+
+/// Opens the directory of the blobs. The store must be open, so that no other process uses both.
+fn open_blobs(config: &Config) -> Result<Arc<dyn BlobStore>> {
+    Ok(match blob_path(config) {
+        Some(path) => Arc::new(BlobDirectory::open(path)?),
+        None => Arc::new(MemoryBlobs::default()),
+    })
+}
+
+/// Returns the directory of the blobs, by default next to the store, or `None` for memory.
+pub(crate) fn blob_path(config: &Config) -> Option<PathBuf> {
+    let next_to = |store: PathBuf| {
+        let mut path = store.into_os_string();
+        path.push(".blobs");
+        path.into()
+    };
+    config.blobs.clone().or_else(|| store_path(config).map(next_to))
 }
 
 /// Returns the file or directory of the configured store, by default in the data directory, or `None` for memory.

@@ -9,6 +9,7 @@ mod cli;
 mod config;
 mod installation;
 
+mod blobs;
 mod check;
 mod env;
 mod events;

@@ -31,6 +31,7 @@ use tokio::{
 use tracing_subscriber::EnvFilter;
 
 use crate::{
+    blobs,
     config::{Config, LogFormat},
     env::word,
     events::{self, Delivery},
@@ -72,6 +73,7 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     // The paths to which `platform-server import --api` writes.
     let import = Import::all(Arc::clone(&platform), verifier.clone(), limits.clone());
     let operator_routes = events::routes(&platform, verifier.clone());
+    blobs::collect_daily(Arc::clone(&platform));
     let delivery = Delivery::start(config, Arc::clone(&platform), Arc::clone(&issuer))?;
     let documentation = documentation_routes(&platform);
     let health = Health::new(Arc::clone(&platform));

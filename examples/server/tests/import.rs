@@ -22,6 +22,7 @@ use std::{
 
 use common::{Api, Server, api, program, run};
 use serde_json::{Value, json};
+use sha2::Digest as _;
 use tempfile::tempdir;
 
 /// Writes one document per package, each with one advisory, to the directory `data`.
@@ -269,4 +270,66 @@ fn help_describes_options_and_exit_codes() {
             assert!(help.contains(word), "{kind}: {word}: {help}");
         }
     }
+}
+
+/// Writes an OCI layout with an image that `index.json` tags `1.27`.
+fn layout(dir: &Path) {
+    let blobs = dir.join("layout/blobs/sha256");
+    fs::create_dir_all(&blobs).unwrap();
+    let blob = |ty: &str, content: String| {
+        let hex = hex::encode(sha2::Sha256::digest(&content));
+        fs::write(blobs.join(&hex), &content).unwrap();
+        json!({ "mediaType": ty, "digest": format!("sha256:{hex}"), "size": content.len() })
+    };
+    let config = json!({ "architecture": "amd64", "os": "linux", "rootfs": { "type": "layers", "diff_ids": [] } });
+    let config = blob("application/vnd.oci.image.config.v1+json", config.to_string());
+    let sbom = blob("application/spdx+json", json!({ "spdxVersion": "SPDX-2.3", "packages": [] }).to_string());
+    let ty = "application/vnd.oci.image.manifest.v1+json";
+    let manifest = json!({ "schemaVersion": 2, "mediaType": ty, "config": config, "layers": [sbom] });
+    let mut manifest = blob(ty, manifest.to_string());
+    manifest["annotations"] = json!({ "org.opencontainers.image.ref.name": "1.27" });
+    let index = json!({ "schemaVersion": 2, "manifests": [manifest] });
+    fs::write(dir.join("layout/index.json"), index.to_string()).unwrap();
+    fs::write(dir.join("layout/oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
+}
+
+#[test]
+fn an_image_is_imported_with_its_blobs_and_tags_which_check_verifies() {
+    let dir = tempdir().unwrap();
+    layout(dir.path());
+    let server = Server::start(dir.path(), &[]);
+    let (api, organization) = api(dir.path(), &[]);
+    let repo = api.post(&format!("/registry/v2/repos/{organization}"), &json!({ "name": "nginx" })).ok();
+    let repo = repo["uid"].as_str().unwrap();
+    let import = ["import", "image", "layout", "--repo", repo];
+    let remote = [&import[..], &["--api", &server.url]].concat();
+    let counts =
+        |blobs: &str, others: &str| format!("read 1 document\nblobs: {blobs}\nimages: {others}\ntags: {others}\n");
+    let unchanged = counts("0 created, 0 updated, 3 unchanged", "0 created, 0 updated, 1 unchanged");
+    let created = counts("3 created, 0 updated, 0 unchanged", "1 created, 0 updated, 0 unchanged");
+    assert_eq!(run(dir.path(), &remote).ok(), created);
+    assert_eq!(run(dir.path(), &remote).ok(), unchanged);
+    let other = [&remote[..], &["--tag", "latest"]].concat();
+    assert!(run(dir.path(), &other).ok().ends_with("tags: 1 created, 0 updated, 0 unchanged\n"));
+    let invalid = run(dir.path(), &[&remote[..], &["--tag", "a b"]].concat());
+    assert!(invalid.stderr.contains("rejected: layout: tag a b: name: tag must match"), "{invalid:?}");
+    let tags = api.get(&format!("/registry/v2/tags?uidp.children_of={repo}&order_by=name")).ok();
+    let names: Vec<_> = tags["tags"].as_array().unwrap().iter().map(|tag| tag["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["1.27", "latest"]);
+    drop(server);
+    assert_eq!(run(dir.path(), &import).ok(), unchanged, "into the store");
+    run(dir.path(), &["check"]).ok();
+    let blobs = dir.path().join("platform-data/platform.sqlite.blobs");
+    let mut of_repo = fs::read_dir(&blobs).unwrap().map(|entry| entry.unwrap().path());
+    let of_repo = of_repo.find(|path| path.is_dir()).unwrap();
+    let files: Vec<_> = fs::read_dir(of_repo).unwrap().map(|entry| entry.unwrap().path()).collect();
+    fs::write(&files[0], "changed").unwrap();
+    fs::remove_file(&files[1]).unwrap();
+    let checked = run(dir.path(), &["check"]);
+    assert_eq!((checked.code, checked.stdout.lines().count()), (Some(1), 2), "{checked:?}");
+    assert!(checked.stdout.contains("does not match its digest") && checked.stdout.contains("is missing"));
+    // An import repairs them.
+    assert!(run(dir.path(), &import).ok().contains("blobs: 2 created, 0 updated, 1 unchanged"));
+    run(dir.path(), &["check"]).ok();
+    assert_eq!(run(dir.path(), &["remove", "blobs"]).ok(), "blobs: 0 removed\n");
 }

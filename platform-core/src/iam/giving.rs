@@ -76,11 +76,21 @@ pub(crate) async fn may_give_identity(cx: &Context<'_>, identity: &Uid, write: &
 }
 
 /// Returns whether the caller can give all of these capabilities at a group. The operator can give every internal
-/// capability, other callers none.
+/// capability, and those that owners do not hold, which nobody could give otherwise. Other callers can give no internal
+/// capability.
 fn can_give(cx: &Context<'_>, group: &str, given: CapabilitySet) -> bool {
     let held = cx.held_at(group);
-    let held = if cx.is_operator() { held.union(internal(cx)) } else { held.difference(internal(cx)) };
+    let held = match cx.is_operator() {
+        true => held.union(not_of_owners(cx)),
+        false => held.difference(internal(cx)),
+    };
     held.is_superset(&given)
+}
+
+fn not_of_owners(cx: &Context<'_>) -> CapabilitySet {
+    let known = cx.platform().capabilities();
+    let owners = role::built_in_capabilities(known, &role::owner_uid()).unwrap_or_default();
+    known.iter().collect::<CapabilitySet>().difference(owners)
 }
 
 fn internal(cx: &Context<'_>) -> CapabilitySet {

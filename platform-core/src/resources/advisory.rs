@@ -1,13 +1,14 @@
 //! Resources for integrations: public advisory documents, vulnerability metadata, and reports of resolved
 //! vulnerabilities.
 
+pub(crate) mod apk;
 pub mod document;
 pub mod resolved_vulns_report;
 pub mod vulnerability_metadata;
 
 pub use document::Document;
 pub use resolved_vulns_report::ResolvedVulnsReport;
-pub(crate) use resolved_vulns_report::image_ref;
+pub(crate) use resolved_vulns_report::{image_ref, repos};
 pub use vulnerability_metadata::VulnerabilityMetadata;
 
 use std::collections::HashSet;
@@ -32,7 +33,7 @@ impl PublicAdvisories {
 }
 
 /// Returns the scopes whose advisories are public.
-fn public_groups(cx: &Context<'_>) -> Result<Scopes> {
+pub(crate) fn public_groups(cx: &Context<'_>) -> Result<Scopes> {
     let public = &data_of::<PublicAdvisories>(cx)?.groups;
     let topmost = topmost(public.iter(), |group| public.contains(group));
     Ok(Scopes::disjoint(topmost.iter().cloned().map(Scope::Subtree)))

@@ -3,9 +3,9 @@
 use super::LIBRARIES;
 use crate::{
     conversion::{ActionConversion, Conversion, ListConversion},
-    kind::{Action, Domain, Field, Kind, Registered, Resource, Type},
+    kind::{Action, Domain, Field, Kind, Part, Registered, Resource, Type},
     request::{PAGE_SIZE, PAGE_TOKEN, SKIP},
-    resources::libraries::{Artifact, ArtifactVersion},
+    resources::libraries::{Artifact, ArtifactVersion, Entitlement},
 };
 
 /// The service.
@@ -15,6 +15,16 @@ pub const ARTIFACTS: Registered = Registered::service(
         Action::page_as::<List>("List", "artifacts"),
         Action::list_as::<ListVersions>("ListVersions", "artifacts/{id=*}/versions"),
         Action::action_as::<Count>("GetArtifactCount", "artifacts/count"),
+    ],
+);
+
+/// The service of entitlements.
+pub const ENTITLEMENTS: Registered = Registered::service(
+    &Kind::service_of("EntitlementsV1", "entitlements", "Entitlements", LIBRARIES),
+    &[
+        Action::create_as::<Entitled>("Create", "entitlements/{parentId=**}").body(Part::Field("ecosystem")),
+        Action::list_as::<ListEntitled>("List", "entitlements"),
+        Action::delete_as::<Entitled>("Delete", "entitlements/{id=**}"),
     ],
 );
 
@@ -124,6 +134,51 @@ impl ListConversion for ListVersions {
     ];
     const RESPONSE: &'static [Field] =
         &[Field::new("items", Type::List(&Type::Message(Version::FIELDS))).about("The versions, the newest first.")];
+}
+
+struct Entitled;
+
+impl Conversion for Entitled {
+    type Resource = Entitlement;
+    const DOMAIN: Domain = LIBRARIES;
+    const PATH: &'static str = "entitlements";
+    const MESSAGE: &'static str = "Entitlement";
+    const REQUEST: &'static [Field] = &[
+        Field::string("parentId").of("").about("The group that is entitled."),
+        ENTITLED_ECOSYSTEM,
+        POLICY,
+        SOURCE,
+        Entitlement::KIND.show("cooldownDays"),
+    ];
+    const FIELDS: &'static [Field] = &[
+        Entitlement::KIND.show("uid").named("id"),
+        ENTITLED_ECOSYSTEM,
+        POLICY,
+        SOURCE,
+        Entitlement::KIND.show("cooldownDays"),
+    ];
+}
+
+const ENTITLED_ECOSYSTEM: Field = Entitlement::KIND.show("ecosystem").ty(Type::Enum(ECOSYSTEM));
+const POLICY: Field = Entitlement::KIND.show("policy").ty(Type::Enum(&[
+    "POLICY_UNKNOWN",
+    "POLICY_CHAINGUARD",
+    "POLICY_CHAINGUARD_AND_UPSTREAM",
+]));
+const SOURCE: Field =
+    Entitlement::KIND.show("source").ty(Type::Enum(&["SOURCE_UNKNOWN", "SOURCE_TRIAL", "SOURCE_SFDC"]));
+
+struct ListEntitled;
+
+impl ListConversion for ListEntitled {
+    type Item = Entitled;
+    const REQUEST: &'static [Field] = &[
+        Field::string("parentId").of("uidp.childrenOf").required().about("The group whose entitlements to list."),
+        Field::new("ecosystems", Type::List(&Type::Enum(ECOSYSTEM)))
+            .about("Only entitlements to one of these ecosystems."),
+    ];
+    const RESPONSE: &'static [Field] = &[Field::new("items", Type::List(&Type::Message(Entitled::FIELDS)))
+        .about("The entitlements, in the order of their uids.")];
 }
 
 struct Count;

@@ -227,8 +227,11 @@ impl World {
     /// Creates a role with these capabilities.
     pub(crate) fn role(&self, group: &str, capabilities: &[&str]) -> Uid {
         let known = self.platform.capabilities();
-        let ids: BTreeSet<_> =
-            capabilities.iter().map(|name| known.by_name(name).expect("a capability").id()).collect();
+        let given = capabilities.iter().map(|name| known.by_name(name).expect("a capability"));
+        // A role with internal capabilities must have this one.
+        let internal =
+            given.clone().any(|capability| capability.is_internal()).then(|| known.by_name("internal").unwrap());
+        let ids: BTreeSet<_> = given.chain(internal).map(|capability| capability.id()).collect();
         let body = json!({ "name": format!("role {}", self.serial()), "capabilities": ids });
         uid_of(&self.create(&self.operator, "Role", group, body).unwrap())
     }

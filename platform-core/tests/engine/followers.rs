@@ -409,7 +409,11 @@ fn a_page_of_followers_costs_one_lookup_per_identity_and_organization_and_not_pe
         calls.reads() - before
     };
     list();
-    assert_eq!(list(), 3, "the page, its followings, and the sources with the epochs of their identities");
+    assert_eq!(
+        list(),
+        4,
+        "the page, its followings, the sources with the epochs of their identities, and the settings"
+    );
     for n in 0..5 {
         let person = world.person(&format!("person {n}"), None);
         world.bind(&person, &built_in("editor"), &world.org);
@@ -419,13 +423,13 @@ fn a_page_of_followers_costs_one_lookup_per_identity_and_organization_and_not_pe
         }
     }
     list();
-    assert_eq!(list(), 3, "the grants of each identity are cached");
+    assert_eq!(list(), 4, "the grants of each identity are cached");
     // A change of the role of each invalidates the cached grants, which are then read once.
     let custom = world.role(&tenants.there, &["repo.list"]);
     let groups = json!({ "capabilities": ["CAP_IAM_GROUPS_LIST"] });
     world.update(&world.operator, "Role", &custom, groups, None).unwrap();
     assert!(list() <= 2 * (3 + 6 * 4), "a few reads for each identity");
-    assert_eq!(list(), 3);
+    assert_eq!(list(), 4);
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn keys_sort_names_methods_and_unique_spaces_are_unique() {
 #[test]
 fn a_listed_kind_can_be_ordered_by_uid_and_times_and_has_a_valid_default_order() {
     for kind in kinds() {
-        let Some(list) = kind.method(Verb::List) else { continue };
+        let Some(list) = kind.served().find(|method| method.verb == Verb::List) else { continue };
         for name in ["uid", "createTime", "createdAt", "updateTime", "updatedAt"] {
             assert!(kind.fields.iter().any(|field| field.sort.contains(&name)), "{} by {name}", kind.name);
         }
@@ -127,8 +127,8 @@ fn a_listed_kind_can_be_ordered_by_uid_and_times_and_has_a_valid_default_order()
 }
 
 #[test]
-fn every_kind_with_methods_has_an_output_only_uid_and_times() {
-    for kind in kinds().filter(|kind| !kind.methods.is_empty()) {
+fn every_served_kind_has_an_output_only_uid_and_times() {
+    for kind in kinds().filter(|kind| kind.served().next().is_some()) {
         for name in ["uid", "createTime", "updateTime"] {
             let field = kind.field(name).unwrap_or_else(|| panic!("{}.{name}", kind.name));
             assert_eq!(field.access, Access::OutputOnly, "{}.{name}", kind.name);
@@ -137,11 +137,12 @@ fn every_kind_with_methods_has_an_output_only_uid_and_times() {
 }
 
 #[test]
-fn every_method_that_is_not_open_requires_capabilities_and_none_is_internal() {
+fn every_method_that_is_not_open_requires_capabilities_and_none_that_is_served_is_internal() {
     for kind in kinds() {
         for method in kind.methods {
             assert_eq!(method.capabilities.is_empty(), method.open, "{} {:?}", kind.name, method.verb);
-            assert!(method.capabilities.iter().all(|capability| !capability.is_internal()), "{}", kind.name);
+            let is_internal = method.capabilities.iter().any(|capability| capability.is_internal());
+            assert!(!(method.served && is_internal), "{}", kind.name);
         }
         for action in registered(kind).actions {
             if let Authorization::At(field, _) = action.authorization {
@@ -172,7 +173,7 @@ fn a_parent_is_a_known_kind_and_a_child_without_a_delete_method_is_deleted_with_
 #[test]
 fn every_change_has_an_event_that_is_named_after_its_domain() {
     for kind in kinds() {
-        for method in kind.methods {
+        for method in kind.served() {
             match (method.verb, method.event) {
                 (Verb::List | Verb::Get, event) => assert_eq!(event, None),
                 (_, Some(event)) => assert!(event.ends_with(".v1") && event.contains(kind.domain.name), "{event}"),

@@ -8,12 +8,13 @@ use std::collections::BTreeSet;
 use platform_core::{
     access::{Caller, Narrowing},
     error::{Code, Result},
-    kind::Verb,
+    kind::{Authorization, Verb},
     store::{Query, Scope},
     testing::Rng,
     uid::Uid,
+    v1::SERVICES,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::common::{World, block_on, built_in, text};
 
@@ -200,10 +201,73 @@ fn is_allowed(world: &World, caller: &Caller, kind: &str, verb: Verb, uid: &str)
         Verb::Delete => world.delete(caller, kind, uid),
         Verb::List => panic!("lists have their own test"),
     };
+    allowed(done, format_args!("{kind} {verb:?} {uid}"))
+}
+
+/// Returns whether a call was allowed.
+fn allowed(done: Result<()>, call: std::fmt::Arguments<'_>) -> bool {
     match done.map_err(|error| error.code()) {
         Ok(()) | Err(Code::InvalidArgument | Code::NotFound) => true,
         Err(Code::PermissionDenied) => false,
-        Err(other) => panic!("{kind} {verb:?} {uid}: {other:?}"),
+        Err(other) => panic!("{call}: {other:?}"),
+    }
+}
+
+/// As [`is_allowed`] with the method of version 1; `None` if it has none.
+fn is_allowed_by_version_1(world: &World, caller: &Caller, kind: &str, verb: Verb, uid: &str) -> Option<bool> {
+    let (service, action, field) = SERVICES.iter().find_map(|service| {
+        service.actions.iter().find_map(|action| match action.authorization {
+            Authorization::As(of, by, field) if of.name == kind && by == verb => Some((service.kind, action, field)),
+            _ => None,
+        })
+    })?;
+    // A create or update without the required fields.
+    let request = Map::from_iter([(field.to_owned(), json!(uid))]);
+    let done = block_on(world.platform.run(Some(caller), service, action, &request)).map(drop);
+    Some(allowed(done, format_args!("{}.{} {uid}", service.service, action.name)))
+}
+
+/// The list of a kind in version 1: the service and the method.
+fn list_of_version_1(kind: &str) -> (&'static str, &'static str) {
+    match kind {
+        "Group" => ("Groups", "List"),
+        "Identity" => ("Identities", "List"),
+        "Role" => ("Roles", "List"),
+        "RoleBinding" => ("RoleBindings", "List"),
+        "Repo" => ("Registry", "ListRepos"),
+        "Tag" => ("Registry", "ListTags"),
+        other => panic!("{other}"),
+    }
+}
+
+/// Returns the ids in all pages of a list of version 1 with these hierarchy filters.
+fn ids_by_version_1(world: &World, caller: &Caller, kind: &str, query: &[(&str, &str)]) -> Vec<String> {
+    let (service, list) = list_of_version_1(kind);
+    let service = SERVICES.iter().find(|registered| registered.kind.service == service).unwrap();
+    let list = service.actions.iter().find(|action| action.name == list).unwrap();
+    let mut uidp = Map::new();
+    for (key, value) in query {
+        let key = key.strip_prefix("uidp.").unwrap();
+        match key {
+            "ids" => match uidp.entry(key).or_insert_with(|| json!([])) {
+                Value::Array(ids) => ids.push(json!(value)),
+                _ => unreachable!(),
+            },
+            "in_root" => drop(uidp.insert(key.to_owned(), json!(*value == "true"))),
+            _ => drop(uidp.insert(key.to_owned(), json!(value))),
+        }
+    }
+    let request = Map::from_iter([("uidp".to_owned(), uidp.into())]);
+    let (mut ids, mut token) = (Vec::new(), String::new());
+    loop {
+        let page = world.platform.run_page(Some(caller), service.kind, list, &request, &token);
+        let page = block_on(page).unwrap();
+        let items = page.items.iter().map(|item| serde_json::from_slice::<Value>(item).unwrap());
+        ids.extend(items.map(|item| text(&item, "id").to_owned()));
+        match page.next_page_token {
+            Some(next) => token = next,
+            None => return ids,
+        }
     }
 }
 
@@ -232,6 +296,9 @@ fn more_than_100000_random_access_decisions_match_the_oracle() {
             let expected = oracle.allows(&principal, kind, verb, &needed, &uid);
             let found = is_allowed(&world, &principal.caller, kind, verb, &uid);
             assert_eq!(found, expected, "seed {seed}: {kind} {verb:?} {uid} as {:?}", principal.caller);
+            if let Some(found) = is_allowed_by_version_1(&world, &principal.caller, kind, verb, &uid) {
+                assert_eq!(found, expected, "seed {seed}: v1 {kind} {verb:?} {uid} as {:?}", principal.caller);
+            }
             decisions += 1;
             allowed += usize::from(found);
         }
@@ -295,9 +362,11 @@ fn random_lists_and_their_totals_match_the_oracle() {
                 .collect();
             let query: Vec<_> =
                 filters.iter().flat_map(|(pairs, _)| pairs).map(|(key, value)| (*key, &**value)).collect();
+            let by_version_1 = ids_by_version_1(&world, &principal.caller, kind, &query);
             let query: Vec<_> = query.into_iter().chain([("page_size", "200")]).collect();
             let page = world.list(&principal.caller, kind, &query).unwrap();
             let found = page.uids();
+            assert_eq!(found, by_version_1, "seed {seed}: v1 {kind} {query:?} as {:?}", principal.caller);
             assert_eq!(
                 found,
                 expected.into_iter().collect::<Vec<_>>(),

@@ -6,6 +6,7 @@ use std::fmt;
 use platform_core::{
     kind::{Authorization, Kind, Method, Parent, Registered, Verb},
     resources::KINDS,
+    v1::SERVICES,
 };
 
 use crate::snapshot::assert_snapshot;
@@ -32,15 +33,15 @@ pub(crate) fn rows(registered: &Registered) -> Vec<Row> {
     let names = |capabilities: &[platform_core::access::Capability]| {
         capabilities.iter().map(|capability| capability.name()).collect::<Vec<_>>().join(" ")
     };
-    let methods = kind.methods.iter().map(|method| Row {
+    let methods = kind.served().map(|method| Row {
         rpc: format!("{}.{}", kind.service, rpc(kind, method)),
         http: format!("{} /{}/v2/{}", http(method.verb), kind.domain.name, path(kind, method)),
         needs: if method.open { "nothing".to_owned() } else { names(method.capabilities) },
         event: method.event.unwrap_or_default(),
     });
     let actions = registered.actions.iter().map(|action| Row {
-        rpc: format!("{}.{}", kind.service, action.name),
-        http: format!("{} /{}/v2/{}", action.http.name(), kind.domain.name, action.path),
+        rpc: format!("{}.{}", kind.service, kind.operation(action)),
+        http: format!("{} /{}/{}/{}", action.http.name(), kind.domain.name, kind.domain.version(), action.path),
         needs: match action.authorization {
             Authorization::Public => "nothing".to_owned(),
             Authorization::Authenticated => "a token".to_owned(),
@@ -85,7 +86,7 @@ fn path(kind: &Kind, method: &Method) -> String {
 #[test]
 fn the_surface_matches_the_committed_file() {
     let mut found = String::from("# Every method: RPC | HTTP method and path | required capabilities | event.\n");
-    for registered in KINDS {
+    for registered in KINDS.iter().chain(SERVICES).filter(|registered| !rows(registered).is_empty()) {
         found.push_str(&format!("\n## {}\n\n", registered.kind.name));
         rows(registered).iter().for_each(|row| found.push_str(&format!("{row}\n")));
     }

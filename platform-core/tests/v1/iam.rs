@@ -1,5 +1,7 @@
 //! Groups, identities, roles and role bindings.
 
+use platform_core::resources::iam::person_uid;
+
 use super::*;
 
 #[test]
@@ -138,4 +140,89 @@ fn an_account_association_has_the_uid_of_its_group() {
     world.call("GroupAccountAssociations.Delete", json!({ "group": world.org })).unwrap();
     let listed = world.call("GroupAccountAssociations.List", json!({ "group": world.org })).unwrap();
     assert!(items(&listed).is_empty());
+}
+
+#[test]
+fn an_identity_is_looked_up_by_issuer_and_subject_where_the_caller_may_list_identities() {
+    let world = World::new();
+    let group = world.group("folder");
+    let claims = json!({ "issuer": "https://issuer.example", "subject": "repo:a" });
+    let identity = json!({ "name": "ci", "description": "d", "claimMatch": claims });
+    let created = world.call("Identities.Create", json!({ "parentId": group, "identity": identity })).unwrap();
+    let by_claims = |caller: &Caller, subject: &str| {
+        world.call_as(caller, "Identities.Lookup", json!({ "issuer": "https://issuer.example", "subject": subject }))
+    };
+    assert_eq!(by_claims(&world.operator, "repo:a").unwrap(), created);
+    let reader = world.holder(&group, &["identity.list"]);
+    assert_eq!(by_claims(&reader, "repo:a").unwrap(), created);
+    let missing = by_claims(&reader, "repo:b").unwrap_err();
+    assert_eq!(missing.code(), Code::NotFound);
+    let elsewhere = world.holder(&world.group("other"), &["identity.list"]);
+    let hidden = by_claims(&elsewhere, "repo:a").unwrap_err();
+    assert_eq!((hidden.code(), hidden.to_string()), (Code::NotFound, missing.to_string()));
+    let pattern = json!({ "issuer": "https://issuer.example", "subjectPattern": "repo:.*" });
+    let update = json!({ "id": created["id"], "name": "ci", "claimMatch": pattern });
+    world.call("Identities.Update", update).unwrap();
+    assert_eq!(by_claims(&world.operator, "repo:a").unwrap_err().code(), Code::NotFound, "patterns do not count");
+    let by_issuer = world.call("Identities.Lookup", json!({ "issuer": "https://issuer.example" }));
+    assert_eq!(violation(by_issuer), ("subject".to_owned(), "is required".to_owned()));
+    assert_eq!(violation(world.call("Identities.Lookup", json!({ "subject": "a" }))).0, "issuer");
+}
+
+#[test]
+fn a_person_is_looked_up_by_themselves_and_by_who_sees_their_role_bindings() {
+    let world = World::new();
+    let (issuer, subject) = ("https://people.example", "ada");
+    let uid = person_uid(issuer, subject);
+    block_on(Iam::of(&world.platform).register_person(&uid, issuer, subject, Some("ada@example.com"))).unwrap();
+    let lookup =
+        |caller: &Caller| world.call_as(caller, "Identities.Lookup", json!({ "issuer": issuer, "subject": subject }));
+    assert_eq!(lookup(&world.operator).unwrap()["id"], *uid);
+    assert_eq!(lookup(&Caller::new(uid.clone())).unwrap()["id"], *uid);
+    let reader = world.holder(&world.org, &["role_bindings.list", "identity.list"]);
+    assert_eq!(lookup(&reader).unwrap_err().code(), Code::NotFound);
+    let role = json!({ "name": "reader", "capabilities": ["repo.list"] });
+    let role = world.call("Roles.Create", json!({ "parentId": world.org, "role": role })).unwrap();
+    let binding = json!({ "identity": uid, "role": role["id"] });
+    world.call("RoleBindings.Create", json!({ "parent": world.org, "roleBinding": binding })).unwrap();
+    assert_eq!(lookup(&reader).unwrap()["id"], *uid);
+    let without = world.holder(&world.org, &["identity.list"]);
+    assert_eq!(lookup(&without).unwrap_err().code(), Code::NotFound);
+}
+
+#[test]
+fn the_operator_creates_an_organization_whose_owner_redeems_the_invite() {
+    let world = World::new();
+    let request = json!({ "group": "acme", "ttl": "3600s", "email": "ada@example.com", "singleUse": true });
+    let invite = world.call("GroupInvites.CreateWithGroup", request.clone()).unwrap();
+    let (organization, _) = invite["id"].as_str().unwrap().split_once('/').unwrap();
+    assert_eq!(invite["role"]["name"], "owner");
+    let renamed = json!({ "id": organization, "name": "acme corp" });
+    let by_operator = world.call("Groups.Update", renamed.clone()).unwrap_err();
+    assert_eq!(by_operator.code(), Code::PermissionDenied, "the operator is no member");
+    let code = invite["code"].as_str().unwrap();
+    let (iam, issuer) = (Iam::of(&world.platform), "https://people.example");
+    let uid = person_uid(issuer, "ada");
+    block_on(iam.register_person(&uid, issuer, "ada", Some("ada@example.com"))).unwrap();
+    block_on(iam.redeem_invite(&uid, code)).unwrap();
+    let owner = Caller::new(uid.clone());
+    let members =
+        world.call_as(&owner, "RoleBindings.List", json!({ "uidp": { "childrenOf": organization } })).unwrap();
+    let [member] = items(&members) else { panic!("{members}") };
+    assert_eq!((&member["identity"], &member["role"]["name"]), (&json!(uid), &json!("owner")));
+    let group = world.call_as(&owner, "Groups.List", json!({ "id": organization })).unwrap();
+    assert_eq!((&items(&group)[0]["name"], &items(&group)[0]["status"]), (&json!("acme"), &json!("ORG_STATUS_READY")));
+    world.call_as(&owner, "Groups.Update", renamed).expect("the person owns the organization");
+    let outsider = world.holder(&world.org, &["group_invites.create", "role_bindings.create", "groups.create"]);
+    let denied = world.call_as(&outsider, "GroupInvites.CreateWithGroup", request).unwrap_err();
+    assert_eq!(denied.code(), Code::PermissionDenied);
+    let field = |request: Value| violation(world.call("GroupInvites.CreateWithGroup", request)).0;
+    assert_eq!(field(json!({ "ttl": "3600s" })), "group");
+    assert_eq!(field(json!({ "group": "A/B", "ttl": "3600s" })), "group");
+    assert_eq!(field(json!({ "group": "a" })), "ttl");
+    assert_eq!(field(json!({ "group": "a", "ttl": "0s" })), "ttl");
+    assert_eq!(field(json!({ "group": "a", "ttl": "3600s", "email": "ada" })), "email");
+    let role = json!({ "name": "reader", "capabilities": ["repo.list"] });
+    let role = world.call("Roles.Create", json!({ "parentId": world.org, "role": role })).unwrap();
+    assert_eq!(field(json!({ "group": "a", "ttl": "3600s", "role": role["id"] })), "role");
 }

@@ -1,20 +1,23 @@
 //! The methods of another version: they convert the request, call the method of the kind, and convert the reply.
 
 use bytes::Bytes;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    ActionConversion, Conversion, ListConversion, action_of, id,
-    translate::{Reader, fill, path_back, to_message, unset},
+    ActionConversion, Conversion, ListConversion, action_of, first, id,
+    translate::{fill, path_back, to_message, to_resource, unset},
 };
 use crate::{
     BoxFuture,
     access::Capabilities,
-    context::Context,
-    error::{Code, Error, Result, Violations},
+    context::{Context, Writes},
+    error::{Code, Error, Result},
     event::Draft,
+    fields::{self, Values},
     kind::{Access, Field, ListPage, Resource, Type, Verb, canonical},
     request::{ListRequest, MAX_PAGE_SIZE, list_fields},
+    store::Filter,
     uid,
     verbs::{self, ListReply, Once},
 };
@@ -40,8 +43,7 @@ pub(super) fn run_pages<'a, A: ActionConversion>(
             Some((_, Value::Array(items))) => items,
             _ => Vec::new(),
         };
-        let items = items.iter().map(|item| serde_json::to_vec(item).map(Bytes::from));
-        let items = items.collect::<serde_json::Result<_>>().map_err(Error::internal)?;
+        let items = items.iter().map(verbs::encode).collect::<Result<_>>()?;
         Ok(ListPage { items, next_page_token: Some(text(&response, "nextPageToken")).filter(|next| !next.is_empty()) })
     })
 }
@@ -53,10 +55,7 @@ async fn respond<A: ActionConversion>(
     page_token: Option<&str>,
 ) -> Result<Map<String, Value>> {
     let action = const { action_of::<A>() };
-    let mut violations = Violations::default();
-    let mut reader = Reader { known: cx.platform().capabilities(), violations: &mut violations };
-    let mut request = reader.message(A::REQUEST, action.request, request, "");
-    violations.none_or(())?;
+    let mut request = to_resource(cx.platform().capabilities(), A::REQUEST, action.request, request)?;
     if let Some(page_token) = page_token {
         request.insert("pageSize".to_owned(), MAX_PAGE_SIZE.into());
         request.insert("pageToken".to_owned(), page_token.into());
@@ -94,6 +93,8 @@ pub(super) fn create<'a, C: Conversion>(
     Box::pin(async move {
         let registered = cx.platform().registered_of::<C::Resource>()?;
         let parent = text(&request, C::PARENT);
+        let is_prevented = request.get(C::PREVENT_UPSERT).and_then(Value::as_bool).unwrap_or_default();
+        let upsert = Some(C::UPSERT).filter(|field| !field.is_empty() && !is_prevented);
         let sent = match C::ITEM {
             "" => request,
             item => match request.remove(item) {
@@ -102,10 +103,19 @@ pub(super) fn create<'a, C: Conversion>(
                 Some(_) => return Err(Error::invalid_field(item, "must be an object")),
             },
         };
-        let body = resource::<C>(cx, sent)?;
+        let body = resource::<C>(cx, sent.clone())?;
         cx.convert_event(event::<C>);
-        let reply = verbs::create::create(cx, registered, &parent, &body, &Once::default()).await;
-        message::<C>(cx, reply.map_err(renamed::<C>)?).await
+        cx.write_by(C::Resource::KIND, Writes { fields: C::WRITES, upsert, replaces: false });
+        let prepared = verbs::create::prepare(cx, registered, &parent, &body, &Once::default()).await;
+        let mut prepared = prepared.map_err(renamed_by::<C>)?;
+        cx.foresee(&prepared.write);
+        let puts = prepared.write.puts().len();
+        C::prepare(cx, &prepared.uid, &sent, &mut prepared.write).await?;
+        if prepared.write.puts().len() > puts {
+            prepared.unchanged = None;
+        }
+        let reply = verbs::create::commit(cx, registered, prepared).await;
+        message::<C>(cx, reply.map_err(renamed_by::<C>)?).await
     })
 }
 
@@ -115,12 +125,18 @@ pub(super) fn replace<'a, C: Conversion>(
 ) -> BoxFuture<'a, Result<Value>> {
     Box::pin(async move {
         let registered = cx.platform().registered_of::<C::Resource>()?;
-        let uid = text(&request, id::<C>());
-        let body = resource::<C>(cx, request)?;
+        let uid = verbs::uid_in(first(C::REQUEST), &text(&request, first(C::REQUEST)))?;
+        cx.demand_method(C::Resource::KIND, Verb::Update, &uid)?;
+        let body = resource::<C>(cx, request.clone())?;
         cx.convert_event(event::<C>);
+        cx.write_by(C::Resource::KIND, Writes { fields: C::WRITES, upsert: None, replaces: true });
         let mask = mask::<C>(&body);
-        let reply = verbs::update::update(cx, registered, &uid, &body, Some(&mask), &Once::default()).await;
-        message::<C>(cx, reply.map_err(renamed::<C>)?).await
+        let prepared = verbs::update::prepare(cx, registered, uid, &body, Some(&mask), &Once::default()).await;
+        let mut prepared = prepared.map_err(renamed_by::<C>)?;
+        cx.foresee(&prepared.write);
+        C::prepare(cx, &prepared.uid, &request, &mut prepared.write).await?;
+        let reply = verbs::update::commit(cx, registered, prepared).await;
+        message::<C>(cx, reply.map_err(renamed_by::<C>)?).await
     })
 }
 
@@ -131,7 +147,7 @@ pub(super) fn delete<'a, C: Conversion>(
     Box::pin(async move {
         let registered = cx.platform().registered_of::<C::Resource>()?;
         cx.convert_event(event::<C>);
-        verbs::delete::delete(cx, registered, &text(&request, id::<C>())).await.map_err(renamed::<C>)?;
+        verbs::delete::delete(cx, registered, &text(&request, id::<C>())).await.map_err(renamed_by::<C>)?;
         Ok(json!({}))
     })
 }
@@ -153,11 +169,12 @@ pub(super) fn list<'a, L: ListConversion>(
     page_token: &'a str,
 ) -> BoxFuture<'a, Result<ListPage>> {
     Box::pin(async move {
+        let filters = L::filters(&request);
         let mut parameters = parameters::<L>(cx, request)?;
         parameters.insert("orderBy".to_owned(), L::ORDER_BY.into());
         parameters.insert("pageSize".to_owned(), MAX_PAGE_SIZE.into());
         parameters.insert("pageToken".to_owned(), page_token.into());
-        let reply = match list_page::<L>(cx, parameters).await {
+        let reply = match list_page::<L>(cx, parameters, filters).await {
             // The resource that the list belongs to does not exist.
             Err(error) if error.code() == Code::NotFound => {
                 return Ok(ListPage { items: Vec::new(), next_page_token: None });
@@ -165,8 +182,7 @@ pub(super) fn list<'a, L: ListConversion>(
             reply => reply?,
         };
         let messages = messages::<L::Item>(cx, &reply.items).await?;
-        let items = messages.iter().map(|message| serde_json::to_vec(message).map(Bytes::from));
-        let items = items.collect::<serde_json::Result<_>>().map_err(Error::internal)?;
+        let items = messages.iter().map(verbs::encode).collect::<Result<_>>()?;
         Ok(ListPage { items, next_page_token: reply.next_page_token })
     })
 }
@@ -176,15 +192,16 @@ pub(super) fn page<'a, L: ListConversion>(
     request: Map<String, Value>,
 ) -> BoxFuture<'a, Result<Value>> {
     Box::pin(async move {
+        let filters = L::filters(&request);
         let parameters = parameters::<L>(cx, request)?;
-        let reply = list_page::<L>(cx, parameters).await?;
+        let reply = list_page::<L>(cx, parameters, filters).await?;
         let items = messages::<L::Item>(cx, &reply.items).await?;
         let mut response = Map::new();
-        for (at, field) in L::RESPONSE.iter().enumerate() {
-            let value = match (at, field.of.unwrap_or(field.name)) {
-                (0, _) => items.iter().cloned().collect(),
+        for field in L::RESPONSE {
+            let value = match (&field.ty, field.of.unwrap_or(field.name)) {
+                (Type::List(_), _) => items.iter().cloned().collect(),
                 (_, "nextPageToken") => reply.next_page_token.clone().unwrap_or_default().into(),
-                (_, "totalCount") if matches!(field.ty, Type::Int64) => reply.total_count.to_string().into(),
+                (Type::Int64, "totalCount") => reply.total_count.to_string().into(),
                 (_, "totalCount") => reply.total_count.into(),
                 (_, "skipped") => reply.skipped.into(),
                 _ => unset(&field.ty),
@@ -198,37 +215,57 @@ pub(super) fn page<'a, L: ListConversion>(
 /// Converts the request of a list into the parameters of the kind's list.
 fn parameters<L: ListConversion>(cx: &Context<'_>, request: Map<String, Value>) -> Result<Map<String, Value>> {
     let known: Vec<Field> = list_fields(<L::Item as Conversion>::Resource::KIND).copied().collect();
-    let mut violations = Violations::default();
-    let mut reader = Reader { known: cx.platform().capabilities(), violations: &mut violations };
-    let mut parameters = reader.message(L::REQUEST, &known, request.clone(), "");
-    violations.none_or(())?;
+    let mut parameters = to_resource(cx.platform().capabilities(), L::REQUEST, &known, request.clone())?;
     L::to_parameters(&request, &mut parameters);
     Ok(parameters)
 }
 
-async fn list_page<L: ListConversion>(cx: &Context<'_>, parameters: Map<String, Value>) -> Result<ListReply> {
+async fn list_page<L: ListConversion>(
+    cx: &Context<'_>,
+    parameters: Map<String, Value>,
+    filters: Vec<Filter>,
+) -> Result<ListReply> {
     let registered = cx.platform().registered_of::<<L::Item as Conversion>::Resource>()?;
-    let renamed = |error: Error| error.rename_fields(|path| path_back(L::REQUEST, path));
-    let request = ListRequest::from_json(registered.kind, parameters).map_err(renamed)?;
+    let renamed = |error: Error| error.rename_fields(|path| parameter_back(L::REQUEST, path));
+    let request = ListRequest::from_json(registered.kind, parameters).map_err(renamed)?.with_filters(filters);
     verbs::list::list(cx, registered, &request).await.map_err(renamed)
+}
+
+/// Returns the name of the field for a parameter of the kind's list. Errors have the names of common parameters in
+/// snake_case.
+fn parameter_back(fields: &[Field], path: &str) -> String {
+    let mut camel = String::with_capacity(path.len());
+    let mut after_underscore = false;
+    for c in path.chars() {
+        match c {
+            '_' => after_underscore = true,
+            c if std::mem::take(&mut after_underscore) => camel.push(c.to_ascii_uppercase()),
+            c => camel.push(c),
+        }
+    }
+    let back = path_back(fields, &camel);
+    if back == camel { path.to_owned() } else { back }
 }
 
 /// Returns a resource as a reply shows it: with all fields, those without a value too.
 async fn message<C: Conversion>(cx: &Context<'_>, resource: Bytes) -> Result<Value> {
     let message = messages::<C>(cx, &[resource]).await?.pop();
-    message.map(Value::Object).ok_or_else(|| Error::internal("a conversion returned no message"))
+    message.ok_or_else(|| Error::internal("a conversion returned no message"))
 }
 
 /// Returns resources as replies show them.
-async fn messages<C: Conversion>(cx: &Context<'_>, resources: &[Bytes]) -> Result<Vec<Map<String, Value>>> {
+async fn messages<C: Conversion>(cx: &Context<'_>, resources: &[Bytes]) -> Result<Vec<Value>> {
     let resources = resources.iter().map(|body| serde_json::from_slice(body).map_err(Error::internal));
     let known = cx.platform().capabilities();
     let mut messages = resources
         .map(|resource| resource.map(|resource| to_message(known, C::FIELDS, C::Resource::KIND.fields, &resource)))
         .collect::<Result<Vec<_>>>()?;
     C::complete(cx, &mut messages).await?;
-    messages.iter_mut().for_each(|message| fill(C::FIELDS, message));
-    Ok(messages)
+    let filled = |mut message| {
+        fill(C::FIELDS, &mut message);
+        Value::Object(message)
+    };
+    Ok(messages.into_iter().map(filled).collect())
 }
 
 /// Returns a resource as a reply shows it, without what [`Conversion::complete`] adds.
@@ -244,24 +281,60 @@ pub fn shown<C: Conversion>(cx: &Context<'_>, resource: &C::Resource) -> Result<
     Ok(message)
 }
 
+/// Reads a message of a request with these fields, as [`Conversion::FIELDS`], into one with the fields `to`, by the rules
+/// of those.
+///
+/// # Errors
+/// INVALID_ARGUMENT with each rule that the message breaks; fields have their names in the message.
+pub fn read(
+    cx: &Context<'_>,
+    fields: &[Field],
+    to: &'static [Field],
+    message: Map<String, Value>,
+) -> Result<Map<String, Value>> {
+    let known = cx.platform().capabilities();
+    let read = to_resource(known, fields, to, message)?;
+    let mut input = fields::read(to, known, read, None);
+    input.require(to);
+    input.checked().map(Values::into_inner).map_err(|error| renamed(error, fields))
+}
+
+/// Returns a message with these fields that shows a value with the fields `from`, input-only ones too.
+///
+/// # Errors
+/// INTERNAL when the value cannot be written as JSON.
+pub fn show(
+    cx: &Context<'_>,
+    fields: &[Field],
+    from: &'static [Field],
+    value: &impl Serialize,
+) -> Result<Map<String, Value>> {
+    let mut value = serde_json::to_value(value).map_err(Error::internal)?;
+    fields::prune_empty(from, &mut value);
+    let empty = Map::new();
+    let mut message = to_message(cx.platform().capabilities(), fields, from, value.as_object().unwrap_or(&empty));
+    fill(fields, &mut message);
+    Ok(message)
+}
+
+/// Names the fields of an error as a message with these fields does.
+pub fn renamed(error: Error, fields: &[Field]) -> Error {
+    error.rename_fields(|path| path_back(fields, path))
+}
+
 /// Converts the message of a request.
 fn resource<C: Conversion>(cx: &Context<'_>, message: Map<String, Value>) -> Result<Map<String, Value>> {
-    let mut violations = Violations::default();
-    let mut reader = Reader { known: cx.platform().capabilities(), violations: &mut violations };
-    let mut resource = reader.message(C::REQUEST, C::Resource::KIND.fields, message, "");
-    violations.none_or(())?;
-    C::to_resource(&mut resource);
-    Ok(resource)
+    to_resource(cx.platform().capabilities(), C::REQUEST, C::Resource::KIND.fields, message)
 }
 
 /// Returns the mask of an update that replaces the fields of the message. An immutable field is part of it only if the
 /// request has a value, which must then be the stored one.
 fn mask<C: Conversion>(resource: &Map<String, Value>) -> String {
-    let kind = C::Resource::KIND.fields;
+    let kind = C::WRITES;
     let is_replaced = |path: &&str| {
         let (first, _) = path.split_once('.').unwrap_or((path, ""));
         match kind.iter().find(|field| field.name == first).map(|field| field.access) {
-            Some(Access::Mutable | Access::InputOnly) => true,
+            Some(Access::Mutable | Access::InputOnly) => !C::RETAINED.contains(&first) || resource.contains_key(first),
             Some(Access::Immutable) => resource.contains_key(first),
             Some(Access::OutputOnly) | None => false,
         }
@@ -271,7 +344,7 @@ fn mask<C: Conversion>(resource: &Map<String, Value>) -> String {
 }
 
 /// Names the fields of an error of the kind as the messages do.
-fn renamed<C: Conversion>(error: Error) -> Error {
+fn renamed_by<C: Conversion>(error: Error) -> Error {
     error.rename_fields(|path| match path {
         "parent" => C::PARENT.to_owned(),
         path => path_back(C::REQUEST, path),

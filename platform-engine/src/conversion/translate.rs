@@ -4,21 +4,35 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     access::Capabilities,
-    error::Violations,
+    error::{Result, Violations},
     fields::path::{self, join, named},
     kind::{Field, Type},
 };
 
+/// Converts a message of a request with these fields into one with the fields `to`. Fields that the resource does not
+/// have are left out. Values are not validated, except that the names of fields, enums and capabilities must be known.
+///
+/// # Errors
+/// INVALID_ARGUMENT with each rule that the message breaks.
+pub(super) fn to_resource(
+    known: &Capabilities,
+    fields: &[Field],
+    to: &[Field],
+    message: Map<String, Value>,
+) -> Result<Map<String, Value>> {
+    let mut violations = Violations::default();
+    let resource = Reader { known, violations: &mut violations }.message(fields, to, message, "");
+    violations.none_or(resource)
+}
+
 /// Converts requests, and collects the rules that they break.
-pub(super) struct Reader<'a> {
-    pub(super) known: &'a Capabilities,
-    pub(super) violations: &'a mut Violations,
+struct Reader<'a> {
+    known: &'a Capabilities,
+    violations: &'a mut Violations,
 }
 
 impl Reader<'_> {
-    /// Converts a message with these fields into one with the fields `to`. Fields that the resource does not have are left
-    /// out. Values are not validated, except that the names of fields, enums and capabilities must be known.
-    pub(super) fn message(
+    fn message(
         &mut self,
         fields: &[Field],
         to: &[Field],
@@ -35,7 +49,7 @@ impl Reader<'_> {
             let of = field.of.unwrap_or(field.name);
             let Some(ty) = type_at(to, of) else { continue };
             if path::at(&resource, of).is_some() {
-                self.violations.add(join(prefix, field.name), "is given twice");
+                self.violations.add(join(prefix, field.name), "is specified more than once");
                 continue;
             }
             if let Some(value) = self.value(&field.ty, ty, value, &path) {
@@ -148,7 +162,7 @@ pub(super) fn fill(fields: &[Field], message: &mut Map<String, Value>) {
     for field in fields {
         match message.get_mut(field.name) {
             Some(value) => fill_within(&field.ty, value),
-            None if field.oneof.is_some() => {}
+            None if field.oneof.is_some() || field.optional => {}
             None => drop(message.insert(field.name.to_owned(), unset(&field.ty))),
         }
     }

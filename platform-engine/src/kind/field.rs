@@ -44,6 +44,8 @@ pub struct Field {
     pub privileged: bool,
     /// The kind of the resources that it is the uid of, and the effect of their deletes.
     pub reference: Option<Reference>,
+    /// Whether its value, or each of its values, is the digest of a [blob](crate::blob).
+    pub blob: bool,
     /// Whether replies have it even if it is empty.
     pub always: bool,
     /// Its description for the documentation, in one or two sentences.
@@ -59,6 +61,8 @@ pub struct Field {
     pub of: Option<&'static str>,
     /// Whether a request has the value as the client sent it, because another method reads it.
     pub unread: bool,
+    /// For a field of a conversion: whether a reply leaves it out, too, when it has no value (`optional` in proto3).
+    pub optional: bool,
 }
 
 /// A rule for a field's value in canonical form. The error is a phrase that states the rule.
@@ -185,6 +189,7 @@ impl Field {
             distinct: false,
             privileged: false,
             reference: None,
+            blob: false,
             always: false,
             about: "",
             pattern: "",
@@ -192,6 +197,7 @@ impl Field {
             check: None,
             of: None,
             unread: false,
+            optional: false,
         }
     }
 
@@ -342,6 +348,14 @@ impl Field {
         self
     }
 
+    /// Declares that the field, a text or a list of texts at any depth, is empty or has the digest of a
+    /// [blob](crate::blob) of the resource's parent. An import rejects a resource whose blobs do not exist, and blobs
+    /// that a resource names are not deleted.
+    pub const fn blob(mut self) -> Self {
+        self.blob = true;
+        self
+    }
+
     /// Shows the field in replies even if it is empty: an empty text, list or map, an unspecified enum, or null. For
     /// fields that the contract requires in replies and that are optional in creates. An input-only field is null,
     /// which its Rust type must be able to deserialize.
@@ -385,7 +399,28 @@ impl Field {
         self
     }
 
-    /// Converts the field from and to the value at this path of the resource ([conversion](crate::conversion)).
+    /// Leaves the field out of the replies of another version of the API when it has no value.
+    pub const fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
+    /// Lets callers set the field, in a table of another version of the API
+    /// ([`Conversion::WRITES`](crate::conversion::Conversion::WRITES)).
+    pub const fn mutable(mut self) -> Self {
+        self.access = Access::Mutable;
+        self
+    }
+
+    /// Does not require a value in creates, as [`Field::mutable`].
+    pub const fn not_required(mut self) -> Self {
+        self.required = false;
+        self
+    }
+
+    /// Converts the field from and to the value at this path of the resource ([conversion](crate::conversion)). With an
+    /// empty path, the resource has no such value: requests cannot set it, and
+    /// [`Conversion::complete`](crate::conversion::Conversion::complete) may.
     pub const fn of(mut self, path: &'static str) -> Self {
         self.of = Some(path);
         self

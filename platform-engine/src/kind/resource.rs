@@ -99,7 +99,8 @@ pub struct Action {
     pub name: &'static str,
     /// The HTTP method.
     pub http: Http,
-    /// The path after the domain and version: literals, `{name=**}` for uids, `{name}` for a segment, `:verb`.
+    /// The path after the domain and version: literals, `{name=**}` for uids, `{name}` for a segment, `:verb`. Empty if
+    /// REST does not have the action.
     pub path: &'static str,
     /// The fields of its request; with [`Http::Get`] from path and query, otherwise from path and body.
     pub request: &'static [Field],
@@ -178,6 +179,11 @@ impl Action {
         Self::new(name, Http::Get, path, Run::Once(run))
     }
 
+    /// Returns a GET, as [`Action::get`], that returns pages. The first field of the response is the list.
+    pub const fn get_pages(name: &'static str, path: &'static str, run: RunPages) -> Self {
+        Self::new(name, Http::Get, path, Run::Pages(run))
+    }
+
     /// Returns a POST, as [`Action::get`].
     pub const fn post(name: &'static str, path: &'static str, run: RunOnce) -> Self {
         Self::new(name, Http::Post, path, Run::Once(run))
@@ -186,6 +192,21 @@ impl Action {
     /// Returns a PATCH, as [`Action::get`].
     pub const fn patch(name: &'static str, path: &'static str, run: RunOnce) -> Self {
         Self::new(name, Http::Patch, path, Run::Once(run))
+    }
+
+    /// Returns an action that only gRPC has, otherwise as [`Action::get`].
+    pub const fn rpc(name: &'static str, run: RunOnce) -> Self {
+        Self::new(name, Http::Post, "", Run::Once(run))
+    }
+
+    /// Returns a PUT, as [`Action::get`].
+    pub const fn put(name: &'static str, path: &'static str, run: RunOnce) -> Self {
+        Self::new(name, Http::Put, path, Run::Once(run))
+    }
+
+    /// Returns a DELETE, as [`Action::get`].
+    pub const fn delete(name: &'static str, path: &'static str, run: RunOnce) -> Self {
+        Self::new(name, Http::Delete, path, Run::Once(run))
     }
 
     /// Returns the name of the first field of the response: the list, for an action that returns pages.

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     access::{Authority, Capabilities, Capability, FixedGrants},
     aip::page_token::PageKeys,
+    blob::{BlobStore, MemoryBlobs},
     clock::Clock,
     entropy::Entropy,
     event::{EventLog, Publisher},
@@ -27,6 +28,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Builder {
     store: Arc<dyn Store>,
+    blobs: Arc<dyn BlobStore>,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     authority: Arc<dyn Authority>,
@@ -46,6 +48,7 @@ impl Builder {
     fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
         Self {
             store,
+            blobs: Arc::new(MemoryBlobs::default()),
             clock,
             entropy,
             authority: Arc::new(FixedGrants::new()),
@@ -136,6 +139,15 @@ impl Builder {
         self
     }
 
+    /// Sets the storage of blobs. By default, blobs are in memory, and end with the process.
+    ///
+    /// A platform over a store that outlives the process needs blobs that do so too, because resources name them.
+    #[must_use]
+    pub fn blobs(mut self, blobs: Arc<dyn BlobStore>) -> Self {
+        self.blobs = blobs;
+        self
+    }
+
     /// Sets the executor of CPU-bound work. By default, the calling thread runs it.
     #[must_use]
     pub fn offload(mut self, offload: impl Offload) -> Self {
@@ -185,6 +197,7 @@ impl Builder {
             grants: GrantsCache::new(self.settings.cached_grants_bytes),
             dependents: Dependents::new(self.kinds.iter().map(|registered| registered.kind)),
             store: self.store,
+            blobs: self.blobs,
             clock: self.clock,
             entropy: self.entropy,
             kinds: self.kinds,

@@ -5,16 +5,17 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::Platform;
+use super::{Platform, blobs};
 use crate::{
     access::Caller,
+    blob::{self, BlobId},
     context::Context,
     error::{Code, Error, Result, Violations},
     fields::{Checked, Keys},
     kind::{Access, Field, Imported, Kind, Parent, Registered, epoch_of},
     store::{Key, Query, Record, Require, Scope},
     timestamp::Timestamp,
-    uid::Uid,
+    uid::{self, Uid},
     verbs,
     write::Write,
 };
@@ -58,6 +59,8 @@ pub struct InvalidResource {
 /// A validated resource.
 #[derive(Debug)]
 struct Entry {
+    /// Its index in the input.
+    index: u64,
     uid: Uid,
     /// The body, including input-only fields.
     body: Checked,
@@ -92,7 +95,7 @@ impl Platform {
             let mut reply = PutReply::default();
             let (mut batch, mut bytes) = (Vec::new(), 0);
             for (index, resource) in (0..).zip(resources) {
-                match checked(resource, parent.as_ref()) {
+                match checked(index, resource, parent.as_ref()) {
                     Ok(entry) => {
                         bytes += entry.bytes;
                         batch.push(entry);
@@ -106,6 +109,7 @@ impl Platform {
                 }
             }
             self.put_batch::<R>(caller, parent.as_ref(), &batch, &mut reply).await?;
+            reply.refused.sort_by_key(|refused| refused.index);
             Ok(reply)
         };
         put.await.map_err(|error: Error| error.of_domain(R::KIND.domain.name))
@@ -171,12 +175,13 @@ impl Platform {
         reply.created += done.created;
         reply.updated += done.updated;
         reply.unchanged += done.unchanged;
+        reply.refused.extend(done.refused);
         Ok(())
     }
 }
 
 /// Parses the parent of resources to put; `None` for a kind without parents.
-fn parent_of(kind: &Kind, parent: &str) -> Result<Option<Uid>> {
+pub(super) fn parent_of(kind: &Kind, parent: &str) -> Result<Option<Uid>> {
     match kind.parent {
         Parent::None if parent.is_empty() => Ok(None),
         Parent::None => Err(Error::invalid_field("parent", "must be empty")),
@@ -193,7 +198,7 @@ fn text(parent: Option<&Uid>) -> &str {
 }
 
 /// Checks that the caller may put resources of a kind below a parent.
-fn demand<R: Imported>(cx: &Context<'_>, parent: Option<&Uid>) -> Result<()> {
+pub(super) fn demand<R: Imported>(cx: &Context<'_>, parent: Option<&Uid>) -> Result<()> {
     match R::WRITE {
         _ if cx.is_operator() => Ok(()),
         [] => Err(Error::denied()),
@@ -202,16 +207,21 @@ fn demand<R: Imported>(cx: &Context<'_>, parent: Option<&Uid>) -> Result<()> {
 }
 
 /// Completes and validates a resource.
-fn checked<R: Imported>(mut resource: R, parent: Option<&Uid>) -> Result<Entry> {
-    let kind = R::KIND;
+fn checked<R: Imported>(index: u64, mut resource: R, parent: Option<&Uid>) -> Result<Entry> {
     let uid = resource.uid_in(text(parent));
     let mut violations = Violations::default();
     resource.complete(uid.clone(), &mut violations);
+    Ok(Entry { index, ..validated(&resource, uid, violations)? })
+}
+
+/// Validates a resource that is complete.
+fn validated<R: Imported>(resource: &R, uid: Uid, mut violations: Violations) -> Result<Entry> {
+    let kind = R::KIND;
     resource.validate(&mut violations);
     if uid.len() > MAX_UID {
         violations.add("uid", format!("would be longer than {MAX_UID} bytes"));
     }
-    let body = Checked::imported(R::KIND.fields, &resource, violations)?;
+    let body = Checked::imported(kind.fields, resource, violations)?;
     Keys::of(kind, &body)?;
     // The rendering removes fields that are stored and never shown, and adds empty fields that are always shown.
     let hides = |field: &Field| field.access == Access::InputOnly && body.get(field.name).is_some();
@@ -220,7 +230,34 @@ fn checked<R: Imported>(mut resource: R, parent: Option<&Uid>) -> Result<Entry> 
     if bytes > MAX_BYTES {
         return Err(Error::invalid_field("uid", format!("is for a resource of more than {MAX_BYTES} bytes of JSON")));
     }
-    Ok(Entry { uid, body, bytes, computed })
+    Ok(Entry { index: 0, uid, body, bytes, computed })
+}
+
+impl Context<'_> {
+    /// Returns the write of a resource of an imported kind as it is, with its input-only fields, by an action. The
+    /// action has set the uid and the times. The write requires that the parent exists, and that the resource is still
+    /// the `stored` one: otherwise, the operation is retried. The caller's capabilities are not checked.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT with each rule that the resource breaks. The write fails with NOT_FOUND for a missing parent.
+    pub fn write_imported<R: Imported>(&self, resource: &R, uid: &Uid, stored: Option<&Record>) -> Result<Write> {
+        let entry = validated(resource, uid.clone(), Violations::default())?;
+        let (kind, mut write) = (R::KIND, Write::default());
+        let key = Key::new(kind.name, uid.clone());
+        match (stored, uid.parent(), self.platform().parent_kind(kind)) {
+            (Some(record), ..) => write.require_or_retry(Require::Revision(key, record.revision)),
+            (None, Some(parent), Some(parent_kind)) => {
+                let missing = Error::not_found(parent_kind, parent.as_str());
+                write.require_or_fail(Require::Exists(Key::new(parent_kind.name, parent)), missing);
+                write.require_or_retry(Require::Absent(key));
+            }
+            (None, ..) => write.require_or_retry(Require::Absent(key)),
+        }
+        let old = stored.map(|record| Checked::stored(&record.body)).transpose()?;
+        write.put_body(kind, uid, old.as_ref(), &entry.body, entry.computed, Bytes::new())?;
+        R::EPOCH.into_iter().for_each(|name| write.raise(epoch_of(name, uid)));
+        Ok(write)
+    }
 }
 
 /// Returns the write that deletes a resource with its dependents and with the records of [`Imported::associated`].
@@ -272,11 +309,16 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: Option<&Uid>, batch: &[&En
         let missing = Error::not_found(parent_kind, parent.as_str());
         write.require_or_fail(Require::Exists(Key::new(parent_kind.name, parent.clone())), missing);
     }
-    for ((entry, key), stored) in batch.iter().zip(keys).zip(stored) {
+    let mut lacking = lacking_blobs(cx, kind, text(parent), batch).await?;
+    for ((at, (entry, key)), stored) in batch.iter().zip(keys).enumerate().zip(stored) {
         let Some((old, body)) = changed(entry, stored.as_ref(), cx.now())? else {
             reply.unchanged += 1;
             continue;
         };
+        if let Some(violations) = lacking.remove(&at) {
+            reply.refused.push(InvalidResource { index: entry.index, error: Error::invalid(violations) });
+            continue;
+        }
         match stored {
             Some(record) => {
                 reply.updated += 1;
@@ -295,6 +337,36 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: Option<&Uid>, batch: &[&En
         cx.commit(write).await?;
     }
     Ok(reply)
+}
+
+/// Returns the violations of the resources that name blobs which do not exist, by their indexes in the batch. Renews the
+/// times of the others, so that they are not collected before the commit.
+async fn lacking_blobs(
+    cx: &Context<'_>,
+    kind: &Kind,
+    parent: &str,
+    batch: &[&Entry],
+) -> Result<HashMap<usize, Violations>> {
+    let mut named = Vec::new();
+    for (at, entry) in batch.iter().enumerate() {
+        if let Some(object) = entry.body.as_object() {
+            blob::named_in(kind.fields, object, &mut |path, digest| {
+                named.push((at, path, BlobId::named(parent, digest)));
+            });
+        }
+    }
+    let mut lacking: HashMap<usize, Violations> = HashMap::new();
+    if named.is_empty() {
+        return Ok(lacking);
+    }
+    let ids = named.iter().filter_map(|(_, _, id)| *id).collect();
+    let mut exists = blobs::renew(cx.platform(), uid::root(parent), ids, cx.now()).await?.into_iter();
+    for (at, path, id) in named {
+        if id.is_none() || exists.next() != Some(true) {
+            lacking.entry(at).or_default().add(path, "must be the digest of a blob that was uploaded");
+        }
+    }
+    Ok(lacking)
 }
 
 /// Returns the stored body and the one to write; `None` when they would be equal.

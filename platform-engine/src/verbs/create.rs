@@ -11,7 +11,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     fields::{self, Checked, Values, times},
-    kind::{Change, Kind, Method, Parent, Registered, Verb},
+    kind::{Change, Kind, Parent, Registered, Verb},
     store::{Filter, Item, Key, OrderBy, Query, Require, Scope},
     uid::Uid,
     write::Write,
@@ -24,7 +24,12 @@ pub(crate) async fn create(
     body: &Map<String, Value>,
     once: &Once,
 ) -> Result<Bytes> {
-    let mut prepared = prepare(cx, registered, parent, body, once).await?;
+    let prepared = prepare(cx, registered, parent, body, once).await?;
+    commit(cx, registered, prepared).await
+}
+
+/// Commits a create, and returns the resource as the method does.
+pub(crate) async fn commit(cx: &Context<'_>, registered: &Registered, mut prepared: Prepared) -> Result<Bytes> {
     if let Some(existing) = &prepared.unchanged {
         return rendered_one(cx, registered, existing, prepared.computed).await;
     }
@@ -39,7 +44,7 @@ pub(crate) async fn create(
 /// A create that is ready to be committed.
 #[derive(Debug)]
 pub struct Prepared {
-    uid: Uid,
+    pub(crate) uid: Uid,
     /// The resource as it is stored.
     pub body: Checked,
     /// Whether [`Resource::render`](crate::kind::Resource::render) completes it.
@@ -47,7 +52,7 @@ pub struct Prepared {
     /// The commit.
     pub write: Write,
     /// The stored resource, if the create would replace it with an equal one: nothing has to be committed.
-    unchanged: Option<Checked>,
+    pub(crate) unchanged: Option<Checked>,
 }
 
 /// Prepares a create without committing it.
@@ -59,7 +64,8 @@ pub(crate) async fn prepare(
     once: &Once,
 ) -> Result<Prepared> {
     let kind = registered.kind;
-    let (method, parent) = demand(cx, registered, parent).await?;
+    let parent = demand(cx, registered, parent).await?;
+    let writes = cx.writes(kind);
 
     // A uid that equals the parent's adds no level.
     if !kind.parent.shares_uid() && parent.as_ref().is_some_and(|uid| uid.ancestry().count() >= Uid::MAX_SEGMENTS) {
@@ -72,8 +78,8 @@ pub(crate) async fn prepare(
     };
     let known = Arc::clone(cx.platform().capabilities());
     let read = move |body| {
-        let mut input = fields::read(kind.fields, &known, body, None);
-        input.require(kind.fields);
+        let mut input = fields::read(writes.fields, &known, body, None);
+        input.require(writes.fields);
         let mask = Mask::Paths(std::mem::take(&mut input.paths));
         Ok(Sent { values: input.checked()?, mask })
     };
@@ -84,7 +90,7 @@ pub(crate) async fn prepare(
         let missing = Error::not_found(parent_kind, parent.as_str());
         write.require_or_fail(Require::Exists(Key::new(parent_kind.name, parent.clone())), missing);
     }
-    let existing = match (method.upsert, &parent) {
+    let existing = match (writes.upsert, &parent) {
         (Some(field), Some(parent)) => find_existing(cx, kind, parent, field, &values).await?,
         _ => None,
     };
@@ -126,27 +132,25 @@ pub(crate) async fn prepare(
     let is_same = |before: &Checked| change.private.is_empty() && super::update::is_same(before, &body);
     let is_unchanged = change.write.is_empty() && before.as_ref().is_some_and(is_same);
     change.write.put_bounded(kind, &change.uid, before.as_ref(), &body, computed, change.private)?;
+    if writes.upsert.is_some() {
+        change.write.mark_upsert();
+    }
     let unchanged = before.filter(|_| is_unchanged);
     Ok(Prepared { uid: change.uid, body, computed, write: change.write, unchanged })
 }
 
-/// Checks that the caller may create here, and returns the method and the parent, if there is one.
-pub(crate) async fn demand(
-    cx: &Context<'_>,
-    registered: &Registered,
-    parent: &str,
-) -> Result<(&'static Method, Option<Uid>)> {
+/// Checks that the caller may create here, and returns the parent, if there is one.
+pub(crate) async fn demand(cx: &Context<'_>, registered: &Registered, parent: &str) -> Result<Option<Uid>> {
     let kind = registered.kind;
     let Some(method) = kind.method(Verb::Create) else { return Err(Error::denied()) };
-    let parent = match kind.parent {
+    Ok(match kind.parent {
         Parent::GroupOrNone | Parent::None => (registered.parent_for_create)(cx, parent, method.capabilities).await?,
         _ => {
             let parent = uid_in("parent", parent)?;
             cx.demand(&parent, method.capabilities)?;
             Some(parent)
         }
-    };
-    Ok((method, parent))
+    })
 }
 
 fn new_uid(cx: &Context<'_>, kind: &Kind, parent: Option<&Uid>) -> Uid {

@@ -14,8 +14,9 @@ use crate::{
     context::Context,
     error::{Error, Result, Violations},
     fields::{self, Checked, times},
-    kind::{Change, Kind, Registered, Verb},
+    kind::{Change, Field, Registered, Verb},
     store::{Key, Require},
+    uid::Uid,
     write::{RENDER_ON_READ, Write},
 };
 
@@ -27,12 +28,50 @@ pub(crate) async fn update(
     mask: Option<&str>,
     once: &Once,
 ) -> Result<Bytes> {
-    let kind = registered.kind;
     let uid = uid_in("uid", uid)?;
-    cx.demand_method(kind, Verb::Update, &uid)?;
+    cx.demand_method(registered.kind, Verb::Update, &uid)?;
+    let prepared = prepare(cx, registered, uid, body, mask, once).await?;
+    commit(cx, registered, prepared).await
+}
+
+/// An update that is ready to be committed.
+pub(crate) struct Prepared {
+    pub uid: Uid,
+    /// The resource as it is stored then.
+    body: Checked,
+    computed: bool,
+    /// Whether the update changes the resource.
+    is_change: bool,
+    /// The commit.
+    pub write: Write,
+}
+
+/// Commits an update, and returns the resource as the method does.
+pub(crate) async fn commit(cx: &Context<'_>, registered: &Registered, mut prepared: Prepared) -> Result<Bytes> {
+    if !prepared.is_change && prepared.write.is_empty() {
+        return rendered_one(cx, registered, &prepared.body, prepared.computed).await;
+    }
+    cx.foresee(&prepared.write);
+    let reply = rendered_one(cx, registered, &prepared.body, prepared.computed).await?;
+    cx.record_method_event(&mut prepared.write, registered, Verb::Update, &prepared.uid, Some(&reply)).await?;
+    cx.commit(prepared.write).await?;
+    Ok(reply)
+}
+
+/// Prepares an update without committing it. The caller's capabilities are not checked.
+pub(crate) async fn prepare(
+    cx: &Context<'_>,
+    registered: &Registered,
+    uid: Uid,
+    body: &Map<String, Value>,
+    mask: Option<&str>,
+    once: &Once,
+) -> Result<Prepared> {
+    let kind = registered.kind;
+    let writes = cx.writes(kind);
     let mask = mask.map(str::to_owned);
     let known = Arc::clone(cx.platform().capabilities());
-    let read = move |body| read(kind, &known, body, mask);
+    let read = move |body| read(writes.fields, &known, body, mask);
     let Sent { values: input, mask } = once.read(cx, kind, &uid, body, read).await?;
 
     let key = Key::new(kind.name, uid.clone());
@@ -47,8 +86,11 @@ pub(crate) async fn update(
         None => {
             write.require_or_retry(Require::Absent(key));
             if let Some(parent) = cx.platform().parent_kind(kind) {
-                let missing = Error::not_found(parent, uid.as_str());
-                write.require_or_fail(Require::Exists(Key::new(parent.name, uid.clone())), missing);
+                let key = Key::new(parent.name, uid.clone());
+                // The commit may create the parent.
+                if !cx.foresees(&key) {
+                    write.require_or_fail(Require::Exists(key), Error::not_found(parent, uid.as_str()));
+                }
             }
             (Checked::empty(&uid), Bytes::new(), true)
         }
@@ -56,10 +98,10 @@ pub(crate) async fn update(
     // An empty mask sets nothing.
     let paths = mask.paths(kind.fields);
     if paths.is_empty() {
-        return rendered_one(cx, registered, &old, computed).await;
+        return Ok(Prepared { uid, body: old, computed, is_change: false, write: Write::default() });
     }
 
-    let mut new = old.updated(kind.fields, &mask, &input)?;
+    let mut new = old.updated(writes.fields, &mask, &input)?;
     let (create_time, update_time) = times(&old, cx.now());
     new.set_times(create_time, update_time);
 
@@ -70,32 +112,31 @@ pub(crate) async fn update(
         new: Some(new),
         private,
         paths,
-        replaces_all: mask == Mask::All,
+        replaces_all: mask == Mask::All || writes.replaces,
         write,
     };
-    let (body, computed) = match prepare(cx, registered, &mut change, &old).await? {
-        (Some(body), computed) => (body, computed),
-        (None, computed) => return rendered_one(cx, registered, &old, computed).await,
-    };
-    cx.foresee(&change.write);
-    let reply = rendered_one(cx, registered, &body, computed).await?;
-    cx.record_method_event(&mut change.write, registered, Verb::Update, &change.uid, Some(&reply)).await?;
-    cx.commit(change.write).await?;
-    Ok(reply)
+    let (body, computed) = run_hooks(cx, registered, &mut change, &old).await?;
+    let is_change = body.is_some();
+    Ok(Prepared { uid: change.uid, body: body.unwrap_or(old), computed, is_change, write: change.write })
 }
 
 /// Reads the mask, which defaults to the fields of the body, and the fields of the body that are in the mask. The
 /// others are ignored, even when they are invalid.
-fn read(kind: &'static Kind, known: &Capabilities, body: Map<String, Value>, mask: Option<String>) -> Result<Sent> {
+fn read(
+    fields: &'static [Field],
+    known: &Capabilities,
+    body: Map<String, Value>,
+    mask: Option<String>,
+) -> Result<Sent> {
     let mut violations = Violations::default();
     let mask = mask.map(|mask| {
-        Mask::parse(&mask, kind.fields).unwrap_or_else(|found| {
+        Mask::parse(&mask, fields).unwrap_or_else(|found| {
             violations.append(found);
             // With an invalid mask, the whole body is checked, so that all violations are reported at once.
             Mask::All
         })
     });
-    let mut input = fields::read(kind.fields, known, body, mask.as_ref());
+    let mut input = fields::read(fields, known, body, mask.as_ref());
     violations.append(std::mem::take(&mut input.violations));
     input.violations = violations;
     let mask = mask.unwrap_or_else(|| Mask::Paths(std::mem::take(&mut input.paths)));
@@ -105,7 +146,7 @@ fn read(kind: &'static Kind, known: &Capabilities, body: Map<String, Value>, mas
 /// Runs the hooks of a kind over an update of `old`, and adds the put of the resource to the write. Returns the new
 /// body, `None` if the update changes nothing, and whether [`Resource::render`](crate::kind::Resource::render)
 /// completes it.
-pub(super) async fn prepare(
+pub(super) async fn run_hooks(
     cx: &Context<'_>,
     registered: &Registered,
     change: &mut Change<Checked>,

@@ -74,7 +74,7 @@ impl<'a> Visitor<'_> for Name<'a> {
     fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
         let fields = self.plan.fields.iter().enumerate();
         let ahead = fields.clone().skip(self.next);
-        Ok(ahead.chain(fields).find(|(_, field)| *field.name == *name))
+        Ok(ahead.chain(fields).find(|(_, field)| *field.name == *name || *field.proto_name == *name))
     }
 }
 

@@ -22,7 +22,6 @@ use platform_core::{
     platform::Platform,
     proto::FILE_DESCRIPTOR_SET,
     store::{Store, memory::MemoryStore},
-    v1::SERVICES,
 };
 pub(crate) use setting::{NoTokens, OPERATOR, ORG, UidIsToken, platform_of};
 
@@ -41,12 +40,12 @@ impl TestServer {
     }
 
     pub(crate) async fn with(limits: Limits) -> Self {
-        Self::of(platform_of(Arc::new(MemoryStore::new()), SERVICES).await, limits).await
+        Self::of(platform_of(Arc::new(MemoryStore::new()), &[]).await, limits).await
     }
 
     /// Starts a server over an empty store.
     pub(crate) async fn over(store: Arc<dyn Store>) -> Self {
-        Self::of(platform_of(store, SERVICES).await, Limits::default()).await
+        Self::of(platform_of(store, &[]).await, Limits::default()).await
     }
 
     async fn of(platform: Platform, limits: Limits) -> Self {

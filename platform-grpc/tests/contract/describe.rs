@@ -12,7 +12,8 @@ pub(crate) fn extension(options: &DynamicMessage, name: &str) -> Option<DynamicM
 
 /// Returns the HTTP method and the path of an RPC, with path variables named as in REST.
 pub(crate) fn http_rule(method: &MethodDescriptor) -> (String, String) {
-    let rule = extension(&method.options(), "google.api.http").unwrap();
+    // Some methods have no rule.
+    let Some(rule) = extension(&method.options(), "google.api.http") else { return Default::default() };
     let verbs = ["get", "put", "post", "patch", "delete"];
     let (verb, path) = verbs
         .iter()

@@ -181,14 +181,14 @@ pub(super) fn describe_kinds(kinds: &[&Registered]) -> String {
             Parent::Of(parent) | Parent::Sole(parent) => format!(" of {}", with_article(&words(parent.name))),
             Parent::Singleton(parent, _) => format!(" of each {}", words(parent.name)),
         };
-        let verbs = kind.methods.iter().map(|method| method.verb.name().to_lowercase());
+        let verbs = kind.served().map(|method| method.verb.name().to_lowercase());
         let actions = registered.actions.iter().map(|action| words(action.name));
         let all: Vec<_> = verbs.chain(actions).collect();
         let noun = words(kind.plural);
         let (first, rest) = noun.split_at_checked(1).unwrap_or_default();
         format!("{}{rest}{place}: {}.", first.to_uppercase(), all.join(", "))
     };
-    let has_any = |one: &&&Registered| !one.kind.methods.is_empty() || !one.actions.is_empty();
+    let has_any = |one: &&&Registered| one.kind.served().next().is_some() || !one.actions.is_empty();
     kinds.iter().filter(has_any).map(one).collect::<Vec<_>>().join(" ")
 }
 

@@ -8,6 +8,7 @@ use std::{
 };
 
 use oci_spec::image::{Descriptor, DigestAlgorithm};
+use platform_core::resources::registry;
 use sha2::{Digest, Sha256};
 
 use crate::Refusal;
@@ -73,6 +74,11 @@ pub(super) fn read(blobs: &dyn Blobs, descriptor: &Descriptor, largest: u64) -> 
 /// Reads the blob of a descriptor only to check its digest.
 pub(super) fn verify(blobs: &dyn Blobs, descriptor: &Descriptor) -> Result<(), Refusal> {
     read_checked(blobs, descriptor, |_| ())
+}
+
+/// Returns the digest of a file that a layout has within another blob.
+pub(super) fn digest_of(content: &[u8]) -> registry::Digest {
+    registry::Digest::opaque(format!("sha256:{}", hex::encode(Sha256::digest(content))))
 }
 
 fn read_checked(blobs: &dyn Blobs, descriptor: &Descriptor, mut visit: impl FnMut(&[u8])) -> Result<(), Refusal> {

@@ -1,9 +1,12 @@
-//! Reads software bills of materials (SBOMs): SPDX 2 in JSON, either plain or as the predicate of an in-toto statement.
+//! Reads the packages of software bills of materials (SBOMs): SPDX 2 in JSON, either plain or as the predicate of an
+//! in-toto statement.
 
 use oci_spec::image::Descriptor;
 use packageurl::PackageUrl;
-use platform_core::resources::registry::image::ImagePackage;
-use serde::Deserialize;
+use platform_core::resources::registry::{
+    image::ImagePackage,
+    sbom::{Package, Sbom},
+};
 
 use crate::{Refusal, osv::without_place};
 
@@ -18,24 +21,24 @@ const DISTRIBUTIONS: &[&str] = &["apk", "alpm", "deb", "rpm"];
 /// # Errors
 /// When the document is not SPDX 2 in JSON.
 pub fn sbom(bytes: &[u8]) -> Result<Vec<ImagePackage>, Refusal> {
-    let read = |error: serde_json::Error| {
+    let document = Sbom::parse(bytes).map_err(|error| {
         Refusal::new(
             format!("line {} column {}", error.line(), error.column()),
             format!("must be an SPDX 2 document in JSON: {}", without_place(&error)),
         )
-    };
-    let statement: Statement = serde_json::from_slice(bytes).map_err(read)?;
-    let document = match statement.predicate {
-        Some(predicate) => predicate,
-        None => serde_json::from_slice(bytes).map_err(read)?,
-    };
-    if !document.version.starts_with("SPDX-2.") {
+    })?;
+    if !document.spdx_version.starts_with("SPDX-2.") {
         return Err(Refusal::new("spdxVersion", "must be SPDX-2.x"));
     }
-    let mut packages: Vec<_> = document.packages.iter().filter_map(Package::installed).collect();
+    let mut packages: Vec<_> = document.packages.iter().filter_map(installed).collect();
     packages.sort();
     packages.dedup();
     Ok(packages)
+}
+
+/// Returns whether a layer is an in-toto statement according to its descriptor.
+pub(super) fn is_statement(layer: &Descriptor) -> bool {
+    layer.media_type().to_string() == "application/vnd.in-toto+json"
 }
 
 /// Returns whether a layer is an SPDX document according to its descriptor.
@@ -49,48 +52,16 @@ pub(super) fn is_sbom(layer: &Descriptor) -> bool {
     }
 }
 
-/// An in-toto statement. Any other document has no predicate.
-#[derive(Deserialize)]
-struct Statement {
-    predicate: Option<Document>,
-}
-
-#[derive(Deserialize)]
-struct Document {
-    #[serde(rename = "spdxVersion")]
-    version: String,
-    #[serde(default)]
-    packages: Vec<Package>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Package {
-    version_info: Option<String>,
-    #[serde(default)]
-    external_refs: Vec<ExternalRef>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ExternalRef {
-    reference_type: String,
-    reference_locator: String,
-}
-
-impl Package {
-    fn installed(&self) -> Option<ImagePackage> {
-        let reference = self.external_refs.iter().find(|reference| reference.reference_type == "purl")?;
-        let url: PackageUrl<'_> = reference.reference_locator.parse().ok()?;
-        if NOT_INSTALLED.contains(&url.ty()) {
-            return None;
-        }
-        let name = match url.namespace().filter(|_| !DISTRIBUTIONS.contains(&url.ty())) {
-            Some(namespace) => format!("{namespace}/{}", url.name()),
-            None => url.name().to_owned(),
-        };
-        let version = url.version().or(self.version_info.as_deref()).unwrap_or_default().to_owned();
-        let origin = url.qualifiers().get("origin").map(|origin| origin.to_string()).unwrap_or_default();
-        Some(ImagePackage { name, version, origin })
+fn installed(package: &Package) -> Option<ImagePackage> {
+    let url: PackageUrl<'_> = package.purl().parse().ok()?;
+    if NOT_INSTALLED.contains(&url.ty()) {
+        return None;
     }
+    let name = match url.namespace().filter(|_| !DISTRIBUTIONS.contains(&url.ty())) {
+        Some(namespace) => format!("{namespace}/{}", url.name()),
+        None => url.name().to_owned(),
+    };
+    let version = url.version().unwrap_or(&package.version_info).to_owned();
+    let origin = url.qualifiers().get("origin").map(|origin| origin.to_string()).unwrap_or_default();
+    Some(ImagePackage { name, version, origin })
 }

@@ -44,7 +44,7 @@ pub(super) fn documents(
 }
 
 /// Visits the documents of a tar stream.
-fn entries(
+pub(crate) fn entries(
     stream: impl Read,
     archive: &str,
     limits: &Limits,

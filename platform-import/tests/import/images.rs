@@ -9,7 +9,7 @@ use platform_core::{
 };
 use platform_import::{
     Dataset,
-    image::{Directory, layout},
+    image::{Contents, Directory, layout},
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -18,14 +18,14 @@ use tempfile::TempDir;
 use super::support::{Counts, World};
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-struct Layout(TempDir);
+pub(super) struct Layout(TempDir);
 
 impl Layout {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let layout = Self(tempfile::tempdir().unwrap());
         fs::create_dir_all(layout.path().join("blobs/sha256")).unwrap();
         fs::write(layout.path().join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
@@ -33,33 +33,33 @@ impl Layout {
         layout
     }
 
-    fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// Writes the index of the layout.
-    fn top(&self, manifests: &[Value]) {
+    pub(super) fn top(&self, manifests: &[Value]) {
         let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests });
         fs::write(self.path().join("index.json"), index.to_string()).unwrap();
     }
 
     /// Writes a blob and returns its descriptor.
-    fn blob(&self, kind: &str, bytes: &[u8]) -> Value {
+    pub(super) fn blob(&self, kind: &str, bytes: &[u8]) -> Value {
         let hex = hex(bytes);
         fs::write(self.path().join("blobs/sha256").join(&hex), bytes).unwrap();
         json!({ "mediaType": kind, "digest": format!("sha256:{hex}"), "size": bytes.len() })
     }
 
-    fn json(&self, kind: &str, value: &Value) -> Value {
+    pub(super) fn json(&self, kind: &str, value: &Value) -> Value {
         self.blob(kind, value.to_string().as_bytes())
     }
 
-    fn index(&self, manifests: &[Value]) -> Value {
+    pub(super) fn index(&self, manifests: &[Value]) -> Value {
         self.json(INDEX, &json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests }))
     }
 
     /// Writes an image with a layer of these bytes and additional layers; returns its descriptor.
-    fn image(&self, architecture: &str, layer: &[u8], more: &[Value]) -> Value {
+    pub(super) fn image(&self, architecture: &str, layer: &[u8], more: &[Value]) -> Value {
         let config =
             json!({ "architecture": architecture, "os": "linux", "rootfs": { "type": "layers", "diff_ids": [] } });
         let config = self.json(CONFIG, &config);
@@ -68,27 +68,31 @@ impl Layout {
         self.json(MANIFEST, &json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers }))
     }
 
+    pub(super) fn contents(&self) -> Contents {
+        layout(&Directory(self.path().to_owned()), 1 << 20, &mut |_| {})
+    }
+
     fn read(&self) -> (Vec<Image>, Vec<String>) {
-        let read = layout(&Directory(self.path().to_owned()), 1 << 20);
-        let images = read.resources.into_iter().map(|placed| placed.resource).collect();
+        let read = self.contents();
+        let images = read.images.into_iter().map(|placed| placed.resource).collect();
         (images, read.refused.iter().map(ToString::to_string).collect())
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn digest(descriptor: &Value) -> String {
+pub(super) fn digest(descriptor: &Value) -> String {
     descriptor["digest"].as_str().unwrap().to_owned()
 }
 
-fn with(mut descriptor: Value, key: &str, value: Value) -> Value {
+pub(super) fn with(mut descriptor: Value, key: &str, value: Value) -> Value {
     descriptor[key] = value;
     descriptor
 }
 
-fn sbom(package: &str) -> Value {
+pub(super) fn sbom(package: &str) -> Value {
     json!({ "spdxVersion": "SPDX-2.3", "packages": [{
         "externalRefs": [{ "referenceType": "purl", "referenceLocator": format!("pkg:apk/wolfi/{package}@1.0-r0") }],
     }] })
@@ -196,7 +200,7 @@ fn an_invalid_layout_is_rejected() {
             .starts_with("index.json: schemaVersion: must be 2")
     );
     let missing = Directory("/nonexistent".into());
-    assert_eq!(layout(&missing, 1).refused[0].to_string(), "oci-layout: is missing");
+    assert_eq!(layout(&missing, 1, &mut |_| {}).refused[0].to_string(), "oci-layout: is missing");
     let escaping = json!({ "mediaType": MANIFEST, "digest": "sha256:../../../../etc/passwd", "size": 1 });
     assert!(!damaged("index.json", &json!({ "schemaVersion": 2, "manifests": [escaping] }).to_string()).is_empty());
     let other = json!({ "mediaType": MANIFEST, "digest": format!("sha512:{}", "0".repeat(128)), "size": 1 });
@@ -210,15 +214,15 @@ fn a_layout_is_imported_into_its_repo_and_a_second_import_changes_nothing() {
     let sbom = layout.json("application/spdx+json", &sbom("zlib"));
     let image = layout.image("amd64", b"one", &[sbom]);
     layout.top(std::slice::from_ref(&image));
-    let dataset = Dataset::Images { repo: world.repo() };
+    let dataset = Dataset::Images { repo: world.repo(), tags: Vec::new() };
     for counts in [(1, 0, 0), (0, 0, 1)] {
         let done = world.import(dataset.clone(), &[layout.path()]).unwrap();
         assert_eq!((done.counts("images"), done.refused), (counts, 0));
     }
-    let Dataset::Images { repo } = dataset else { unreachable!() };
+    let Dataset::Images { repo, .. } = dataset else { unreachable!() };
     let uid = Image { digest: registry::Digest::opaque(digest(&image)), ..Image::default() }
         .uid_in(&Uid::parse(&repo).unwrap());
     assert!(uid.is_below(&repo));
-    let missing = Dataset::Images { repo: format!("{}/{}", super::support::ORG, "0".repeat(16)) };
+    let missing = Dataset::Images { repo: format!("{}/{}", super::support::ORG, "0".repeat(16)), tags: Vec::new() };
     assert!(world.import(missing, &[layout.path()]).unwrap_err().contains("NOT_FOUND"));
 }

@@ -8,9 +8,9 @@ use std::path::Path;
 use platform_core::{
     access::Caller,
     kind::{Imported, Resource},
-    platform::Platform,
+    platform::{Platform, PutReply},
     request::ListRequest,
-    resources::registry::Repo,
+    resources::registry::{Image, Repo, Tag},
     uid::Uid,
 };
 use platform_import::{Dataset, Done, Options, Refusal, Sink, Summary, Watcher, run, source::Limits};
@@ -76,14 +76,35 @@ impl Sink for Into<'_> {
             *left = left.checked_sub(resources.len()).ok_or("the sink is full")?;
         }
         let reply = block_on(self.world.platform.put(&self.world.operator, parent, resources));
-        let reply = reply.map_err(|error| error.to_string())?;
-        let rules = |error: &platform_core::error::Error| {
-            let rules = error.violations().iter().map(|one| format!("{}: {}", one.field, one.description));
-            rules.collect::<Vec<_>>().join("; ")
-        };
-        let refused = reply.refused.iter().map(|refused| (refused.index as usize, rules(&refused.error))).collect();
-        Ok(Done { created: reply.created, updated: reply.updated, unchanged: reply.unchanged, refused })
+        reply.map(done).map_err(|error| error.to_string())
     }
+
+    fn put_blobs(&mut self, repo: &str, contents: Vec<Vec<u8>>) -> Result<Done, String> {
+        let contents = contents.into_iter().map(From::from).collect();
+        let reply = block_on(self.world.platform.put_blobs::<Image>(&self.world.operator, repo, contents));
+        reply.map(done).map_err(|error| error.to_string())
+    }
+
+    fn put_tags(&mut self, repo: &str, tags: Vec<Tag>) -> Result<Done, String> {
+        let mut done = Done::default();
+        for (index, tag) in tags.iter().enumerate() {
+            match block_on(self.world.platform.create(&self.world.operator, repo, tag)) {
+                Ok(_) => done.created += 1,
+                Err(error) => done.refused.push((index, rules(&error))),
+            }
+        }
+        Ok(done)
+    }
+}
+
+fn done(reply: PutReply) -> Done {
+    let refused = reply.refused.iter().map(|refused| (refused.index as usize, rules(&refused.error))).collect();
+    Done { created: reply.created, updated: reply.updated, unchanged: reply.unchanged, refused }
+}
+
+fn rules(error: &platform_core::error::Error) -> String {
+    let rules = error.violations().iter().map(|one| format!("{}: {}", one.field, one.description));
+    rules.collect::<Vec<_>>().join("; ")
 }
 
 struct Refusals(Vec<String>);

@@ -22,7 +22,8 @@ const REMOVE: Operation = Operation {
     path: "/import/{plural}",
     id: "RemoveImported",
     summary: "Deletes all resources of a kind directly under a parent",
-    description: "Only for the operator, with a token that is not narrowed. The delete cascades to their children.",
+    description: "Only for the operator, with a token that is not narrowed. The delete cascades to their children. \
+                  For `blobs`, which has no parent here, deletes those that no resource names for a day.",
 };
 
 const ERRORS: &[u16] = &[400, 401, 403, 404, 409, 414, 429, 500, 503, 504];
@@ -35,6 +36,11 @@ const EXAMPLES: &[(&str, &str)] = &[
          \"aliases\":[\"CVE-2026-0001\"]}\n",
     ),
     ("vulnerabilityMetadata", "{\"id\":\"CVE-2026-0001\",\"summary\":\"A summary\"}\n"),
+    (
+        "blobs",
+        "{\"digest\":\"sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824\",\
+         \"content\":\"aGVsbG8=\"}\n",
+    ),
     ("artifacts", "{\"ecosystem\":\"ECOSYSTEM_PYTHON\",\"name\":\"requests\"}\n"),
 ];
 
@@ -59,12 +65,12 @@ fn parameters(plurals: &[&str]) -> Vec<Value> {
     vec![
         json!({
             "name": "plural", "in": "path", "required": true,
-            "description": "The kind: its plural as in the paths of the API, or `images`.",
+            "description": "The kind: its plural as in the paths of the API, or `images`, `charts`, or `blobs`.",
             "schema": { "type": "string", "enum": plurals },
         }),
         json!({
             "name": "parent", "in": "query",
-            "description": "The parent: a group for advisories, a repo for images. Omitted for kinds without a parent.",
+            "description": "The parent: a group for advisories, a repo for images, charts and blobs. Omitted for kinds without a parent.",
             "schema": { "type": "string" },
         }),
     ]

@@ -9,7 +9,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use platform_blobs::BlobDirectory;
 use platform_engine::{
+    blob::{BlobId, BlobStore},
     store::{Commit, Delete, Key, KeyValue, Put, Query, Scope, Store},
     testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
@@ -41,6 +43,8 @@ pub enum Subject {
     SledBlobs,
     /// The files of the data directory.
     DataDirectory,
+    /// The directory of blobs.
+    Blobs,
 }
 
 impl fmt::Display for Subject {
@@ -109,6 +113,7 @@ pub fn work(subject: Subject, directory: &Path, trace: &Path) -> Ran {
     let ran = Mutex::new(Ran::default());
     let done = match subject {
         Subject::DataDirectory => rotate(directory, trace, &ran),
+        Subject::Blobs => put_blobs(directory, trace, &ran),
         _ => (0..2).try_for_each(|round| {
             let store = open(subject, directory)?;
             let shape = &Shape::of(subject);
@@ -215,6 +220,55 @@ fn rotate(directory: &Path, trace: &Path, ran: &Mutex<Ran>) -> Result<()> {
     Ok(())
 }
 
+/// Stores blobs, deletes some that were not acknowledged, and stores and renews existing ones.
+fn put_blobs(directory: &Path, trace: &Path, ran: &Mutex<Ran>) -> Result<()> {
+    let mut sequence = 0;
+    for round in 0..2 {
+        let blobs = BlobDirectory::open(directory.join("blobs"))?;
+        for number in 0..12_usize {
+            let parent = if number.is_multiple_of(2) { "top/one" } else { "top/other" };
+            let content = format!("{number}{}", "x".repeat(number * 700));
+            let id = BlobId::of(parent, content.as_bytes());
+            let now = Timestamp::from_millis(round * 1000);
+            let other = BlobId::of(parent, format!("other {number}").as_bytes());
+            let put = || -> Result<()> {
+                blobs.put(&other, format!("other {number}").as_bytes(), now)?;
+                ensure!(blobs.delete(&other, Timestamp::MAX)?, "the blob to delete is missing");
+                blobs.put(&id, content.as_bytes(), now)?;
+                ensure!(blobs.renew(&id, now)?, "the blob that was stored is missing");
+                Ok(())
+            };
+            let done = put();
+            sequence += 1;
+            let mut ran = ran.lock().unwrap_or_else(PoisonError::into_inner);
+            match done {
+                Ok(()) => ran.acknowledge(trace, sequence, Contents::from([(content, Some(parent.to_owned()))])),
+                Err(error) => ran.errors.push(format!("{error:#}")),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Verifies that acknowledged blobs exist, that all blobs are intact, and that a blob can be stored.
+fn verify_blobs(directory: &Path, ran: &Ran, acknowledged: u64) -> Result<()> {
+    let directory = directory.join("blobs");
+    let blobs = BlobDirectory::open(&directory)?;
+    for id in blobs.list()? {
+        ensure!(blobs.get(&id)?.is_some(), "the blob {id} is listed, but does not exist");
+    }
+    for write in ran.acknowledged.iter().filter(|write| write.sequence <= acknowledged) {
+        for (content, parent) in &write.wrote {
+            let id = BlobId::of(parent.as_deref().unwrap_or_default(), content.as_bytes());
+            let found = blobs.get(&id)?;
+            ensure!(found.is_some_and(|found| found == content.as_bytes()), "the acknowledged blob {id} is missing");
+        }
+    }
+    let after = BlobId::of("top/after", b"after");
+    ensure!(blobs.put(&after, b"after", Timestamp::EPOCH)?, "a blob that was never stored exists");
+    Ok(())
+}
+
 fn ids(keys: &Keys) -> String {
     let ids = [keys.page_tokens(), keys.sealing()].concat();
     ids.iter().map(|key| format!("{} ", key.id())).collect()
@@ -232,6 +286,7 @@ pub fn verify(subject: Subject, directory: &Path, ran: &Ran, cut: u64) -> Result
     let acknowledged = acknowledged.unwrap_or(0);
     match subject {
         Subject::DataDirectory => verify_files(directory, ran, acknowledged),
+        Subject::Blobs => verify_blobs(directory, ran, acknowledged),
         Subject::Sled | Subject::SledLong | Subject::SledLoad | Subject::SledBlobs => {
             let store = SledStore::open(directory.join("store"))?;
             verify_store(&store, SledStore::check, ran, acknowledged)

@@ -166,6 +166,11 @@ fn acknowledged_files_of_the_data_directory_survive_power_cuts() {
     survives_power_cuts(Subject::DataDirectory);
 }
 
+#[test]
+fn acknowledged_blobs_survive_power_cuts() {
+    survives_power_cuts(Subject::Blobs);
+}
+
 /// Runs the workload once for each of its syncs, and makes this sync fail and lose the data that was pending.
 fn reports_failed_syncs(subject: Subject) {
     let syncs = record(subject, None).trace.syncs() as u64;
@@ -197,6 +202,11 @@ fn the_data_directory_does_not_acknowledge_files_that_a_failed_sync_lost() {
     reports_failed_syncs(Subject::DataDirectory);
 }
 
+#[test]
+fn the_directory_does_not_acknowledge_blobs_that_a_failed_sync_lost() {
+    reports_failed_syncs(Subject::Blobs);
+}
+
 // The following tests show that those above can detect lost writes: their programs omit a sync.
 
 #[test]
@@ -218,4 +228,9 @@ fn sled_without_the_additional_sync_of_its_log_loses_acknowledged_commits() {
 #[test]
 fn key_files_that_are_renamed_before_they_are_synced_are_lost() {
     assert!(loses_writes_without_syncs(Subject::DataDirectory, |path| path.starts_with("data/")));
+}
+
+#[test]
+fn blobs_that_are_renamed_before_they_are_synced_are_lost() {
+    assert!(loses_writes_without_syncs(Subject::Blobs, |path| path.starts_with("blobs/")));
 }

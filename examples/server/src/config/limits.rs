@@ -52,6 +52,16 @@ pub(crate) struct LimitOptions {
     /// Maximum concurrent long-lived gRPC streams, such as Watch; an eighth of it per address [default: 1024]
     #[arg(long, global = true, env = "PLATFORM_MAX_STANDING_STREAMS", value_name = "NUMBER")]
     max_standing_streams: Option<u32>,
+    /// Maximum concurrent lists of version 1, longer than a page, that are being sent; an eighth of it per address
+    /// [default: 256]
+    #[arg(long, global = true, env = "PLATFORM_MAX_LONG_LISTS", value_name = "NUMBER")]
+    max_long_lists: Option<u32>,
+    /// Maximum size of a list of version 1 over gRPC, which sends it as one message [default: 64M]
+    #[arg(long, global = true, env = "PLATFORM_MAX_LIST_MESSAGE", value_name = "BYTES", value_parser = size)]
+    max_list_message: Option<usize>,
+    /// Time limit for a list of version 1 [default: 10m]
+    #[arg(long, global = true, env = "PLATFORM_LONG_LIST_TIMEOUT", value_name = "TIME", value_parser = duration)]
+    long_list_timeout: Option<Duration>,
     /// Maximum concurrent requests per HTTP/2 connection [default: 200]
     #[arg(long, global = true, env = "PLATFORM_MAX_STREAMS", value_name = "NUMBER")]
     max_streams: Option<u32>,
@@ -176,9 +186,9 @@ impl LimitOptions {
             requests_per_address: self.max_requests_per_address.unwrap_or(default.requests_per_address),
             long_lived_streams: self.max_standing_streams.unwrap_or(default.long_lived_streams),
             long_lived_idle_time: self.stream_idle_timeout.unwrap_or(default.long_lived_idle_time),
-            long_lists: default.long_lists,
-            long_list_time: default.long_list_time,
-            long_list_message: default.long_list_message,
+            long_lists: self.max_long_lists.unwrap_or(default.long_lists),
+            long_list_time: self.long_list_timeout.unwrap_or(default.long_list_time),
+            long_list_message: self.max_list_message.unwrap_or(default.long_list_message),
             open_rate: self.open_rate.or(default.open_rate),
             identity_rate,
             identity_rates,

@@ -3,12 +3,15 @@
 use anyhow::{Context, Result};
 use platform_core::{
     access::Caller,
-    error::Error,
+    error::{Code, Error},
     kind::{Imported, Resource},
-    platform::Platform,
+    platform::{Platform, PutReply},
+    request::ListRequest,
+    resources::registry::{Image, Tag},
     uid::Uid,
 };
 use platform_import::{Done, Sink};
+use platform_services::BLOB_GRACE_MILLIS;
 #[cfg(feature = "sled")]
 use platform_store_sled::OpenError as SledError;
 use platform_store_sqlite::OpenError as SqliteError;
@@ -63,6 +66,11 @@ impl Direct {
         })
     }
 
+    /// Deletes the blobs that no resource names and that are older than the grace period, and returns their number.
+    pub(super) fn collect_blobs(&self) -> Result<u64> {
+        Ok(self.runtime.block_on(self.platform.collect_blobs(BLOB_GRACE_MILLIS))?)
+    }
+
     /// Removes all resources of a kind directly below a parent, and returns their number.
     pub(super) fn remove<R: Imported>(&self, parent: &Uid) -> Result<u64> {
         Ok(self.runtime.block_on(self.platform.remove_all::<R>(&self.operator, parent))?)
@@ -73,16 +81,44 @@ impl Sink for Direct {
     type Error = anyhow::Error;
 
     fn put<R: Imported>(&mut self, parent: &str, resources: Vec<R>) -> Result<Done> {
-        let reply = self.runtime.block_on(self.platform.put(&self.operator, parent, resources))?;
-        let refused = reply.refused.into_iter();
-        Ok(Done {
-            created: reply.created,
-            updated: reply.updated,
-            unchanged: reply.unchanged,
-            refused: refused
-                .map(|refused| (usize::try_from(refused.index).unwrap_or(usize::MAX), describe(&refused.error)))
-                .collect(),
-        })
+        Ok(done(self.runtime.block_on(self.platform.put(&self.operator, parent, resources))?))
+    }
+
+    fn put_blobs(&mut self, repo: &str, contents: Vec<Vec<u8>>) -> Result<Done> {
+        let contents = contents.into_iter().map(Into::into).collect();
+        Ok(done(self.runtime.block_on(self.platform.put_blobs::<Image>(&self.operator, repo, contents))?))
+    }
+
+    fn put_tags(&mut self, repo: &str, tags: Vec<Tag>) -> Result<Done> {
+        let mut done = Done::default();
+        for (index, tag) in tags.iter().enumerate() {
+            let put = async {
+                let request = ListRequest::of::<Tag>().children_of(repo).filter("name", &tag.name).build()?;
+                let before = self.platform.list::<Tag>(&self.operator, &request).await?.resources;
+                self.platform.create(&self.operator, repo, tag).await?;
+                Ok::<_, Error>(before.first().map(|before| before.digest.to_string()))
+            };
+            match self.runtime.block_on(put) {
+                Ok(before) => super::count_tag(&mut done, before.as_deref(), tag),
+                Err(error) if matches!(error.code(), Code::InvalidArgument | Code::PermissionDenied) => {
+                    done.refused.push((index, describe(&error)));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(done)
+    }
+}
+
+fn done(reply: PutReply) -> Done {
+    let refused = reply.refused.into_iter();
+    Done {
+        created: reply.created,
+        updated: reply.updated,
+        unchanged: reply.unchanged,
+        refused: refused
+            .map(|refused| (usize::try_from(refused.index).unwrap_or(usize::MAX), describe(&refused.error)))
+            .collect(),
     }
 }
 

@@ -6,10 +6,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail};
-use platform_core::kind::Imported;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use platform_core::{blob::BlobId, kind::Imported, resources::registry::Tag};
 use platform_import::{Done, Sink};
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use ureq::http::StatusCode;
 
 /// Maximum number of resources in a request: the server's maximum in one commit, so that a request is one batch of the
@@ -24,6 +25,9 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Delay before a retry: the first, and the maximum of the exponential backoff.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Type of a batch.
+const NDJSON: &str = "application/x-ndjson";
 
 /// Writes with one request per batch. A batch that is not acknowledged is sent again; this is safe because the server's
 /// writes are idempotent: a resource that was written nevertheless counts as unchanged.
@@ -43,15 +47,20 @@ impl Remote {
         Self { agent: config.build().into(), url: url.to_owned(), token: token.to_owned() }
     }
 
-    /// Sends a batch, with retries after transient failures, until it is acknowledged.
+    /// Sends a batch until it is acknowledged.
     fn send(&self, url: &str, lines: &[u8]) -> Result<String> {
+        match self.call(url, Some((NDJSON, lines)))? {
+            (StatusCode::OK, text) => Ok(text),
+            (status, text) => bail!("{} returned {}", self.url, status_line(status, &text)),
+        }
+    }
+
+    /// Sends a POST with a body, or a GET, with retries after transient failures.
+    fn call(&self, url: &str, body: Option<(&str, &[u8])>) -> Result<(StatusCode, String)> {
         let (started, mut backoff) = (Instant::now(), BACKOFF.0);
         loop {
-            let failure = match self.send_once(url, lines) {
-                Ok((StatusCode::OK, text)) => return Ok(text),
-                Ok((status, text)) if !is_transient(status) => {
-                    bail!("{} returned {}", self.url, status_line(status, &text))
-                }
+            let failure = match self.call_once(url, body) {
+                Ok((status, text)) if !is_transient(status) => return Ok((status, text)),
                 Ok((status, text)) => anyhow!("{} returned {}", self.url, status_line(status, &text)),
                 Err(error) => anyhow!(error).context(format!("no response from {}", self.url)),
             };
@@ -63,9 +72,14 @@ impl Remote {
         }
     }
 
-    fn send_once(&self, url: &str, lines: &[u8]) -> Result<(StatusCode, String), ureq::Error> {
-        let request = self.agent.post(url).header("authorization", format!("Bearer {}", self.token));
-        let mut response = request.header("content-type", "application/x-ndjson").send(lines)?;
+    fn call_once(&self, url: &str, body: Option<(&str, &[u8])>) -> Result<(StatusCode, String), ureq::Error> {
+        let token = format!("Bearer {}", self.token);
+        let mut response = match body {
+            Some((ty, body)) => {
+                self.agent.post(url).header("authorization", token).header("content-type", ty).send(body)?
+            }
+            None => self.agent.get(url).header("authorization", token).call()?,
+        };
         Ok((response.status(), response.body_mut().read_to_string()?))
     }
 }
@@ -74,21 +88,70 @@ impl Sink for Remote {
     type Error = anyhow::Error;
 
     fn put<R: Imported>(&mut self, parent: &str, resources: Vec<R>) -> Result<Done> {
-        let url = format!("{}/import/{}?parent={}", self.url, R::KIND.plural, parent);
+        self.put_lines(R::KIND.plural, parent, resources.iter())
+    }
+
+    fn put_blobs(&mut self, repo: &str, contents: Vec<Vec<u8>>) -> Result<Done> {
+        let line = |content: &Vec<u8>| {
+            let (_, digest) = BlobId::of("", content).parts();
+            json!({ "digest": format!("sha256:{digest}"), "content": STANDARD.encode(content) })
+        };
+        self.put_lines("blobs", repo, contents.iter().map(line))
+    }
+
+    fn put_tags(&mut self, repo: &str, tags: Vec<Tag>) -> Result<Done> {
         let mut done = Done::default();
-        let (mut lines, mut sent) = (Vec::new(), 0);
-        let mut resources = resources.iter().enumerate().peekable();
-        while let Some((index, resource)) = resources.next() {
-            serde_json::to_writer(&mut lines, resource)?;
-            lines.push(b'\n');
-            let next = index + 1;
-            if next - sent >= BATCH || lines.len() >= BATCH_BYTES || resources.peek().is_none() {
-                add_acknowledged(&self.send(&url, &lines)?, sent, &mut done)?;
-                sent = next;
-                lines.clear();
+        for (index, tag) in tags.iter().enumerate() {
+            let before = self.digest_of(repo, &tag.name)?;
+            let body = json!({ "name": tag.name, "digest": tag.digest }).to_string();
+            let url = format!("{}/registry/v2/tags/{repo}", self.url);
+            match self.call(&url, Some(("application/json", body.as_bytes())))? {
+                (StatusCode::OK, _) => super::count_tag(&mut done, before.as_deref(), tag),
+                (status @ (StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN), text) => {
+                    let error: Value = serde_json::from_str(&text).unwrap_or_default();
+                    let rule = message(&error);
+                    done.refused.push((index, if rule.is_empty() { status.to_string() } else { rule }));
+                }
+                (status, text) => bail!("{} returned {}", self.url, status_line(status, &text)),
             }
         }
         Ok(done)
+    }
+}
+
+impl Remote {
+    /// Sends lines to an import path, in batches.
+    fn put_lines(&self, plural: &str, parent: &str, lines: impl Iterator<Item = impl Serialize>) -> Result<Done> {
+        let url = format!("{}/import/{plural}?parent={parent}", self.url);
+        let mut done = Done::default();
+        let (mut batch, mut sent) = (Vec::new(), 0);
+        let mut lines = lines.enumerate().peekable();
+        while let Some((index, line)) = lines.next() {
+            serde_json::to_writer(&mut batch, &line)?;
+            batch.push(b'\n');
+            let next = index + 1;
+            if next - sent >= BATCH || batch.len() >= BATCH_BYTES || lines.peek().is_none() {
+                add_acknowledged(&self.send(&url, &batch)?, sent, &mut done)?;
+                sent = next;
+                batch.clear();
+            }
+        }
+        Ok(done)
+    }
+
+    /// Returns the digest that a tag has now, `None` if it does not exist or its name is invalid.
+    fn digest_of(&self, repo: &str, name: &str) -> Result<Option<String>> {
+        // Other names would have to be encoded, and the server rejects them.
+        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)) {
+            return Ok(None);
+        }
+        match self.call(&format!("{}/registry/v2/tags?uidp.children_of={repo}&name={name}", self.url), None)? {
+            (StatusCode::OK, text) => {
+                let list: Value = serde_json::from_str(&text).context("cannot parse the response of the server")?;
+                Ok(list.pointer("/tags/0/digest").and_then(Value::as_str).map(str::to_owned))
+            }
+            (status, text) => bail!("{} returned {}", self.url, status_line(status, &text)),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
         registry::{Image, Repo, Tag, image::ImagePackage},
         vulnerabilities::{Advisory, Severity, advisory::EventType, severity::SEVERITY},
     },
-    public_groups,
+    apk, public_groups,
     vulnerability_metadata::Severities,
 };
 use crate::{
@@ -25,8 +25,6 @@ use crate::{
     timestamp::Timestamp,
     uid::Uid,
 };
-
-mod apk;
 
 /// The vulnerabilities resolved on one day in the requested images.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -242,8 +240,8 @@ async fn installed(cx: &Context<'_>, images: &[ImageRef]) -> Result<Installed> {
     Ok(installed)
 }
 
-/// Returns the repos with this name or uid in the visible scopes.
-async fn repos(cx: &Context<'_>, visible: &Scopes, named: &str) -> Result<Vec<Uid>> {
+/// Returns the repos with this name or uid in the visible scopes, at most 100.
+pub(crate) async fn repos(cx: &Context<'_>, visible: &Scopes, named: &str) -> Result<Vec<Uid>> {
     let mut query = Query::new(Repo::KIND.name, Scope::Roots);
     query.limit = MAX_IMAGES;
     match Uid::parse(named) {

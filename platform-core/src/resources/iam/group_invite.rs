@@ -8,9 +8,10 @@ use subtle::ConstantTimeEq;
 
 use super::{
     super::{domain, field},
-    Identity, Role, RoleBinding,
+    Group, Identity, Role, RoleBinding,
+    group::OrgStatus,
     names::{GIVEN_ROLE, GROUP_INVITE},
-    role_binding,
+    role, role_binding,
 };
 use crate::{
     BoxFuture,
@@ -148,24 +149,7 @@ impl Resource for GroupInvite {
             let (Some(invite), Verb::Create) = (&mut change.new, change.verb) else { return Ok(()) };
             let group = parent_uid(&change.uid)?;
             may_give_role(cx, &group, &invite.role_uid, "roleUid", &mut change.write).await?;
-            let ttl = invite.ttl.as_deref().and_then(|ttl| Duration::parse(ttl).ok());
-            let life = ttl.map_or(0, Duration::millis);
-            invite.expiration_time = Some(cx.now().plus_millis(life));
-            let (mut key_id, mut secret) = ([0; 8], [0; 32]);
-            cx.platform().entropy().fill(&mut key_id);
-            cx.platform().entropy().fill(&mut secret);
-            invite.key_id = hex::encode(key_id);
-            let code = format!("{PREFIX}{}_{}", invite.key_id, hex::encode(secret));
-            let caller = cx.demand_caller()?;
-            let private = Private {
-                code_hash: hash(&code),
-                invited_by: caller.identity.clone(),
-                registration: cx.registration(),
-                session: caller.session.as_deref().cloned(),
-            };
-            change.private = serde_json::to_vec(&private).map(Bytes::from).map_err(Error::internal)?;
-            invite.code = Secret::new(code);
-            invite.role = None;
+            change.private = invite.issue(cx, false)?;
             Ok(())
         })
     }
@@ -197,8 +181,77 @@ impl Resource for GroupInvite {
     }
 }
 
+impl GroupInvite {
+    /// Sets the expiration time and a new code, and returns the private part.
+    fn issue(&mut self, cx: &Context<'_>, founding: bool) -> Result<Bytes> {
+        let ttl = self.ttl.as_deref().and_then(|ttl| Duration::parse(ttl).ok());
+        let life = ttl.map_or(0, Duration::millis);
+        self.expiration_time = Some(cx.now().plus_millis(life));
+        let (mut key_id, mut secret) = ([0; 8], [0; 32]);
+        cx.platform().entropy().fill(&mut key_id);
+        cx.platform().entropy().fill(&mut secret);
+        self.key_id = hex::encode(key_id);
+        let code = format!("{PREFIX}{}_{}", self.key_id, hex::encode(secret));
+        let caller = cx.demand_caller()?;
+        let private = Private {
+            code_hash: hash(&code),
+            invited_by: caller.identity.clone(),
+            registration: cx.registration(),
+            session: caller.session.as_deref().cloned(),
+            founding,
+        };
+        self.code = Secret::new(code);
+        self.role = None;
+        serde_json::to_vec(&private).map(Bytes::from).map_err(Error::internal)
+    }
+
+    /// Creates an organization without members and an invite to become its owner, in one commit, and returns the invite
+    /// as the reply of a create shows it. Only the operator may, and must still be the operator when the invite is
+    /// redeemed.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED, INVALID_ARGUMENT for another role than `owner`.
+    pub(crate) async fn create_with_organization(
+        cx: &Context<'_>,
+        organization: Group,
+        mut invite: Self,
+    ) -> Result<Self> {
+        if !cx.is_operator() {
+            return Err(Error::denied());
+        }
+        if invite.role_uid.is_empty() {
+            invite.role_uid = role::owner_uid();
+        }
+        if invite.role_uid != role::owner_uid() {
+            return Err(Error::invalid_field(
+                "roleUid",
+                "must be the role owner: the organization has no other member",
+            ));
+        }
+        let (entropy, now) = (cx.platform().entropy(), cx.now());
+        let uid = Uid::new_root(entropy);
+        let group = Group {
+            uid: uid.clone(),
+            status: OrgStatus::OrgStatusReady,
+            create_time: Some(now),
+            update_time: Some(now),
+            ..organization
+        };
+        let private = invite.issue(cx, true)?;
+        invite.uid = uid.new_child(entropy);
+        (invite.create_time, invite.update_time) = (Some(now), Some(now));
+        let mut write = Write::default();
+        write.require_or_retry(Require::Absent(Key::new(Group::KIND.name, uid.clone())));
+        write.put(&uid, &group, Bytes::new())?;
+        write.put(&invite.uid, &invite, private)?;
+        Self::render(cx, std::slice::from_mut(&mut invite)).await?;
+        cx.commit(write).await?;
+        Ok(invite)
+    }
+}
+
 /// The capabilities that a caller needs at a group to create invites to it.
-const INVITER_CAPABILITIES: &[Capability] = &[cap("group_invites.create"), cap("role_bindings.create")];
+pub(crate) const INVITER_CAPABILITIES: &[Capability] = &[cap("group_invites.create"), cap("role_bindings.create")];
 
 /// The prefix of a code. The key id follows and, after an underscore, 32 random bytes, both in hex.
 const PREFIX: &str = "invite_";
@@ -217,6 +270,10 @@ struct Private {
     /// The session in which the inviter created the invite, with its external groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<Session>,
+    /// Whether the organization was created with the invite. The inviter must then be the operator, who holds nothing
+    /// in the organization.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    founding: bool,
 }
 
 impl Private {
@@ -297,7 +354,7 @@ fn private_of(record: &Record, code: &str) -> Result<Option<Private>> {
 /// [`invalid_code`], ALREADY_EXISTS when the person already has the role there.
 pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &str) -> Result<Redeemed> {
     let record = cx.record(GroupInvite::KIND, invite).await?.ok_or_else(invalid_code)?;
-    private_of(&record, code)?.ok_or_else(invalid_code)?;
+    let Private { founding, .. } = private_of(&record, code)?.ok_or_else(invalid_code)?;
     let invite: GroupInvite = serde_json::from_slice(&record.body).map_err(Error::internal)?;
     let identity =
         cx.read::<Identity>(person).await?.filter(|identity| identity.uid.is_root()).ok_or_else(invalid_code)?;
@@ -305,7 +362,8 @@ pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &
     let is_for_person = invite.email.is_empty() || invite.email.eq_ignore_ascii_case(&identity.email);
     let in_time = invite.expiration_time.is_some_and(|until| cx.now() < until);
     let group = parent_uid(&invite.uid)?;
-    if !is_for_person || !in_time || !cx.allows(&group, INVITER_CAPABILITIES) {
+    let may_invite = if founding { cx.is_operator() } else { cx.allows(&group, INVITER_CAPABILITIES) };
+    if !is_for_person || !in_time || !may_invite {
         return Err(invalid_code());
     }
     let mut write = Write::default();
@@ -317,10 +375,12 @@ pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &
     let binding = RoleBinding::new(&group, person, &invite.role_uid, cx.platform().entropy(), cx.now());
     // The inviter must hold the capabilities that the role has now. The reason of a rejection is not shown to the
     // person.
-    role_binding::may_bind(cx, &group, &binding, &mut write).await.map_err(|error| match error.is_stale() {
-        true => error,
-        false => invalid_code(),
-    })?;
+    if !founding {
+        role_binding::may_bind(cx, &group, &binding, &mut write).await.map_err(|error| match error.is_stale() {
+            true => error,
+            false => invalid_code(),
+        })?;
+    }
     write.put(&binding.uid, &binding, Bytes::new())?;
     write.raise(identity_epoch(person));
     cx.record_event(&mut write, &group, || Ok(registered_event(person, &group))).await?;

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     BoxFuture,
-    access::{RegistrationId, cap},
+    access::{Capability, RegistrationId, cap},
     context::Context,
     error::{Error, Result, Violations},
     iam::{identity_epoch, may_give_identity},
@@ -24,6 +24,11 @@ use crate::{
     timestamp::Timestamp,
     uid::Uid,
 };
+
+mod lookup;
+
+/// The capability to list identities.
+const LIST: &[Capability] = &[cap("identity.list")];
 
 /// A caller of the platform: a service account of a group, assumable with tokens that match its relationship, or a
 /// registered person, whose uid has one segment. A group's identity can only access its group and the group's
@@ -221,7 +226,7 @@ impl Resource for Identity {
     const KIND: &'static Kind = &Kind::new("Identity", "identities", "IdentitiesService", domain::IAM)
         .parent(Parent::Group)
         .methods(&[
-            Method::list(&[cap("identity.list")]).params(&[
+            Method::list(LIST).params(&[
                 Param::exact("name").about("Only identities with exactly this name."),
                 Param::new(
                     Field::enumeration("relationshipType", RelationshipType::VARIANTS)
@@ -229,7 +234,7 @@ impl Resource for Identity {
                     By::Value("relationshipType"),
                 ),
             ]),
-            Method::get(&[cap("identity.list")]),
+            Method::get(LIST),
             Method::create(&[cap("identity.create")]).event("iam.identity.created.v1"),
             Method::update(&[cap("identity.update")]).event("iam.identity.updated.v1"),
             Method::delete(&[cap("identity.delete")]).event("iam.identity.deleted.v1"),
@@ -269,7 +274,7 @@ impl Resource for Identity {
                 .oneof("relationship")
                 .privileged(),
         ])
-        .keys(&[DerivedKey::new("relationshipType", relationship_type)])
+        .keys(&[DerivedKey::new("relationshipType", relationship_type), lookup::CLAIMS])
         .roots(Roots::Personal);
 
     const ACTIONS: &'static [Action] =

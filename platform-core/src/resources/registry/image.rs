@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use strum::VariantNames;
 
 use super::super::domain;
 use crate::{
@@ -33,6 +34,8 @@ pub struct Image {
     pub index: bool,
     /// The image for each architecture; exactly one if this is not an index.
     pub platforms: Vec<ImagePlatform>,
+    /// The blobs that were kept of it, in the order in which they are preferred.
+    pub blobs: Vec<ImageBlob>,
     /// When it was first written.
     pub create_time: Option<Timestamp>,
     /// When it was last written with a change.
@@ -82,6 +85,49 @@ const PLATFORM: &[Field] = &[
     .max_items(10_000),
 ];
 
+/// A [blob](crate::blob) of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImageBlob {
+    /// The digest of the blob.
+    pub digest: Digest,
+    /// What the blob contains.
+    pub content: BlobContent,
+    /// The digest of the manifest of the image that it is about: that of a platform, or of the index itself.
+    pub image: Digest,
+    /// The digest of the manifest that refers to it, which may be another than that of the image.
+    pub manifest: Digest,
+}
+
+/// The content of a blob of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
+#[non_exhaustive]
+pub enum BlobContent {
+    /// Not specified.
+    #[default]
+    ContentUnspecified,
+    /// The manifest or the index.
+    ContentManifest,
+    /// The configuration.
+    ContentConfig,
+    /// A bill of materials in SPDX 2, or an in-toto statement with one ([`Sbom`](super::Sbom)).
+    ContentSbom,
+    /// Another in-toto statement, or a manifest that refers to the image.
+    ContentAttestation,
+}
+
+const BLOB: &[Field] = &[
+    field::digest("digest").about("The digest of the blob.").required().blob(),
+    Field::enumeration("content", BlobContent::VARIANTS).about("What the blob contains.").required(),
+    field::digest("image").about("The digest of the manifest of the image that it is about.").required(),
+    field::digest("manifest").about("The digest of the manifest that refers to it."),
+];
+
+/// The maximum number of blobs of an image. Our choice: more than an index of all architectures has.
+const MAX_BLOBS: usize = 1000;
+
 impl Resource for Image {
     const KIND: &'static Kind = &Kind::new("Image", "images", "ImagesService", domain::REGISTRY)
         .parent(Parent::Of(Repo::KIND))
@@ -91,6 +137,9 @@ impl Resource for Image {
             Field::bool("index").about("Whether the digest is that of an index of images."),
             Field::new("platforms", Type::List(&Type::Message(PLATFORM)))
                 .about("The images of the index, or the image itself."),
+            Field::new("blobs", Type::List(&Type::Message(BLOB)))
+                .about("The blobs that were kept of it: manifests, configurations and bills of materials.")
+                .max_items(MAX_BLOBS),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
@@ -118,6 +167,12 @@ impl Resource for Image {
             uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef/fedcba9876543210"),
             digest: digest.clone(),
             index: true,
+            blobs: vec![ImageBlob {
+                digest: digest.clone(),
+                content: BlobContent::ContentConfig,
+                image: digest.clone(),
+                manifest: digest.clone(),
+            }],
             platforms: vec![ImagePlatform {
                 architecture: "amd64".to_owned(),
                 digest,
@@ -175,7 +230,7 @@ const DEFAULT_ARCHITECTURE: &str = "amd64";
 
 /// Returns the architectures of an index, in its order.
 async fn architectures(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
-    let image = find(cx, &request).await?;
+    let image = named(cx, &request).await?;
     if !image.index {
         return Err(Error::invalid_field("digest", "must be the digest of an index"));
     }
@@ -187,24 +242,46 @@ async fn architectures(cx: &Context<'_>, request: Map<String, Value>) -> Result<
 
 /// Returns the size of an image for one architecture.
 async fn size(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
-    let image = find(cx, &request).await?;
-    let wanted = request.get("architecture").and_then(Value::as_str).unwrap_or(DEFAULT_ARCHITECTURE);
-    let platform = image.platforms.iter().find(|platform| platform.architecture == wanted);
-    let platform = platform.ok_or_else(|| Error::not_found(Image::KIND, format!("{}/{wanted}", image.digest)))?;
-    Ok(json!({ "size": platform.size.to_string(), "architecture": wanted }))
+    let image = named(cx, &request).await?;
+    let platform = image.platform(request.get("architecture").and_then(Value::as_str).unwrap_or_default())?;
+    Ok(json!({ "size": platform.size.to_string(), "architecture": platform.architecture }))
 }
 
 /// Returns the image that a request names.
-///
-/// # Errors
-/// NOT_FOUND for the repo, then for the image.
-async fn find(cx: &Context<'_>, request: &Map<String, Value>) -> Result<Image> {
+async fn named(cx: &Context<'_>, request: &Map<String, Value>) -> Result<Image> {
     let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
-    let (repo, digest) = (Uid::opaque(text("repoUid")), text("digest"));
-    let image = cx.read::<Image>(&Image::uid_of(&repo, digest)).await?.filter(|image| *image.digest == *digest);
-    match image {
-        Some(image) => Ok(image),
-        None if cx.read::<Repo>(&repo).await?.is_none() => Err(Error::not_found(Repo::KIND, repo.as_str())),
-        None => Err(Error::not_found(Image::KIND, digest)),
+    Image::find(cx, &Uid::opaque(text("repoUid")), text("digest")).await
+}
+
+impl Image {
+    /// Returns the image of a repo with this digest.
+    ///
+    /// # Errors
+    /// NOT_FOUND for the repo, then for the image.
+    pub(crate) async fn find(cx: &Context<'_>, repo: &Uid, digest: &str) -> Result<Self> {
+        match cx.read::<Self>(&Self::uid_of(repo, digest)).await?.filter(|image| *image.digest == *digest) {
+            Some(image) => Ok(image),
+            None if cx.read::<Repo>(repo).await?.is_none() => Err(Error::not_found(Repo::KIND, repo.as_str())),
+            None => Err(Error::not_found(Self::KIND, digest)),
+        }
+    }
+
+    /// Returns the image for an architecture, by default `amd64`.
+    ///
+    /// # Errors
+    /// NOT_FOUND when there is none.
+    pub(crate) fn platform(&self, architecture: &str) -> Result<&ImagePlatform> {
+        let wanted = if architecture.is_empty() { DEFAULT_ARCHITECTURE } else { architecture };
+        let found = self.platforms.iter().find(|platform| platform.architecture == wanted);
+        found.ok_or_else(|| Error::not_found(Self::KIND, format!("{}/{wanted}", self.digest)))
+    }
+
+    /// Returns the blobs of a platform with this content, the preferred one first.
+    pub(crate) fn blobs_of<'b>(
+        &'b self,
+        platform: &'b ImagePlatform,
+        content: BlobContent,
+    ) -> impl Iterator<Item = &'b ImageBlob> {
+        self.blobs.iter().filter(move |blob| blob.content == content && blob.image == platform.digest)
     }
 }

@@ -5,6 +5,7 @@ use strum::VariantNames;
 
 use super::{
     super::{check, domain, field, iam::Group},
+    RegistrySettings,
     repo_follower::{self, PULL, Shown},
 };
 use crate::{
@@ -80,9 +81,9 @@ pub enum CatalogTier {
 pub struct SyncConfig {
     /// The uid of the source. A request may also name it as `organization/repo`, with or without a host in front.
     pub source: String,
-    /// Whether tags are unique in the organization; set by the installation.
+    /// Whether tags are unique in the organization: a setting of its registry, which is not stored with the repo.
     pub unique_tags: bool,
-    /// When the following expires: 14 days after `source` was last set.
+    /// When the following expires: 14 days after `source` was last set, unless the request said otherwise.
     pub expiration_time: Option<Timestamp>,
     /// A destination in Google's registry.
     pub google: String,
@@ -96,12 +97,13 @@ pub struct SyncConfig {
     pub grace_period: bool,
 }
 
-const SYNC_CONFIG: &[Field] = &[
+/// The table of [`SyncConfig`].
+pub(crate) const SYNC_CONFIG: &[Field] = &[
     Field::string("source")
         .about("The repo to follow: its uid, or `organization/repo`. Responses have the uid.")
         .required(),
     Field::bool("uniqueTags")
-        .about("Whether the organization has each tag only once; set by the installation.")
+        .about("Whether the organization has each tag only once: a setting of its registry. Stored, but not acted on.")
         .output_only(),
     Field::timestamp("expirationTime").about("When the repo stops following its source.").output_only(),
     Field::string("google").about("A Google Artifact Registry repository to copy to. Stored, but not acted on."),
@@ -115,8 +117,13 @@ const SYNC_CONFIG: &[Field] = &[
         .output_only(),
 ];
 
+const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
+
 /// The time that a repo follows another after its source was set: 14 days.
-const SYNC_MILLIS: i64 = 14 * 24 * 60 * 60 * 1000;
+const SYNC_MILLIS: i64 = 14 * DAY_MILLIS;
+
+/// The maximum time that a request may let a repo follow another: 365 days.
+const MAX_SYNC_MILLIS: i64 = 365 * DAY_MILLIS;
 
 impl Resource for Repo {
     const KIND: &'static Kind = &Kind::new("Repo", "repos", "ReposService", domain::REGISTRY)
@@ -148,12 +155,7 @@ impl Resource for Repo {
                 .max_items(1000)
                 .distinct()
                 .check(check::tags),
-            Field::message("syncConfig", SYNC_CONFIG)
-                .about(
-                    "The repo that this one follows. Its tier, bundles, aliases and active tags are then those of the \
-                     source.",
-                )
-                .privileged(),
+            Self::SYNC,
             Field::new("customOverlay", Type::Message(overlay::FIELDS)).about(
                 "The additions of a custom image to its base. Stored, but not acted on: this installation builds no \
                  images.",
@@ -203,6 +205,7 @@ impl Resource for Repo {
             };
             let source = match (&mut repo.sync_config, &change.old) {
                 (Some(config), _) if followed.is_none() || change.sets("syncConfig.source") => {
+                    config.unique_tags = false;
                     Some(follow(cx, change, config).await?)
                 }
                 (Some(_), Some(old)) => {
@@ -232,7 +235,12 @@ impl Resource for Repo {
     fn render<'a>(cx: &'a Context<'a>, repos: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let shown = repo_follower::shown::<Self>(cx, repos).await?;
+            let roots = repos.iter().filter(|repo| repo.sync_config.is_some()).map(|repo| repo.uid.root().to_owned());
+            let settings = RegistrySettings::of_all(cx, roots.collect()).await?;
             for (repo, shown) in repos.iter_mut().zip(shown) {
+                if let Some(config) = &mut repo.sync_config {
+                    config.unique_tags = settings.get(repo.uid.root()).is_some_and(|settings| settings.unique_tags);
+                }
                 let Shown::Source(Some(source)) = shown else { continue };
                 repo.catalog_tier = source.catalog_tier;
                 repo.bundles = source.bundles;
@@ -255,6 +263,12 @@ impl Resource for Repo {
 }
 
 impl Repo {
+    pub(crate) const SYNC: Field = Field::message("syncConfig", SYNC_CONFIG)
+        .about(
+            "The repo that this one follows. Its tier, bundles, aliases and active tags are then those of the source.",
+        )
+        .privileged();
+
     /// Returns the uid of the repo that this one is set to follow.
     fn source(&self) -> Option<Uid> {
         self.sync_config.as_ref().map(|config| Uid::opaque(&*config.source))
@@ -267,13 +281,30 @@ async fn follow(cx: &Context<'_>, change: &mut Change<Repo>, config: &mut SyncCo
     if source.uid == change.uid {
         return Err(Error::invalid_field("syncConfig.source", "must be another repo"));
     }
-    let until = cx.now().plus_millis(SYNC_MILLIS);
+    let until = expiration(cx, change, config)?;
     config.source = source.uid.to_string();
     config.expiration_time = Some(until);
     // The source may be deleted concurrently.
     change.write.require_or_fail(Require::Exists(Key::new(Repo::KIND.name, source.uid.clone())), unknown_source());
     repo_follower::begin(cx, &mut change.write, &source.uid, &change.uid, until).await?;
     Ok(source)
+}
+
+/// Returns when a following that begins now expires: as the request says, if it may say so.
+fn expiration(cx: &Context<'_>, change: &Change<Repo>, config: &SyncConfig) -> Result<Timestamp> {
+    const FIELD: &str = "syncConfig.expirationTime";
+    let sent = config.expiration_time.filter(|_| cx.is_writable(Repo::KIND, FIELD));
+    let Some(until) = sent else { return Ok(cx.now().plus_millis(SYNC_MILLIS)) };
+    let stored = change.old.as_ref().and_then(|old| old.sync_config.as_ref()?.expiration_time);
+    if stored != Some(until) {
+        if until <= cx.now() {
+            return Err(Error::invalid_field(FIELD, "must be in the future"));
+        }
+        if until > cx.now().plus_millis(MAX_SYNC_MILLIS) {
+            return Err(Error::invalid_field(FIELD, "must be at most 365 days ahead"));
+        }
+    }
+    Ok(until)
 }
 
 /// Retains the stored values of a follower's inherited fields, which are shown again when it no longer follows, and

@@ -4,11 +4,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::super::{check, domain, field};
-use super::{Digest, Repo};
+use super::{Digest, Repo, TagMove};
 use crate::{
+    BoxFuture,
     access::cap,
+    context::Context,
+    error::Result,
     event::Draft,
-    kind::{By, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Unique},
+    kind::{By, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Unique},
     store::{Filter, KeyValue},
     timestamp::Timestamp,
     uid::Uid,
@@ -22,7 +25,7 @@ pub struct Tag {
     pub uid: Uid,
     /// The name; unique in its repo.
     pub name: String,
-    /// The digest of the image: `sha256:` and 64 hexadecimal digits.
+    /// The digest of the image: `sha256:` and 64 hexadecimal digits. Empty for a tag of no image, which version 1 creates.
     pub digest: Digest,
     /// When the tag was first created.
     pub create_time: Option<Timestamp>,
@@ -53,6 +56,7 @@ impl Resource for Tag {
                 .narrow(shown_families),
             Method::get(&[cap("tag.list")]),
             Method::create(&[cap("tag.create")]).event("platform.registry.tag.created.v1").upsert("name"),
+            Method::update(&[cap("tag.update")]).event("platform.registry.tag.updated.v1").unserved(),
             Method::delete(&[cap("tag.delete")]).event("platform.registry.tag.deleted.v1"),
         ])
         .fields(&[
@@ -62,7 +66,7 @@ impl Resource for Tag {
                 .required()
                 .sort(&["name"])
                 .check(check::tag),
-            field::digest("digest").about("The digest of the image: `sha256:` and 64 hexadecimal digits.").required(),
+            Self::DIGEST,
             Field::CREATE_TIME.rest_only(),
             Field::UPDATE_TIME,
             Field::bool("deprecated").about("Whether the tag is at the end of its life."),
@@ -87,10 +91,29 @@ impl Resource for Tag {
         }
     }
 
+    /// Records the image that the tag refers to from now on.
+    fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let Some(tag) = &change.new else { return Ok(()) };
+            let before = change.old.as_ref().map(|old| &old.digest);
+            if before != Some(&tag.digest) && !tag.digest.is_empty() {
+                TagMove::record(cx, &change.uid, tag.digest.clone(), &mut change.write)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Addresses the event to the organization, as the contract requires.
     fn customize_event(event: &mut Draft) {
         event.group = Uid::opaque(event.subject.as_str()).root().to_owned();
     }
+}
+
+impl Tag {
+    pub(crate) const DIGEST: Field = field::digest("digest")
+        .about("The digest of the image: `sha256:` and 64 hexadecimal digits.")
+        .required()
+        .always();
 }
 
 /// The parameters that include families of tags which lists hide by default, in the order of their bits in

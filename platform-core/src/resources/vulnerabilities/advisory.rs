@@ -1,6 +1,7 @@
 //! Advisories (`docs/api.md`, Advisories).
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::super::domain;
 use super::{super::advisory::vulnerability_metadata::Severities, Severity, severity::SEVERITY};
@@ -10,12 +11,14 @@ use crate::{
     context::Context,
     error::{Result, Violations},
     kind::{Field, Imported, Kind, Method, Parent, Resource, Type, derived_uid},
+    store::KeyValue,
     timestamp::Timestamp,
     uid::Uid,
 };
 
 pub mod event;
 mod filters;
+mod writes;
 
 pub use event::{AdvisoryEvent, EventType, ReviewState};
 
@@ -91,10 +94,13 @@ impl Resource for Advisory {
             Field::string("componentName").about("The vulnerable component's name.").always(),
             Field::string("componentLocation").about("The path of the vulnerable component in the artifact.").always(),
             Field::string("componentType").about("The vulnerable component's type, such as `go-module`.").always(),
-            Field::strings("aliases").about("Other identifiers of the same vulnerability, such as `CVE-2022-4203`."),
+            Field::strings("aliases")
+                .about("Other identifiers of the same vulnerability, such as `CVE-2022-4203`.")
+                .sort(&["aliases"])
+                .sort_key(first_alias),
             Field::new("events", Type::List(&Type::Message(event::FIELDS)))
                 .about("The history of findings and actions, oldest first.")
-                .max_items(1000),
+                .max_items(event::MAX_EVENTS),
             Field::string("legacyAdvisoryId").about("The identifier that the advisory had before.").output_only(),
             Field::new("severities", Type::List(&Type::Message(SEVERITY)))
                 .about(
@@ -137,12 +143,14 @@ impl Resource for Advisory {
         true
     }
 
-    /// Looks up the severities by the aliases and the advisory's own id.
+    /// Looks up the severities by the aliases and the advisory's own id, and omits events that this version does not
+    /// have.
     fn render<'a>(cx: &'a Context<'a>, advisories: &'a mut [Self]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let found = Severities::look_up(cx, advisories.iter().flat_map(Self::names)).await?;
             for advisory in advisories {
                 advisory.severities = found.of(advisory.names());
+                advisory.events.retain(|event| event.component_location_changed.is_none());
             }
             Ok(())
         })
@@ -157,8 +165,14 @@ impl Advisory {
 
     /// Returns the most recent approved event; of several at the same time, the last in the list.
     pub fn latest_event(&self) -> Option<&AdvisoryEvent> {
-        self.events.iter().filter(|event| event.is_approved()).max_by_key(|event| event.create_time)
+        let counts = |event: &&AdvisoryEvent| event.is_approved() && event.component_location_changed.is_none();
+        self.events.iter().filter(counts).max_by_key(|event| event.create_time)
     }
+}
+
+/// Returns the sort key of an advisory by its first alias.
+fn first_alias(body: &Value) -> KeyValue {
+    Type::String.key(body.get("aliases").and_then(|aliases| aliases.get(0)))
 }
 
 impl Imported for Advisory {

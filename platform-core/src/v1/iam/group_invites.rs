@@ -1,9 +1,13 @@
 //! Invites.
 
+use serde_json::{Map, Value};
+
 use crate::{
-    conversion::{Conversion, ListConversion},
-    kind::{Action, Domain, Field, Kind, Registered, Resource, Type},
-    resources::iam::GroupInvite,
+    context::Context,
+    conversion::{self, Conversion, ListConversion},
+    error::{Error, Result},
+    kind::{Action, Authorization, Domain, Field, Kind, Registered, Resource, Type},
+    resources::iam::{Group, GroupInvite, group_invite::INVITER_CAPABILITIES, role},
     v1::IAM,
 };
 
@@ -12,6 +16,16 @@ pub const SERVICE: Registered = Registered::service(
     &Kind::service_of("GroupInvitesV1", "groupInvites", "GroupInvites", IAM),
     &[
         Action::create_as::<Message>("Create", "group_invites/{group=**}"),
+        Action::rpc("CreateWithGroup", |cx, request| Box::pin(create_with_group(cx, request)))
+            .request(&[
+                Field::string("group").about("The name of the new organization.").unread(),
+                GroupInvite::KIND.show("ttl"),
+                GroupInvite::KIND.show("roleUid").named("role"),
+                GroupInvite::KIND.show("email"),
+                GroupInvite::KIND.show("singleUse"),
+            ])
+            .response(Message::FIELDS)
+            .authorization(Authorization::Anywhere(INVITER_CAPABILITIES)),
         Action::list_as::<Filter>("List", "group_invites"),
         Action::delete_as::<Stored>("Delete", "group_invites/{id=**}"),
     ],
@@ -48,6 +62,22 @@ impl Conversion for Message {
         GroupInvite::KIND.show("code"),
     ];
 }
+
+/// Creates an organization that has the name in `group`, and an invite to own it. Only the operator may.
+async fn create_with_group(cx: &Context<'_>, mut request: Map<String, Value>) -> Result<Value> {
+    let name = [("group".to_owned(), request.remove("group").unwrap_or_default())];
+    let group = conversion::read(cx, NAME, Group::KIND.fields, name.into_iter().collect())?;
+    // The role may be left out, which the kind requires.
+    request.entry("role").or_insert_with(|| role::owner_uid().to_string().into());
+    let invite = conversion::read(cx, Message::REQUEST, GroupInvite::KIND.fields, request)?;
+    let group = serde_json::from_value(group.into()).map_err(Error::internal)?;
+    let invite = serde_json::from_value(invite.into()).map_err(Error::internal)?;
+    let created = GroupInvite::create_with_organization(cx, group, invite).await;
+    let created = created.map_err(|error| conversion::renamed(error, Message::REQUEST))?;
+    conversion::shown::<Message>(cx, &created).map(Value::from)
+}
+
+const NAME: &[Field] = &[Field::string("group").of("name")];
 
 /// An invite in a list.
 struct Stored;

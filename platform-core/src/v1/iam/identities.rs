@@ -1,7 +1,11 @@
 //! Identities.
 
+use serde_json::{Map, Value};
+
 use crate::{
-    conversion::{Conversion, ListConversion},
+    context::Context,
+    conversion::{self, Conversion, ListConversion},
+    error::{Error, Result},
     kind::{Action, Domain, Field, Kind, Registered, Resource, Type},
     resources::iam::Identity,
     v1::{IAM, UIDP},
@@ -14,6 +18,12 @@ pub const SERVICE: Registered = Registered::service(
         Action::create_as::<Message>("Create", "identities/{parentId=**}"),
         Action::replace_as::<Message>("Update", "identities/{id=**}"),
         Action::list_as::<Filter>("List", "identities"),
+        Action::get("Lookup", "identities/lookup", |cx, request| Box::pin(lookup(cx, request)))
+            .request(&[
+                Field::string("issuer").about("The issuer of the identity's tokens.").required(),
+                Field::string("subject").about("The subject of the identity's tokens.").required(),
+            ])
+            .response(Message::FIELDS),
         Action::delete_as::<Message>("Delete", "identities/{id=**}"),
     ],
 );
@@ -64,6 +74,13 @@ const SERVICE_PRINCIPALS: &[&str] = &[
     "MICROVM",
     "SKILLS",
 ];
+
+async fn lookup(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
+    let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
+    let found = Identity::of_claims(cx, text("issuer"), text("subject")).await?;
+    let found = found.ok_or_else(|| Error::not_found(Identity::KIND, "the identity with this issuer and subject"))?;
+    conversion::shown::<Message>(cx, &found).map(Value::from)
+}
 
 struct Filter;
 

@@ -11,6 +11,7 @@ use platform_core::{
         events::DeadReason,
         iam::{DirectoryUser, Group},
         libraries::{Artifact, ArtifactVersion, Ecosystem},
+        registry::{SyncStatus, sync_status::SyncState},
         vulnerabilities::Advisory,
     },
     testing::{KindSuite, Pair},
@@ -80,12 +81,18 @@ impl Fixture {
     /// Returns the suite of the kind, with resources in a group.
     pub(crate) fn suite<'a>(self, world: &'a World, group: &'a Uid) -> KindSuite<'a> {
         let registered = *world.kind(self.kind);
+        let owned = owner_capabilities();
+        let needed = registered.kind.methods.iter().flat_map(|method| method.capabilities);
+        let unowned: Vec<_> = needed.filter(|needed| !owned.contains(needed)).map(|needed| needed.name()).collect();
+        if !unowned.is_empty() {
+            world.bind(&world.operator, &world.role(group, &unowned), group);
+        }
         let extra = self.extra_capabilities.iter().map(|name| capabilities::by_name(name).unwrap());
         let suite = KindSuite::of_registered(&world.platform, &world.clock, world.operator.clone(), registered)
             .pairs(move || self.pairs(world, group))
             .callers(|held| world.holder(group, &held.iter().map(|held| held.name()).collect::<Vec<_>>()))
             .extra_capabilities(extra)
-            .givable_capabilities(owner_capabilities())
+            .givable_capabilities(owned)
             .query(self.query)
             .renewed(self.renewed)
             .needed(self.needed)
@@ -185,6 +192,27 @@ fn other_value(field: &Field, value: &Value) -> Value {
 
 /// The facts about kinds that do not follow from their tables and examples.
 const FIXTURES: &[Fixture] = &[
+    Fixture {
+        kind: "TagMove",
+        make: Some(|world, group| {
+            let tag = world.tag(&world.repo(group), "latest");
+            uid_of(&world.walk(&world.operator, "TagMove", &[("uidp.childrenOf", &*tag)])[0])
+        }),
+        ..Fixture::NONE
+    },
+    Fixture {
+        kind: "SyncStatus",
+        make: Some(|world, group| {
+            world.put(&world.repo(group), SyncStatus { state: SyncState::Queued, ..SyncStatus::default() })
+        }),
+        ..Fixture::NONE
+    },
+    Fixture {
+        kind: "RegistrySettings",
+        make: Some(|_, organization| organization.clone()),
+        in_organizations_only: true,
+        ..Fixture::NONE
+    },
     Fixture {
         kind: "Group",
         pairs: Some(|world, organization, example| {

@@ -187,6 +187,20 @@ impl CustomOverlay {
                 violations.add(format!("{path}.content"), "must be an RSA public key in PEM");
             }
         }
+        let accounts = self.accounts.iter();
+        let users = accounts.clone().flat_map(|accounts| accounts.users.iter().enumerate());
+        for (index, user) in users {
+            for (field, id) in [("uid", user.uid), ("gid", user.gid)] {
+                if id < 0 {
+                    violations.add(format!("customOverlay.accounts.users[{index}].{field}"), "must not be negative");
+                }
+            }
+        }
+        for (index, group) in accounts.flat_map(|accounts| accounts.groups.iter().enumerate()) {
+            if group.gid < 0 {
+                violations.add(format!("customOverlay.accounts.groups[{index}].gid"), "must not be negative");
+            }
+        }
         let additional = self.certificates.iter().flat_map(|certificates| &certificates.additional).enumerate();
         for (index, entry) in additional {
             let certificates = pem::parse_many(&entry.content).unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::{
     uid::Uid,
 };
 
-/// A finding about a vulnerability or an action taken: exactly one of eight types of events.
+/// A finding about a vulnerability or an action taken: exactly one of nine types of events.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdvisoryEvent {
@@ -53,6 +53,9 @@ pub struct AdvisoryEvent {
     /// Released versions were patched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patched: Option<Patched>,
+    /// The component was found at another path. Replies omit such events; another version of the API shows them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub component_location_changed: Option<ComponentLocationChanged>,
 }
 
 /// The state of an event's review.
@@ -245,8 +248,18 @@ pub struct Patched {
     pub note: String,
 }
 
+/// A change of a component's path.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the contract names them and says no more")]
+pub struct ComponentLocationChanged {
+    pub previous_location: String,
+    pub new_location: String,
+    pub note: String,
+}
+
 impl AdvisoryEvent {
-    /// Returns the type of the event, or `None` if no type is set.
+    /// Returns the type of the event, or `None` if no type is set and for a change of the component's path.
     pub fn event_type(&self) -> Option<EventType> {
         let forms = [
             (self.detection.is_some(), EventType::Detection),
@@ -264,6 +277,22 @@ impl AdvisoryEvent {
     /// Returns whether the event is approved.
     pub fn is_approved(&self) -> bool {
         self.review_state == ReviewState::ReviewStateApproved
+    }
+
+    /// Returns the number of types that are set, which must be one.
+    pub(super) fn types(&self) -> usize {
+        let all = [
+            self.detection.is_some(),
+            self.fixed.is_some(),
+            self.false_positive_determination.is_some(),
+            self.analysis_not_planned.is_some(),
+            self.fix_not_planned.is_some(),
+            self.pending_upstream_fix.is_some(),
+            self.true_positive_determination.is_some(),
+            self.patched.is_some(),
+            self.component_location_changed.is_some(),
+        ];
+        all.into_iter().filter(|set| *set).count()
     }
 
     pub(super) fn example() -> Self {
@@ -375,6 +404,9 @@ pub(crate) const fn scan(subpackage: &'static str, component: &'static str) -> [
 const SCAN: &[Field] = &scan("subpackage", "component");
 const DETECTED: &[Field] = &detected(SCAN);
 
+/// The filter key `eventType` of events that have no type of this version.
+pub(super) const MOVED: &str = "EVENT_TYPE_FILTER_COMPONENT_LOCATION_CHANGED";
+
 /// The fields of an [`AdvisoryEvent`].
 pub const FIELDS: &[Field] = &[
     Field::string("uid").about("The event's uid.").output_only(),
@@ -396,4 +428,19 @@ pub const FIELDS: &[Field] = &[
     Field::message("patched", &[Field::strings("patchedVersions").about("The versions that were patched."), NOTE])
         .about("Set when released versions were patched.")
         .oneof("type"),
+    Field::message(
+        "componentLocationChanged",
+        &[
+            Field::string("previousLocation").about("The path before.").max_len(MAX_LOCATION),
+            Field::string("newLocation").about("The path now.").max_len(MAX_LOCATION),
+            NOTE,
+        ],
+    )
+    .about("Set when the component was found at another path. Replies omit such events.")
+    .input_only()
+    .rest_only()
+    .oneof("type"),
 ];
+
+/// The maximum number of events of an advisory; our choice.
+pub(super) const MAX_EVENTS: usize = 1000;

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 use strum::VariantNames;
 
-use super::event::{EVENT_TYPE_FILTERS, EventType, ReviewState};
+use super::event::{EVENT_TYPE_FILTERS, EventType, MOVED, ReviewState};
 use crate::{
     kind::{By, DerivedKey, Field, Param, Type},
     store::{Filter, KeyName, KeyValue},
@@ -76,7 +76,7 @@ pub(super) const KEYS: &[DerivedKey] = &[
     DerivedKey::new("eventReviewState", |body| of_events(body, "reviewState")),
     DerivedKey::new("eventAuthor", |body| of_events(body, "author")),
     DerivedKey::new("eventReviewer", |body| of_events(body, "reviewer")),
-    DerivedKey::new("eventType", |body| live(body, events(body).filter_map(event_type))),
+    DerivedKey::new("eventType", |body| live(body, events(body).filter_map(any_type))),
     DerivedKey::new("latestEvent", |body| live(body, latest(body).and_then(event_type))),
     DerivedKey::new("search", searched),
 ];
@@ -157,11 +157,17 @@ fn event_type(event: &Value) -> Option<KeyValue> {
     form.map(|form| KeyValue::text(form.filter_name()))
 }
 
-/// Returns the most recent approved event; of several at the same time, the last in the list.
+/// Returns the type of an event, one that this version does not have too.
+fn any_type(event: &Value) -> Option<KeyValue> {
+    event_type(event).or_else(|| event.get("componentLocationChanged").map(|_| KeyValue::text(MOVED)))
+}
+
+/// Returns the most recent approved event that has a type of this version; of several at the same time, the last in the list.
 fn latest(body: &Value) -> Option<&Value> {
-    let approved =
-        events(body).filter(|event| event.get("reviewState").and_then(Value::as_str) == Some("REVIEW_STATE_APPROVED"));
-    approved.max_by_key(|event| Timestamp::parse(event.get("createTime")?.as_str()?).ok())
+    let is_approved =
+        |event: &&Value| event.get("reviewState").and_then(Value::as_str) == Some("REVIEW_STATE_APPROVED");
+    let counts = |event: &&Value| is_approved(event) && event.get("componentLocationChanged").is_none();
+    events(body).filter(counts).max_by_key(|event| Timestamp::parse(event.get("createTime")?.as_str()?).ok())
 }
 
 /// Returns the texts that `query` searches, in lower case, as separate values, so that a match never spans two of them.

@@ -1,0 +1,28 @@
+//! The collection of blobs that no resource names.
+
+use std::{sync::Arc, time::Duration};
+
+use platform_core::platform::Platform;
+use platform_services::BLOB_GRACE_MILLIS;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+/// Time from the start of a server to the first collection.
+const FIRST: Duration = Duration::from_secs(60 * 60);
+
+/// Time between collections. Each reads all images.
+const INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Collects unused blobs once a day, until the runtime stops.
+pub(crate) fn collect_daily(platform: Arc<Platform>) {
+    tokio::spawn(async move {
+        let mut interval = interval_at(Instant::now() + FIRST, INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            match platform.collect_blobs(BLOB_GRACE_MILLIS).await {
+                Ok(deleted) => tracing::info!(deleted, "collected unused blobs"),
+                Err(error) => tracing::error!(%error, "cannot collect unused blobs"),
+            }
+        }
+    });
+}

@@ -1,0 +1,365 @@
+//! The vulnerabilities of images: from imported reports, or computed from the packages of the image, advisories and
+//! vulnerability metadata (`docs/api.md`, Vulnerability reports).
+//!
+//! What decides whether a package is vulnerable changes only at the events of advisories. So the periods in which an
+//! image has a vulnerability are computed once, and answer for every moment; they are cached until the image, an
+//! advisory or the metadata changes.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt,
+    sync::Arc,
+};
+
+use futures_lite::future::yield_now;
+use quick_cache::{Weighter, sync::Cache};
+
+use super::{
+    super::{
+        advisory::{VulnerabilityMetadata, public_groups},
+        data_of,
+        vulnerabilities::{Advisory, advisory::ADVISORIES_EPOCH},
+    },
+    Digest, Image, VulnerabilityReport,
+    vulnerability_report::{DIGEST_KEY, Level},
+};
+use crate::{
+    context::Context,
+    error::{Error, Result},
+    kind::{Imported, Resource, epoch_of},
+    scope::Scopes,
+    store::{Epoch, Filter, KeyValue, Order, OrderBy, Query, Scope},
+    timestamp::Timestamp,
+    uid::{self, Uid},
+};
+
+mod exposures;
+mod periods;
+
+pub(crate) use exposures::Exposures;
+use exposures::Loader;
+
+/// The approximate maximum size of the cached periods, and of the cached counts of imported reports, in bytes each. Our
+/// choice: some 100,000 vulnerabilities of images, and some 1,000,000 of reports.
+const CACHE_BYTES: u64 = 64 << 20;
+
+/// The number of images whose packages are in memory at once while periods are computed.
+const IMAGES: usize = 50;
+
+/// The maximum number of imported reports that are read for a request. Our choice.
+pub(crate) const MAX_REPORTS: usize = 5_000;
+
+/// What was computed of the vulnerabilities of images, and counted in imported reports, for all requests of a platform.
+pub struct Findings {
+    exposures: Cache<Uid, Arc<Computed>, Weight>,
+    counted: Cache<Uid, Arc<Counted>, Weight>,
+}
+
+impl Default for Findings {
+    fn default() -> Self {
+        Self {
+            exposures: Cache::with_weighter(1_000, CACHE_BYTES, Weight),
+            counted: Cache::with_weighter(10_000, CACHE_BYTES, Weight),
+        }
+    }
+}
+
+impl fmt::Debug for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (exposures, counted) = (self.exposures.len(), self.counted.len());
+        f.debug_struct("Findings").field("exposures", &exposures).field("counted", &counted).finish()
+    }
+}
+
+/// The periods of an image, and what they were computed from.
+#[derive(Debug)]
+struct Computed {
+    digest: Digest,
+    /// The revision of the image.
+    revision: u64,
+    /// The greatest epoch of the advisories and the metadata, which rises with each change.
+    as_of: u64,
+    exposures: Arc<Exposures>,
+}
+
+/// The vulnerabilities of an imported report.
+#[derive(Debug)]
+struct Counted {
+    /// The revision of the report.
+    revision: u64,
+    found: Arc<Found>,
+}
+
+#[derive(Debug, Clone)]
+struct Weight;
+
+impl Weighter<Uid, Arc<Computed>> for Weight {
+    fn weight(&self, uid: &Uid, computed: &Arc<Computed>) -> u64 {
+        (computed.exposures.bytes() + uid.len() + size_of::<Computed>()) as u64
+    }
+}
+
+impl Weighter<Uid, Arc<Counted>> for Weight {
+    fn weight(&self, uid: &Uid, counted: &Arc<Counted>) -> u64 {
+        let ids: usize = counted.found.keys().map(|id| id.len() + ENTRY_BYTES).sum();
+        (ids + uid.len() + size_of::<Counted>()) as u64
+    }
+}
+
+/// The approximate size of a map's entry in bytes, in addition to the text of the key.
+const ENTRY_BYTES: usize = 48;
+
+/// The ids of vulnerabilities, each with its level.
+type Found = BTreeMap<Box<str>, Level>;
+
+/// An image of a repo.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Subject {
+    /// The uid of the repo.
+    pub(crate) repo: Uid,
+    pub(crate) digest: Digest,
+}
+
+/// All that is known of the vulnerabilities of an image.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// The vulnerabilities of imported reports, by the times of the reports.
+    imported: BTreeMap<Timestamp, Arc<Found>>,
+    /// Computed periods; `None` for an image that was not imported.
+    computed: Option<Arc<Exposures>>,
+}
+
+impl History {
+    /// Visits each vulnerability at a moment once, with its level: those of the latest report up to then, or else
+    /// computed ones. Returns `false` if neither the image nor a report up to then was imported.
+    pub(crate) fn at<'h>(&'h self, moment: Timestamp, mut visit: impl FnMut(&'h str, Level)) -> bool {
+        match (self.imported.range(..=moment).next_back(), &self.computed) {
+            (Some((_, found)), _) => found.iter().for_each(|(id, level)| visit(id, *level)),
+            (None, Some(computed)) => computed.found(moment).for_each(|(id, level)| visit(id, level)),
+            (None, None) => return false,
+        }
+        true
+    }
+
+    /// Returns the size of the image for one architecture in bytes; 0 if it is not known.
+    pub(crate) fn size(&self) -> i64 {
+        self.computed.as_ref().map_or(0, |computed| computed.size)
+    }
+}
+
+/// Returns what is known of images, in their order. `within` contains the repos of all of them.
+///
+/// # Errors
+/// INVALID_ARGUMENT for `field` when there are more than [`MAX_REPORTS`] reports of these images; those of the store.
+pub(crate) async fn histories(
+    cx: &Context<'_>,
+    within: &Scopes,
+    subjects: &[Subject],
+    field: &str,
+) -> Result<Vec<History>> {
+    let mut imported = imported(cx, within, subjects, field).await?;
+    let computed = computed(cx, subjects).await?;
+    let histories = subjects.iter().zip(computed).map(|(subject, computed)| History {
+        imported: imported.remove(subject).unwrap_or_default(),
+        computed,
+    });
+    Ok(histories.collect())
+}
+
+/// Returns the report of an image as of now: the latest imported one, or else a computed one. Returns `None` if neither
+/// the image nor a report was imported.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) async fn latest(cx: &Context<'_>, subject: &Subject) -> Result<Option<VulnerabilityReport>> {
+    let mut query = Query::new(VulnerabilityReport::KIND.name, Scope::Children(subject.repo.clone()));
+    query.filters = vec![Filter::AnyOf { key: DIGEST_KEY, values: vec![KeyValue::text(&subject.digest)] }];
+    query.order = Order { by: OrderBy::Key("createTime"), descending: true };
+    query.limit = 1;
+    match cx.find::<VulnerabilityReport>(query).await?.pop() {
+        Some(report) => Ok(Some(report)),
+        None => compute(cx, subject, cx.now()).await,
+    }
+}
+
+/// Computes the report of an image as of a moment; `None` if the image was not imported.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) async fn compute(
+    cx: &Context<'_>,
+    subject: &Subject,
+    moment: Timestamp,
+) -> Result<Option<VulnerabilityReport>> {
+    let exposures = computed(cx, std::slice::from_ref(subject)).await?.pop().flatten();
+    Ok(exposures.map(|exposures| VulnerabilityReport {
+        digest: subject.digest.clone(),
+        vulnerabilities: exposures.vulnerabilities(moment),
+        create_time: Some(moment),
+        ..VulnerabilityReport::default()
+    }))
+}
+
+/// The number of reports that are read at once.
+const PAGE: usize = 200;
+
+/// The number of bytes of reports that are read at once.
+const PAGE_BYTES: usize = 8 << 20;
+
+/// Reads the imported reports of images, by their times.
+async fn imported(
+    cx: &Context<'_>,
+    within: &Scopes,
+    subjects: &[Subject],
+    field: &str,
+) -> Result<HashMap<Subject, BTreeMap<Timestamp, Arc<Found>>>> {
+    let mut imported: HashMap<Subject, BTreeMap<Timestamp, Arc<Found>>> = HashMap::new();
+    let mut query = Query::new(VulnerabilityReport::KIND.name, Scope::Roots);
+    query.scopes = within.as_slice().to_vec();
+    query.limit = 1;
+    // Most installations import no reports. This costs less than a search for every digest.
+    if subjects.is_empty() || cx.page(query.clone()).await?.items.is_empty() {
+        return Ok(imported);
+    }
+    let mut digests: Vec<_> = subjects.iter().map(|subject| KeyValue::text(&subject.digest)).collect();
+    digests.sort();
+    digests.dedup();
+    query.filters = vec![Filter::AnyOf { key: DIGEST_KEY, values: digests }];
+    (query.limit, query.bytes) = (PAGE, PAGE_BYTES);
+    let cache = data_of::<Findings>(cx)?;
+    let requested: HashSet<&Subject> = subjects.iter().collect();
+    let mut read = 0;
+    loop {
+        let page = cx.page(query.clone()).await?;
+        read += page.items.len();
+        if read > MAX_REPORTS {
+            let rule = format!("must select images with at most {MAX_REPORTS} imported reports");
+            return Err(Error::invalid_field(field, rule));
+        }
+        for item in page.items {
+            let report: Head = serde_json::from_slice(&item.body).map_err(Error::internal)?;
+            let Some(repo) = item.uid.parent() else { continue };
+            let subject = Subject { repo, digest: report.digest };
+            let Some(at) = report.create_time.filter(|_| requested.contains(&subject)) else { continue };
+            let counted = match cache.counted.get(&item.uid).filter(|counted| counted.revision == item.revision) {
+                Some(counted) => counted,
+                None => {
+                    let report: VulnerabilityReport = serde_json::from_slice(&item.body).map_err(Error::internal)?;
+                    let counted = Arc::new(Counted { revision: item.revision, found: Arc::new(found(&report)) });
+                    cache.counted.insert(item.uid.clone(), Arc::clone(&counted));
+                    counted
+                }
+            };
+            imported.entry(subject).or_default().insert(at, Arc::clone(&counted.found));
+        }
+        query.after = page.next;
+        if query.after.is_none() {
+            return Ok(imported);
+        }
+        yield_now().await;
+    }
+}
+
+/// The parts of a stored report that say which it is.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head {
+    digest: Digest,
+    create_time: Option<Timestamp>,
+}
+
+/// Returns the vulnerabilities of a report, each once with its highest level.
+fn found(report: &VulnerabilityReport) -> Found {
+    let mut found = Found::new();
+    for one in &report.vulnerabilities {
+        let level = found.entry(one.id.as_str().into()).or_default();
+        *level = one.severity.max(*level);
+    }
+    found
+}
+
+/// Returns the periods of images, in their order; `None` for each that was not imported.
+async fn computed(cx: &Context<'_>, subjects: &[Subject]) -> Result<Vec<Option<Arc<Exposures>>>> {
+    let cache = data_of::<Findings>(cx)?;
+    let public = public_groups(cx)?;
+    // Epochs are read before what they stand for, so that a concurrent change invalidates the result.
+    let as_of = epochs(cx, &public, subjects).await?;
+    let mut loader = Loader::new(&public, subjects);
+    let mut all = Vec::with_capacity(subjects.len());
+    for subjects in subjects.chunks(IMAGES) {
+        let uids: Vec<_> = subjects.iter().map(|subject| Image::uid_of(&subject.repo, &subject.digest)).collect();
+        let keys: Vec<_> = uids.iter().map(|uid| crate::store::Key::new(Image::KIND.name, uid.clone())).collect();
+        let records = cx.records(&keys).await?;
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        for ((subject, uid), record) in subjects.iter().zip(uids).zip(records) {
+            let Some(record) = record else {
+                found.push(None);
+                continue;
+            };
+            let as_of = as_of.get(subject.repo.root()).copied().unwrap_or_default();
+            let is_fresh = |known: &Arc<Computed>| {
+                known.revision == record.revision && known.as_of == as_of && known.digest == subject.digest
+            };
+            if let Some(known) = cache.exposures.get(&uid).filter(is_fresh) {
+                found.push(Some(Arc::clone(&known.exposures)));
+                continue;
+            }
+            let image: Image = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+            // The uid has a part of a hash of the digest.
+            if image.digest == subject.digest {
+                missing.push((found.len(), uid, record.revision, as_of, image));
+            }
+            found.push(None);
+        }
+        if !missing.is_empty() {
+            loader.load(cx, missing.iter().map(|(.., image)| image)).await?;
+            for (at, uid, revision, as_of, image) in missing {
+                let exposures = Arc::new(loader.exposures(&image));
+                let computed =
+                    Computed { digest: image.digest, revision, as_of, exposures: Arc::clone(&exposures) };
+                cache.exposures.insert(uid, Arc::new(computed));
+                if let Some(place) = found.get_mut(at) {
+                    *place = Some(exposures);
+                }
+                yield_now().await;
+            }
+        }
+        all.append(&mut found);
+    }
+    Ok(all)
+}
+
+/// Returns, for each organization of these images, the greatest epoch of the advisories that apply to it and of the
+/// vulnerability metadata.
+async fn epochs<'s>(
+    cx: &Context<'_>,
+    public: &Scopes,
+    subjects: &'s [Subject],
+) -> Result<HashMap<&'s str, u64>> {
+    let metadata = VulnerabilityMetadata::EPOCH.unwrap_or_default();
+    let mut shared: Vec<Epoch> = vec![epoch_of(metadata, "")];
+    shared.extend(public.as_slice().iter().filter_map(|scope| match scope {
+        Scope::Subtree(group) => Some(epoch_of(ADVISORIES_EPOCH, group)),
+        _ => None,
+    }));
+    let mut organizations: Vec<_> = subjects.iter().map(|subject| subject.repo.root()).collect();
+    organizations.sort_unstable();
+    organizations.dedup();
+    let own = organizations.iter().map(|organization| epoch_of(ADVISORIES_EPOCH, organization));
+    let (common, epochs) = (shared.len(), shared.iter().cloned().chain(own).collect::<Vec<_>>());
+    let values = cx.platform().store().get(&[], &epochs).await?.epochs;
+    let (common, own) = values.split_at_checked(common).unwrap_or_default();
+    let common = common.iter().copied().max().unwrap_or_default();
+    Ok(organizations.into_iter().zip(own).map(|(organization, own)| (organization, common.max(*own))).collect())
+}
+
+/// Returns whether an advisory of a group applies to the images of a repo: advisories of the groups above the repo do,
+/// and public ones.
+fn applies(group: &str, repo: &str, public: &Scopes) -> bool {
+    uid::is_at_or_below(repo, group) || public.as_slice().iter().any(|scope| scope.contains(group))
+}
+
+/// Returns the group of an advisory.
+fn group_of(advisory: &Advisory) -> Uid {
+    advisory.uid.parent().unwrap_or_default()
+}

@@ -1,0 +1,222 @@
+//! Software bills of materials: SPDX 2 in JSON, either plain or as the predicate of an in-toto statement.
+//!
+//! Imports and replies use the same reader, so that every bill of materials that an import accepts can be shown.
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::timestamp::Timestamp;
+
+/// A bill of materials.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct Sbom {
+    /// The version of SPDX, such as `SPDX-2.3`.
+    #[serde(deserialize_with = "nullable")]
+    pub spdx_version: String,
+    /// The identifier of the document in its own relationships.
+    #[serde(rename = "SPDXID", deserialize_with = "nullable")]
+    pub id: String,
+    /// The name of the document.
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    /// A comment on the document.
+    #[serde(deserialize_with = "nullable")]
+    pub comment: String,
+    /// Who and what created the document, and when.
+    #[serde(deserialize_with = "nullable")]
+    pub creation_info: CreationInfo,
+    /// The packages.
+    #[serde(deserialize_with = "nullable")]
+    pub packages: Vec<Package>,
+    /// The files.
+    #[serde(deserialize_with = "nullable")]
+    pub files: Vec<File>,
+    /// The relationships of packages, files and the document.
+    #[serde(deserialize_with = "nullable")]
+    pub relationships: Vec<Relationship>,
+    /// The identifiers of what the document describes, a short form of its relationships.
+    #[serde(deserialize_with = "nullable")]
+    pub document_describes: Vec<String>,
+}
+
+/// Who and what created a document, and when.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CreationInfo {
+    /// When it was created, as RFC 3339.
+    #[serde(deserialize_with = "nullable")]
+    pub created: String,
+    /// Its creators: `Tool: …`, `Organization: …` or `Person: …`.
+    #[serde(deserialize_with = "nullable")]
+    pub creators: Vec<String>,
+}
+
+/// A package.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Package {
+    /// The identifier in relationships.
+    #[serde(rename = "SPDXID", deserialize_with = "nullable")]
+    pub id: String,
+    /// The name.
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    /// The version.
+    #[serde(deserialize_with = "nullable")]
+    pub version_info: String,
+    /// A description.
+    #[serde(deserialize_with = "nullable")]
+    pub description: String,
+    /// The license that its authors declare; may be `NOASSERTION`.
+    #[serde(deserialize_with = "nullable")]
+    pub license_declared: String,
+    /// The license that the author of the document concluded; may be `NOASSERTION`.
+    #[serde(deserialize_with = "nullable")]
+    pub license_concluded: String,
+    /// When it was built, as RFC 3339.
+    #[serde(deserialize_with = "nullable")]
+    pub built_date: String,
+    /// The end of its support, as RFC 3339.
+    #[serde(deserialize_with = "nullable")]
+    pub valid_until_date: String,
+    /// References to it elsewhere.
+    #[serde(deserialize_with = "nullable")]
+    pub external_refs: Vec<ExternalRef>,
+    /// The identifiers of its files, a short form of relationships.
+    #[serde(deserialize_with = "nullable")]
+    pub has_files: Vec<String>,
+}
+
+/// A reference to a package elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExternalRef {
+    /// The type, such as `purl`.
+    #[serde(deserialize_with = "nullable")]
+    pub reference_type: String,
+    /// The reference.
+    #[serde(deserialize_with = "nullable")]
+    pub reference_locator: String,
+}
+
+/// A file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct File {
+    /// The identifier in relationships.
+    #[serde(rename = "SPDXID", deserialize_with = "nullable")]
+    pub id: String,
+    /// The path.
+    #[serde(deserialize_with = "nullable")]
+    pub file_name: String,
+    /// Its types, such as `BINARY`.
+    #[serde(deserialize_with = "nullable")]
+    pub file_types: Vec<String>,
+}
+
+/// A relationship of two elements.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Relationship {
+    /// The first element.
+    #[serde(deserialize_with = "nullable")]
+    pub spdx_element_id: String,
+    /// The second element.
+    #[serde(deserialize_with = "nullable")]
+    pub related_spdx_element: String,
+    /// The relation of the first to the second, such as `CONTAINS`.
+    #[serde(deserialize_with = "nullable")]
+    pub relationship_type: String,
+}
+
+/// An in-toto statement. Any other document has no predicate.
+#[derive(Deserialize)]
+struct Statement<'a> {
+    #[serde(borrow)]
+    predicate: Option<&'a RawValue>,
+}
+
+impl Sbom {
+    /// Parses a bill of materials.
+    ///
+    /// # Errors
+    /// When it is not a JSON object of this form. The version is not checked.
+    pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(Self::document(bytes)?)
+    }
+
+    /// Returns the SPDX document in a blob: the predicate of an in-toto statement, or else the whole.
+    ///
+    /// # Errors
+    /// When the blob is not a JSON object.
+    pub fn document(bytes: &[u8]) -> serde_json::Result<&[u8]> {
+        let statement: Statement<'_> = serde_json::from_slice(bytes)?;
+        Ok(statement.predicate.map_or(bytes, |predicate| predicate.get().as_bytes()))
+    }
+
+    /// Returns the creators of a type, such as `Tool`, without the type.
+    pub fn creators<'s>(&'s self, ty: &'s str) -> impl Iterator<Item = &'s str> {
+        let of_type = move |creator: &'s String| Some(creator.strip_prefix(ty)?.strip_prefix(':')?.trim());
+        self.creation_info.creators.iter().filter_map(of_type)
+    }
+}
+
+impl Package {
+    /// Returns the package URL; empty if there is none.
+    pub fn purl(&self) -> &str {
+        let purl = self.external_refs.iter().find(|reference| reference.reference_type == "purl");
+        purl.map_or("", |reference| &reference.reference_locator)
+    }
+
+    /// Returns the license: the concluded one, or else the declared one; empty if there is none.
+    pub fn license(&self) -> &str {
+        let is_known = |license: &&str| !["", "NOASSERTION", "NONE"].contains(license);
+        [self.license_concluded.as_str(), &self.license_declared].into_iter().find(is_known).unwrap_or_default()
+    }
+}
+
+/// Parses a time of a document; `None` if it is missing or malformed.
+pub fn time(text: &str) -> Option<Timestamp> {
+    Timestamp::parse(text).ok()
+}
+
+/// Deserializes a value; `null` is the default.
+pub(super) fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_has_the_document_as_its_predicate() {
+        let plain = br#"{"spdxVersion":"SPDX-2.3","name":"a","packages":null}"#;
+        let statement = [br#"{"_type":"s","predicate":"#, plain.as_slice(), b"}"].concat();
+        assert_eq!(Sbom::document(&statement).unwrap(), plain);
+        assert_eq!(Sbom::parse(&statement).unwrap(), Sbom::parse(plain).unwrap());
+        assert_eq!(Sbom::parse(plain).unwrap().name, "a");
+        for malformed in ["", "[]", "3", r#"{"packages":3}"#, r#"{"predicate":[]"#] {
+            assert!(Sbom::parse(malformed.as_bytes()).is_err(), "{malformed}");
+        }
+    }
+
+    #[test]
+    fn the_license_is_the_concluded_or_the_declared_one() {
+        let license = |concluded: &str, declared: &str| {
+            let package = Package {
+                license_concluded: concluded.to_owned(),
+                license_declared: declared.to_owned(),
+                ..Package::default()
+            };
+            package.license().to_owned()
+        };
+        assert_eq!(license("MIT", "Zlib"), "MIT");
+        assert_eq!(license("NOASSERTION", "Zlib"), "Zlib");
+        assert_eq!(license("", "NONE"), "");
+    }
+}

@@ -1,0 +1,26 @@
+//! Settings of the registry of an organization.
+
+use super::REGISTRY;
+use crate::{
+    conversion::Conversion,
+    kind::{Action, Domain, Field, Resource},
+    resources::registry::RegistrySettings,
+};
+
+const PATH: &str = "settings/{registryId=**}";
+
+pub(super) const GET: Action = Action::get_as::<Message>("GetRegistrySettings", PATH, &[REGISTRY_ID]);
+pub(super) const UPDATE: Action = Action::replace_as::<Message>("UpdateRegistrySettings", PATH);
+
+const REGISTRY_ID: Field = RegistrySettings::KIND.show("uid").named("registryId");
+
+struct Message;
+
+impl Conversion for Message {
+    type Resource = RegistrySettings;
+    const DOMAIN: Domain = REGISTRY;
+    const PATH: &'static str = "settings";
+    const MESSAGE: &'static str = "RegistrySettings";
+    const FIELDS: &'static [Field] =
+        &[REGISTRY_ID, RegistrySettings::KIND.show("uniqueTags"), RegistrySettings::KIND.show("eolGracePeriod")];
+}

@@ -1,0 +1,46 @@
+//! The tables of conversions, which are made of those of kinds.
+
+use crate::kind::{Field, Kind, is_same};
+
+impl Kind {
+    /// Returns the field of that name for a [conversion](crate::conversion), in which it has the same name. In a constant,
+    /// an unknown name is a compile error. See [`Field::named`].
+    ///
+    /// # Panics
+    /// If the kind has no such field.
+    #[expect(clippy::panic, reason = "evaluated at compile time, where it is a compile error")]
+    pub const fn show(&self, name: &'static str) -> Field {
+        let mut rest = self.fields;
+        while let [field, tail @ ..] = rest {
+            if is_same(field.name.as_bytes(), name.as_bytes()) {
+                return field.named(name);
+            }
+            rest = tail;
+        }
+        panic!("the kind has no field of this name")
+    }
+
+    /// Returns the fields, `N` in all, with these in place of those of the same names. In a constant, another `N` is a
+    /// compile error.
+    ///
+    /// # Panics
+    /// If the kind does not have `N` fields.
+    #[expect(clippy::indexing_slicing, reason = "evaluated at compile time, where it is a compile error")]
+    pub const fn fields_with<const N: usize>(&self, changed: &[Field]) -> [Field; N] {
+        assert!(self.fields.len() == N, "the kind has another number of fields");
+        let mut fields = [Field::UID; N];
+        let mut at = 0;
+        while at < N {
+            fields[at] = self.fields[at];
+            let mut rest = changed;
+            while let [field, tail @ ..] = rest {
+                if is_same(field.name.as_bytes(), fields[at].name.as_bytes()) {
+                    fields[at] = *field;
+                }
+                rest = tail;
+            }
+            at += 1;
+        }
+        fields
+    }
+}
