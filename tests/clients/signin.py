@@ -276,14 +276,14 @@ def check_pages(server) -> None:
 
 
 def main() -> None:
-    port, listen = free_port(), free_port()
-    issuer, url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{listen}"
+    port = free_port()
+    issuer = f"http://127.0.0.1:{port}"
     with tempfile.NamedTemporaryFile("w", suffix=".secret") as secret:
         secret.write("the operator's secret\n")
         secret.flush()
         options = [
             "--sign-in-issuer", issuer, "--sign-in-client-id", "operator", "--sign-in-client-secret-file", secret.name,
-            "--allow-http-issuers", "--allow-private-issuers", "--listen", f"127.0.0.1:{listen}",
+            "--allow-http-issuers", "--allow-private-issuers",
         ]
         with running(*options) as server:
             oidc = {
@@ -295,11 +295,11 @@ def main() -> None:
             clients = [
                 {
                     "client_id": "operator", "client_secret": "the operator's secret",
-                    "redirect_uris": [f"{url}/oauth/callback"],
+                    "redirect_uris": [f"{server.url}/oauth/callback"],
                 },
                 {
                     "client_id": "organization", "token_endpoint_auth_method": "none",
-                    "redirect_uris": [f"{url}/oauth/callback/{uid}"], "scope": "openid email profile groups",
+                    "redirect_uris": [f"{server.url}/oauth/callback/{uid}"], "scope": "openid email profile groups",
                 },
             ]
             with provider(port, clients):
