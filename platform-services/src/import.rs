@@ -32,7 +32,9 @@ use platform_core::{
     resources::{
         advisory::VulnerabilityMetadata,
         libraries::{Artifact, ArtifactVersion},
-        registry::{BuildReport, Chart, Image, PackageVersions, RawVulnerabilityReport, VulnerabilityReport},
+        registry::{
+            BuildReport, Chart, Image, PackageVersions, RawVulnerabilityReport, SyncStatus, VulnerabilityReport,
+        },
         vulnerabilities::Advisory,
     },
 };
@@ -147,6 +149,7 @@ impl Import {
             .kind::<VulnerabilityReport>()
             .kind::<RawVulnerabilityReport>()
             .kind::<BuildReport>()
+            .kind::<SyncStatus>()
     }
 
     /// Adds a kind, whose resources are imported at `/import/{plural}`.

@@ -100,6 +100,9 @@ fn a_caller_of_version_1_sets_when_a_repo_stops_following() {
     // The values of the follower itself: only version 2 shows the inherited ones.
     assert_eq!((&created["catalogTier"], &created["readme"]), (&json!("UNKNOWN"), &json!("")));
     let id = created["id"].as_str().unwrap();
+    let own = json!({ "id": id, "name": "follower", "catalogTier": "FIPS", "readme": "own", "sync_config": config });
+    let own = world.call("Registry.UpdateRepo", own).unwrap();
+    assert_eq!((&own["catalogTier"], &own["readme"]), (&json!("FIPS"), &json!("own")));
     let shown = block_on(world.platform.get::<Repo>(&world.operator, id)).unwrap();
     assert_eq!(json!(shown.catalog_tier), "CATALOG_TIER_BASE");
     assert_eq!(shown.sync_config.unwrap().expiration_time.unwrap().to_string(), "1970-12-12T00:00:00.000Z");

@@ -157,11 +157,15 @@ fn same_name<'t>(names: &[&str], name: &str, to: &[&'t str]) -> Option<&'t str> 
 }
 
 /// Adds the fields that have no value, as the other version writes them: empty, 0, false or null. A field of a oneof and a
-/// field with presence stay left out.
+/// field with presence stay left out. The fields are then in the order of the table.
 pub(super) fn fill(fields: &[Field], message: &mut Map<String, Value>) {
+    let mut sent = std::mem::take(message);
     for field in fields {
-        match message.get_mut(field.name) {
-            Some(value) => fill_within(&field.ty, value),
+        match sent.swap_remove(field.name) {
+            Some(mut value) => {
+                fill_within(&field.ty, &mut value);
+                message.insert(field.name.to_owned(), value);
+            }
             None if field.oneof.is_some() || field.optional => {}
             None => drop(message.insert(field.name.to_owned(), unset(&field.ty))),
         }
