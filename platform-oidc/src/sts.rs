@@ -1,8 +1,8 @@
 //! The security token service: exchanges upstream tokens for this platform's tokens (`docs/api.md`, Token exchange).
 //!
-//! An exchange has three steps: `proof` determines which identity the upstream token may assume, `aws` which one a signed
-//! request to AWS may assume; `grant` narrows and signs the access token; `refresh` keeps persons signed in. `sign_in`
-//! gets the upstream token itself, by a browser. The requested identity, never the token, decides which
+//! An exchange has three steps: `proof` determines which identity the upstream token may assume, and `aws` which one a
+//! signed request to AWS may assume; `grant` narrows and signs the access token; `refresh` keeps persons signed in.
+//! `sign_in` gets the upstream token itself, through a browser. The requested identity, never the token, decides which
 //! keys verify the token. An exchange verifies at most one signature and makes one.
 
 pub(crate) mod private;
@@ -100,7 +100,7 @@ impl Sts {
         Ok(Self { platform, verifier, issuer, issuers, audiences, clock, operations, sign_ins })
     }
 
-    /// Sets the identity provider of persons who sign in by a browser and name no other one.
+    /// Sets the identity provider of browser sign-ins that do not name another one.
     ///
     /// # Errors
     /// [`InvalidOptions::SignInIssuer`] when the verifier does not trust its issuer.

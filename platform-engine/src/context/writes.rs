@@ -27,8 +27,8 @@ impl Context<'_> {
         of_kind.map_or(Writes { fields: kind.fields, upsert, replaces: false }, |(_, writes)| writes)
     }
 
-    /// Returns whether requests of this operation may set a field of a kind, at this dotted path, that is output-only in
-    /// the kind's own version of the API.
+    /// Returns whether requests of this operation may set a field of a kind, at this dotted path, that is output-only
+    /// in the kind's own version of the API.
     pub fn is_writable(&self, kind: &Kind, path: &str) -> bool {
         let mut fields = self.writes(kind).fields;
         path.split('.').all(|name| match fields.iter().find(|field| field.name == name) {

@@ -281,8 +281,8 @@ pub fn shown<C: Conversion>(cx: &Context<'_>, resource: &C::Resource) -> Result<
     Ok(message)
 }
 
-/// Reads a message of a request with these fields, as [`Conversion::FIELDS`], into one with the fields `to`, by the rules
-/// of those.
+/// Reads a message of a request with these fields, as [`Conversion::FIELDS`], into one with the fields `to`, by the
+/// rules of those.
 ///
 /// # Errors
 /// INVALID_ARGUMENT with each rule that the message breaks; fields have their names in the message.

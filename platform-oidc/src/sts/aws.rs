@@ -1,8 +1,8 @@
-//! Proves an identity of AWS by a signed request: AWS itself verifies the signature and says who made it.
+//! Proves an identity of AWS by a signed request: AWS itself verifies the signature and identifies the caller.
 //!
-//! The credential is an HTTP request for `GetCallerIdentity`, signed with Signature Version 4, in base64url. This server
-//! sends it to AWS and compares the answer with the identity. The signature covers the audience and the requested
-//! identity, so that a request for another server or identity is useless here.
+//! The credential is an HTTP request for `GetCallerIdentity`, signed with Signature Version 4, in base64url. This
+//! server sends it to AWS and compares the answer with the identity. The signature covers the audience and the
+//! requested identity, so that a request for another server or identity is useless here.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -36,7 +36,7 @@ const EARLY_MILLIS: i64 = 5 * 60 * 1000;
 const MAX_HEADERS: usize = 32;
 const MAX_ANSWER: usize = 16 * 1024;
 
-/// Who made a signed request, according to AWS.
+/// The caller that made a signed request, according to AWS.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CallerIdentity {
     pub(super) account: String,
