@@ -156,6 +156,11 @@ fn in_value(field: &Field, ty: &Type, value: &Value, path: String, visit: &mut d
                 in_value(field, element, value, format!("{path}[{at}]"), visit);
             }
         }
+        (Type::Map(element), Value::Object(values)) => {
+            for (key, value) in values {
+                in_value(field, element, value, format!("{path}.{key}"), visit);
+            }
+        }
         _ => {}
     }
 }
@@ -207,7 +212,10 @@ pub async fn named(
             for item in &page.items {
                 let body: Map<_, _> =
                     serde_json::from_slice(&item.body).map_err(|error| StoreError::Corrupt(error.into()))?;
-                let parent = uid::parent(&item.uid).unwrap_or_default();
+                let parent = match kind.parent.shares_uid() {
+                    true => item.uid.as_str(),
+                    false => uid::parent(&item.uid).unwrap_or_default(),
+                };
                 named_in(kind.fields, &body, &mut |field, digest| {
                     if let Some(id) = BlobId::named(parent, digest) {
                         visit(Named { kind: kind.name, uid: item.uid.clone(), field, id });

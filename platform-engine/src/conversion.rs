@@ -65,7 +65,7 @@ pub trait Conversion: 'static {
     /// The boolean field of the request of a create that rejects it if the resource exists. Empty if there is none.
     const PREVENT_UPSERT: &'static str = "";
 
-    /// The fields of the message that a replacement retains when the request does not have them.
+    /// The names of the fields of the kind that a replacement retains when the request does not have them.
     const RETAINED: &'static [&'static str] = &[];
 
     /// Adds further changes to the commit of a create or replacement: those of another kind that the message shows,

@@ -105,7 +105,7 @@ pub(super) fn create<'a, C: Conversion>(
         };
         let body = resource::<C>(cx, sent.clone())?;
         cx.convert_event(event::<C>);
-        cx.write_by(C::Resource::KIND, Writes { fields: C::WRITES, upsert, replaces: false });
+        cx.write_by(C::Resource::KIND, Writes { fields: C::WRITES, upsert, retained: C::RETAINED, replaces: false });
         let prepared = verbs::create::prepare(cx, registered, &parent, &body, &Once::default()).await;
         let mut prepared = prepared.map_err(renamed_by::<C>)?;
         cx.foresee(&prepared.write);
@@ -129,7 +129,10 @@ pub(super) fn replace<'a, C: Conversion>(
         cx.demand_method(C::Resource::KIND, Verb::Update, &uid)?;
         let body = resource::<C>(cx, request.clone())?;
         cx.convert_event(event::<C>);
-        cx.write_by(C::Resource::KIND, Writes { fields: C::WRITES, upsert: None, replaces: true });
+        cx.write_by(
+            C::Resource::KIND,
+            Writes { fields: C::WRITES, upsert: None, retained: C::RETAINED, replaces: true },
+        );
         let mask = mask::<C>(&body);
         let prepared = verbs::update::prepare(cx, registered, uid, &body, Some(&mask), &Once::default()).await;
         let mut prepared = prepared.map_err(renamed_by::<C>)?;
