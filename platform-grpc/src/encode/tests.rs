@@ -53,7 +53,7 @@ fn any_message(message: &MessageDescriptor) -> BoxedStrategy<Value> {
     let alone = |field: &FieldDescriptor| field.containing_oneof().is_none_or(|oneof| oneof.is_synthetic());
     let entry = |field: &FieldDescriptor| {
         any_field(field).prop_map({
-            let name = field.name().to_lower_camel_case();
+            let name = field.json_name().to_owned();
             move |value| (name.clone(), value)
         })
     };
@@ -127,7 +127,7 @@ fn normal(message: &MessageDescriptor, value: &Value) -> Value {
             (Kind::Int64, value) => *value == json!("0"),
             (_, value) => [json!(""), json!(0), json!(false)].contains(value),
         };
-        (field.supports_presence() || !is_default).then(|| (field.name().to_lower_camel_case(), value))
+        (field.supports_presence() || !is_default).then(|| (field.json_name().to_owned(), value))
     });
     Value::Object(fields.collect())
 }
