@@ -10,6 +10,7 @@ pub(crate) mod private;
 mod aws;
 mod grant;
 mod matching;
+mod pending;
 mod persons;
 mod proof;
 mod refresh;
@@ -48,8 +49,7 @@ use crate::{
     verifier::{InvalidOptions, Verifier},
 };
 
-pub use self::sign_in::SignInProvider;
-use self::{proof::Proof, sign_in::SignIns};
+use self::{pending::Pending, proof::Proof};
 
 /// The lifetime of an access token from an exchange, unless its proof expires earlier.
 pub const ACCESS_TOKEN_TTL: Duration = Duration::from_secs(3600);
@@ -67,7 +67,9 @@ pub struct Sts {
     audiences: Vec<String>,
     clock: Arc<dyn Clock>,
     operations: AtomicU64,
-    sign_ins: SignIns,
+    /// The provider for persons who name no other one.
+    sign_in_provider: Option<SignInProvider>,
+    sign_ins: Pending,
 }
 
 /// The configuration of an [`Sts`].
@@ -86,6 +88,17 @@ pub struct StsOptions {
     pub clock: Arc<dyn Clock>,
 }
 
+/// The operator's identity provider for sign-ins by a browser.
+#[derive(Debug, Clone)]
+pub struct SignInProvider {
+    /// The URL of the issuer, which must be one of the verifier's trusted issuers.
+    pub issuer: String,
+    /// The client id of this server at the issuer.
+    pub client_id: String,
+    /// The client secret; `None` for a public client.
+    pub client_secret: Option<Secret>,
+}
+
 impl Sts {
     /// Creates a token service.
     ///
@@ -96,8 +109,17 @@ impl Sts {
         let issuer = Arc::clone(verifier.own().ok_or(InvalidOptions::NoIssuer)?);
         let audiences = default_audiences(&issuer, &verifier);
         let issuers = TenantIssuers::new(fetch, discovery, Arc::clone(&clock));
-        let (operations, sign_ins) = (AtomicU64::new(0), SignIns::default());
-        Ok(Self { platform, verifier, issuer, issuers, audiences, clock, operations, sign_ins })
+        Ok(Self {
+            platform,
+            verifier,
+            issuer,
+            issuers,
+            audiences,
+            clock,
+            operations: AtomicU64::new(0),
+            sign_in_provider: None,
+            sign_ins: Pending::default(),
+        })
     }
 
     /// Sets the identity provider of browser sign-ins that do not name another one.
@@ -106,7 +128,7 @@ impl Sts {
     /// [`InvalidOptions::SignInIssuer`] when the verifier does not trust its issuer.
     pub fn with_sign_in(mut self, provider: SignInProvider) -> Result<Self, InvalidOptions> {
         self.verifier.trusted(&provider.issuer).ok_or(InvalidOptions::SignInIssuer)?;
-        self.sign_ins.provider = Some(provider);
+        self.sign_in_provider = Some(provider);
         Ok(self)
     }
 

@@ -19,7 +19,13 @@ use platform_core::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Sts, matching, not_authorized, proof::Proof, proof_error, token_error};
+use super::{
+    Sts,
+    matching::{CallerIdentity, matches_aws},
+    not_authorized,
+    proof::Proof,
+    proof_error, token_error,
+};
 use crate::{error::TokenError, json, jws::MAX_TOKEN};
 
 /// The request target that is sent to AWS.
@@ -35,14 +41,6 @@ const EARLY_MILLIS: i64 = 5 * 60 * 1000;
 /// The maximum number of headers, and the maximum length of AWS's answer in bytes; our choice.
 const MAX_HEADERS: usize = 32;
 const MAX_ANSWER: usize = 16 * 1024;
-
-/// The caller that made a signed request, according to AWS.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct CallerIdentity {
-    pub(super) account: String,
-    pub(super) arn: String,
-    pub(super) user_id: String,
-}
 
 /// A signed request that was checked, except for its signature.
 #[derive(Debug)]
@@ -78,7 +76,7 @@ impl Sts {
         let identity = Iam::of(&self.platform).identity(requested).await?.ok_or_else(not_authorized)?;
         let aws = identity.aws_identity.as_ref().ok_or_else(not_authorized)?;
         let found = self.ask_aws(requested.root(), &signed).await?;
-        if !matching::matches_aws(aws, &found) {
+        if !matches_aws(aws, &found) {
             return Err(not_authorized());
         }
         let act = json!({ "iss": "https://sts.amazonaws.com", "sub": found.arn, "aud": signed.audience });

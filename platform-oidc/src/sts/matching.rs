@@ -9,8 +9,15 @@ use platform_core::{
 };
 use serde_json::Value;
 
-use super::aws::CallerIdentity;
 use crate::claims::Claims;
+
+/// Who made a signed request, according to AWS.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CallerIdentity {
+    pub(super) account: String,
+    pub(super) arn: String,
+    pub(super) user_id: String,
+}
 
 /// Returns whether a token satisfies a claim match. `default_audiences` apply if it names no audience.
 pub(super) fn matches_claims(requested: &ClaimMatch, claims: &Claims, default_audiences: &[String]) -> bool {

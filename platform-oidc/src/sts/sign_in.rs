@@ -6,7 +6,6 @@
 //! another cookie, so a step can be taken once, and only by the browser that took the step before.
 
 mod headless;
-mod pending;
 mod relying_party;
 
 use async_trait::async_trait;
@@ -19,41 +18,21 @@ use platform_core::{
     resources::iam::{Identity, person_uid, provider_person_uid},
     seal::Secret,
     tokens::{
-        Begun, Confirmation, Exchange, Failure, Finished, HeadlessCode, HeadlessSession, Held, Narrow, Provider,
+        Begun, Confirmation, Exchange, Failure, Finished, HeadlessCode, HeadlessSession, Held, Narrow,
         ProviderResponse, RawToken, SignIn, SignInService, Target, TokenService,
     },
     uid::Uid,
 };
 use subtle::ConstantTimeEq;
 
-use self::{
-    pending::{Confirmable, Pending, Sent},
-    relying_party::Party,
-};
+use self::relying_party::Party;
 use super::{
     Sts, not_authorized,
+    pending::{Confirmable, Sent},
     proof::{Proof, act, name, profile},
     proof_error, token_error,
 };
 use crate::{claims::Claims, jws::Jws, verifier::check_typ};
-
-/// The operator's identity provider for browser sign-ins.
-#[derive(Debug, Clone)]
-pub struct SignInProvider {
-    /// The URL of the issuer, which must be one of the verifier's trusted issuers.
-    pub issuer: String,
-    /// The client id of this server at the issuer.
-    pub client_id: String,
-    /// The client secret; `None` for a public client.
-    pub client_secret: Option<Secret>,
-}
-
-/// The state of sign-ins.
-#[derive(Debug, Default)]
-pub(super) struct SignIns {
-    pub(super) provider: Option<SignInProvider>,
-    pending: Pending,
-}
 
 /// Returns the error when a browser has no sign-in at this step, the same for every reason.
 fn no_sign_in() -> Error {
@@ -63,11 +42,6 @@ fn no_sign_in() -> Error {
     )
 }
 
-/// Returns the error for a sign-in whose identity provider does not exist.
-fn no_provider() -> Error {
-    Error::new(Code::NotFound, "There is no such identity provider to sign in by")
-}
-
 #[async_trait]
 impl SignInService for Sts {
     fn url(&self) -> &str {
@@ -75,7 +49,7 @@ impl SignInService for Sts {
     }
 
     fn forget_expired(&self) {
-        self.sign_ins.pending.forget_expired(self.clock.now());
+        self.sign_ins.forget_expired(self.clock.now());
     }
 
     async fn begin(&self, request: SignIn, held: Held) -> Result<Begun> {
@@ -85,12 +59,12 @@ impl SignInService for Sts {
         let url = party.authorization_url(self.issuer.url(), &request.hints, &state, &nonce, &verifier)?;
         let (provider, issuer) = (party.uid, party.issuer.url().to_owned());
         let sent = Sent { request, provider, issuer, nonce, verifier, browser: browser.clone(), held };
-        self.sign_ins.pending.begin(self.clock.now(), &state, sent)?;
+        self.sign_ins.begin(self.clock.now(), &state, sent)?;
         Ok(Begun { url: Secret::new(url), browser })
     }
 
     async fn complete(&self, response: ProviderResponse, browser: &str, held: Held) -> Result<Secret, Failure> {
-        let sent = self.sign_ins.pending.take_sent(self.clock.now(), response.state.expose(), browser);
+        let sent = self.sign_ins.take_sent(self.clock.now(), response.state.expose(), browser);
         let sent = sent.ok_or_else(no_sign_in)?;
         // A code that another provider issued must not be sent to this one (RFC 9207, RFC 9700 section 4.4).
         let is_of = |issuer: &String| *issuer == sent.issuer;
@@ -112,12 +86,12 @@ impl SignInService for Sts {
             registered: open.registered,
             form_token: open.form_token.clone(),
         };
-        self.sign_ins.pending.confirmable(self.clock.now(), browser, shown).ok_or_else(no_sign_in)
+        self.sign_ins.confirmable(self.clock.now(), browser, shown).ok_or_else(no_sign_in)
     }
 
     async fn confirm(&self, browser: &str, form_token: &str, agrees: bool) -> Result<Finished, Failure> {
         let is_of_form = |open: &Confirmable| open.form_token.expose().as_bytes().ct_eq(form_token.as_bytes()).into();
-        let open = self.sign_ins.pending.take_confirmable(self.clock.now(), browser, is_of_form);
+        let open = self.sign_ins.take_confirmable(self.clock.now(), browser, is_of_form);
         let open = open.ok_or_else(no_sign_in)?;
         let target = open.request.target.clone();
         let refused = || Error::new(Code::PermissionDenied, "The person refused the sign-in");
@@ -160,7 +134,7 @@ impl Sts {
             form_token,
             held: (sent.held, held),
         };
-        self.sign_ins.pending.complete(self.clock.now(), &browser, open)?;
+        self.sign_ins.complete(self.clock.now(), &browser, open)?;
         Ok(browser)
     }
 
@@ -199,7 +173,7 @@ impl Sts {
             Target::Loopback(callback) => Ok(Finished::Tokens(callback, Box::new(tokens))),
             Target::Headless(code) => {
                 let session = headless::encrypt(&code, tokens.token.expose(), self.platform.entropy())?;
-                self.sign_ins.pending.keep_session(self.clock.now(), code, session, open.held)?;
+                self.sign_ins.keep_session(self.clock.now(), code, session, open.held)?;
                 Ok(Finished::Headless)
             }
         }
@@ -251,7 +225,7 @@ impl Sts {
     pub(super) fn read_headless_session(&self, code: &str) -> Result<HeadlessSession> {
         let rule = "must be an X25519 public key of 32 bytes, in base64url without padding";
         let code = HeadlessCode::parse(code).ok_or_else(|| Error::invalid_field("code", rule))?;
-        let session = self.sign_ins.pending.take_session(self.clock.now(), &code);
+        let session = self.sign_ins.take_session(self.clock.now(), &code);
         session.ok_or_else(|| Error::new(Code::NotFound, "There is no session for this code: not yet, or no longer"))
     }
 
@@ -271,9 +245,4 @@ impl Party {
             None => person_uid(&claims.issuer, &claims.subject),
         }
     }
-}
-
-/// Returns the choice that leads to a provider again.
-fn chosen(provider: Option<&Uid>) -> Provider {
-    provider.cloned().map_or(Provider::Operator, Provider::Uid)
 }

@@ -25,14 +25,13 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::{Sts, chosen, no_provider};
 use crate::{
     claims::Claims,
     discovery::{Endpoints, TrustedIssuer},
     error::TokenError,
     fetch_limits::FetchPermit,
     json,
-    sts::{not_authorized, token_error},
+    sts::{Sts, not_authorized, token_error},
 };
 
 /// The maximum length of a token endpoint's answer, in bytes; our choice.
@@ -89,7 +88,7 @@ impl Sts {
                        --sign-in-issuer; a program can name an organization's own by idp_id";
             Error::new(Code::NotFound, why)
         };
-        let provider = self.sign_ins.provider.as_ref().ok_or_else(none)?;
+        let provider = self.sign_in_provider.as_ref().ok_or_else(none)?;
         let issuer = self.verifier.trusted(&provider.issuer).ok_or_else(none)?.clone();
         Ok(Party {
             uid: None,
@@ -221,6 +220,16 @@ impl Party {
             && claims.all.get("nonce").and_then(Value::as_str).is_some_and(is_nonce);
         if is_valid { Ok(()) } else { Err(refusal("the id token is for another sign-in")) }
     }
+}
+
+/// Returns the choice that leads to a provider again.
+fn chosen(provider: Option<&Uid>) -> Provider {
+    provider.cloned().map_or(Provider::Operator, Provider::Uid)
+}
+
+/// Returns the error for a sign-in whose identity provider does not exist.
+fn no_provider() -> Error {
+    Error::new(Code::NotFound, "There is no such identity provider to sign in by")
 }
 
 /// Returns the error for a provider that refuses a sign-in.
