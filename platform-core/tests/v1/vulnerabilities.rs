@@ -154,6 +154,31 @@ fn advisories_of_groups_above_the_repo_and_public_ones_apply() {
 }
 
 #[test]
+fn the_aliases_of_advisories_that_do_not_apply_to_an_image_have_no_effect_on_its_report() {
+    let scene = Scene::new();
+    let (world, org) = (&scene.world, scene.org().to_owned());
+    let (own, sibling) = (world.folder(&org, "own"), world.folder(&org, "sibling"));
+    let repos = [(&own, 'b'), (&sibling, 'c')].map(|(folder, digit)| {
+        let repo = world.new_repo(folder, "redis");
+        world.new_tag(&repo, "latest", &digest(digit));
+        world.new_image(&repo, &digest(digit), &[("redis", "8.0-r0", "")]);
+        repo
+    });
+    world.new_advisory(&own, "CGA-1", "redis", &["CVE-2026-1"], &[(1, "detection", found())]);
+    world.new_advisory(&sibling, "CGA-2", "redis", &["CVE-2026-1", "GHSA-1"], &[(1, "detection", found())]);
+    world.new_metadata("GHSA-1", &[], HIGH);
+    let expected = [("UNKNOWN", "", json!([])), ("HIGH", "about GHSA-1", json!(["https://example.com/GHSA-1"]))];
+    // One request computes both reports, the others compute or read them alone.
+    assert_eq!(scene.counts(json!({ "repo": "redis" })).len(), 2);
+    for (repo, (severity, description, urls)) in repos.iter().zip(expected) {
+        let report = &scene.reports(json!({ "repoId": repo }))[0]["vulnerabilities"][0];
+        assert_eq!(report["id"], "CVE-2026-1");
+        assert_eq!((&report["severity"], &report["description"]), (&json!(severity), &json!(description)));
+        assert_eq!(report["relatedUrls"], urls);
+    }
+}
+
+#[test]
 fn an_imported_report_replaces_the_computed_one_and_each_filter_narrows_the_list() {
     let scene = Scene::new().with_advisories();
     scene.world.new_tag(&scene.repo, "1.28", &digest('a'));
