@@ -145,6 +145,9 @@ async fn get_chart(cx: &Context<'_>, request: Map<String, Value>) -> Result<Valu
 /// The number of charts that are read at once.
 const PAGE: usize = 100;
 
+/// The number of bytes of charts that are read at once.
+const PAGE_BYTES: usize = 4 << 20;
+
 /// Returns the repos with charts that declare an image of a repo. A repo that does not exist has none.
 async fn list_by_image_repo(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let uid = Uid::opaque(text(&request, "repoId"));
@@ -158,7 +161,7 @@ async fn list_by_image_repo(cx: &Context<'_>, request: Map<String, Value>) -> Re
     };
     let filters = vec![Filter::AnyOf { key: IMAGE_NAME, values: vec![KeyValue::text(&repo.name)] }];
     let scope = Scope::Subtree(organization.clone());
-    let mut query = Query { filters, limit: PAGE, ..Query::new(Chart::KIND.name, scope) };
+    let mut query = Query { filters, limit: PAGE, bytes: PAGE_BYTES, ..Query::new(Chart::KIND.name, scope) };
     let mut found: BTreeMap<Uid, Requirement> = BTreeMap::new();
     loop {
         let page = cx.page(query.clone()).await?;
