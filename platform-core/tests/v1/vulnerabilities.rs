@@ -331,6 +331,30 @@ fn the_report_of_an_image_has_a_match_for_each_package() {
 }
 
 #[test]
+fn only_the_reports_of_the_selected_images_count_against_the_maximum() {
+    let scene = Scene::new();
+    let other = scene.world.new_repo(scene.org(), "other");
+    let report = |seconds: usize| {
+        let at = Timestamp::EPOCH.plus_millis(1000 * i64::try_from(seconds).unwrap());
+        let report = json!({ "digest": digest('a'), "scanner": { "name": "SCANNER_GRYPE" }, "createTime": at });
+        serde_json::from_value::<VulnerabilityReport>(report).unwrap()
+    };
+    let import = |repo: &Uid, seconds: std::ops::Range<usize>| {
+        for first in seconds.clone().step_by(500) {
+            let some = (first..seconds.end.min(first + 500)).map(report);
+            let reply = block_on(scene.world.platform.put(&scene.world.operator, repo, some)).unwrap();
+            assert!(reply.refused.is_empty());
+        }
+    };
+    import(&other, 0..5_000);
+    import(&scene.repo, 0..1);
+    assert_eq!(scene.counts(json!({ "repo": "nginx" })).len(), 1);
+    import(&scene.repo, 1..5_001);
+    let rejected = violation(scene.world.call("Vulnerabilities.ListVulnCountReports", json!({ "repo": "nginx" })));
+    assert!(rejected.1.contains("at most 5000 imported reports"), "{rejected:?}");
+}
+
+#[test]
 fn counts_are_as_of_the_end_of_each_day_and_of_the_last_moment() {
     let scene = Scene::new().with_advisories();
     let counts = scene.counts(json!({ "from": day(1), "to": "1964-07-06T00:00:00Z" }));
