@@ -331,6 +331,30 @@ fn the_report_of_an_image_has_a_match_for_each_package() {
 }
 
 #[test]
+fn a_report_with_more_than_16_mib_of_matches_is_not_returned() {
+    let scene = Scene::new();
+    let report = |purls: usize, description: usize| {
+        let vulnerability = json!({
+            "id": "CVE-1", "description": "d".repeat(description),
+            "purls": (0..purls).map(|package| format!("pkg:apk/wolfi/p{package}@1")).collect::<Vec<_>>(),
+        });
+        let report = json!({
+            "digest": digest('a'), "scanner": { "name": "SCANNER_GRYPE" }, "createTime": day(1),
+            "vulnerabilities": vec![vulnerability; 10],
+        });
+        let report: VulnerabilityReport = serde_json::from_value(report).unwrap();
+        block_on(scene.world.platform.put(&scene.world.operator, &scene.repo, [report])).unwrap().refused
+    };
+    let get = || scene.world.call("Registry.GetVulnReport", json!({ "repoId": scene.repo, "digest": digest('a') }));
+    assert!(report(700, 2_000).is_empty());
+    assert_eq!(get().unwrap()["vulnerabilityMatches"].as_array().unwrap().len(), 7_000);
+    assert!(report(1_000, 2_000).is_empty());
+    assert_eq!(get().unwrap_err().code(), Code::ResourceExhausted);
+    let long = report(1, 3_000);
+    assert_eq!(long[0].error.violations()[0].field, "vulnerabilities[0].description");
+}
+
+#[test]
 fn only_the_reports_of_the_selected_images_count_against_the_maximum() {
     let scene = Scene::new();
     let other = scene.world.new_repo(scene.org(), "other");
