@@ -177,6 +177,57 @@ fn the_configuration_of_an_image_has_the_names_of_version_1() {
 }
 
 #[test]
+fn a_malformed_blob_is_a_failed_precondition_that_names_it_and_other_images_are_listed() {
+    let world = World::new();
+    let repo = world.repo("nginx");
+    world.image(&repo);
+    let packages = format!(r#"{{"packages":[{}{{}}]}}"#, "{},".repeat(100_000));
+    world.blobs(&repo, &["not json", &packages]);
+    for (digit, content) in [('1', "not json"), ('2', &packages)] {
+        let blob = |kind| ImageBlob {
+            digest: digest_of(content),
+            content: kind,
+            image: Digest::opaque(digest(digit)),
+            manifest: Digest::opaque(digest(digit)),
+        };
+        let platform = ImagePlatform {
+            architecture: "amd64".to_owned(),
+            digest: Digest::opaque(digest(digit)),
+            ..ImagePlatform::default()
+        };
+        let image = Image {
+            digest: Digest::opaque(digest(digit)),
+            platforms: vec![platform],
+            blobs: vec![blob(BlobContent::ContentConfig), blob(BlobContent::ContentSbom)],
+            ..Image::default()
+        };
+        world.put(&repo, image);
+    }
+    let failed = |method: &str, digit, content: &str| {
+        let error = world.ask(method, &repo, digest(digit), json!({})).unwrap_err();
+        assert_eq!(error.code(), Code::FailedPrecondition, "{method}: {error}");
+        assert!(error.message().contains(&*digest_of(content)), "{method}: {error}");
+    };
+    for method in ["GetSbom", "GetRawSbom", "GetImageConfig"] {
+        failed(method, '1', "not json");
+    }
+    failed("GetSbom", '2', &packages);
+    let chart = Chart {
+        digest: Digest::opaque(digest('3')),
+        config: digest_of("not json"),
+        raw: digest_of("not json"),
+        ..Chart::default()
+    };
+    world.put(&repo, chart);
+    failed("GetChart", '3', "not json");
+    failed("GetHelm", '3', "not json");
+    let listed = world.pages("ListManifestMetadata", json!({ "repoId": repo }));
+    let mut counts: Vec<_> = listed.iter().map(|one| one["pkgMetadata"].as_array().unwrap().len()).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [0, 0, 1]);
+}
+
+#[test]
 fn architectures_and_sizes_are_those_of_version_2() {
     let world = World::new();
     let repo = world.repo("nginx");

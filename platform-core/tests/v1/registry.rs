@@ -243,6 +243,22 @@ fn the_summary_of_a_repo_names_its_latest_tag_and_version() {
 }
 
 #[test]
+fn the_latest_version_is_found_among_many_tags_of_the_same_image() {
+    let world = World::new();
+    let repo = world.repo("nginx");
+    // Tags are in the order of their uids, which are random: not all versions are among the first of 450.
+    for tag in 0..450 {
+        world.tag(&repo, json!({ "name": format!("t{tag}"), "digest": digest(1) }));
+    }
+    world.tag(&repo, json!({ "name": "latest", "digest": digest(1) }));
+    for version in ["1", "1.2", "1.2.3", "1.2.3.4", "1.2.3.4.5"] {
+        world.tag(&repo, json!({ "name": version, "digest": digest(1) }));
+        let summary = world.call("Registry.GetRepoTagsSummary", json!({ "repoId": repo })).unwrap();
+        assert_eq!(summary["latestVersion"], version);
+    }
+}
+
+#[test]
 fn a_deployment_is_created_once_and_then_replaced() {
     let world = World::new();
     let repo = world.repo("nginx");

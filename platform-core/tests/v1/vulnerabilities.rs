@@ -154,6 +154,31 @@ fn advisories_of_groups_above_the_repo_and_public_ones_apply() {
 }
 
 #[test]
+fn the_aliases_of_advisories_that_do_not_apply_to_an_image_have_no_effect_on_its_report() {
+    let scene = Scene::new();
+    let (world, org) = (&scene.world, scene.org().to_owned());
+    let (own, sibling) = (world.folder(&org, "own"), world.folder(&org, "sibling"));
+    let repos = [(&own, 'b'), (&sibling, 'c')].map(|(folder, digit)| {
+        let repo = world.new_repo(folder, "redis");
+        world.new_tag(&repo, "latest", &digest(digit));
+        world.new_image(&repo, &digest(digit), &[("redis", "8.0-r0", "")]);
+        repo
+    });
+    world.new_advisory(&own, "CGA-1", "redis", &["CVE-2026-1"], &[(1, "detection", found())]);
+    world.new_advisory(&sibling, "CGA-2", "redis", &["CVE-2026-1", "GHSA-1"], &[(1, "detection", found())]);
+    world.new_metadata("GHSA-1", &[], HIGH);
+    let expected = [("UNKNOWN", "", json!([])), ("HIGH", "about GHSA-1", json!(["https://example.com/GHSA-1"]))];
+    // One request computes both reports, the others compute or read them alone.
+    assert_eq!(scene.counts(json!({ "repo": "redis" })).len(), 2);
+    for (repo, (severity, description, urls)) in repos.iter().zip(expected) {
+        let report = &scene.reports(json!({ "repoId": repo }))[0]["vulnerabilities"][0];
+        assert_eq!(report["id"], "CVE-2026-1");
+        assert_eq!((&report["severity"], &report["description"]), (&json!(severity), &json!(description)));
+        assert_eq!(report["relatedUrls"], urls);
+    }
+}
+
+#[test]
 fn an_imported_report_replaces_the_computed_one_and_each_filter_narrows_the_list() {
     let scene = Scene::new().with_advisories();
     scene.world.new_tag(&scene.repo, "1.28", &digest('a'));
@@ -303,6 +328,54 @@ fn the_report_of_an_image_has_a_match_for_each_package() {
     let request = json!({ "repoId": scene.repo, "digest": digest('a') });
     let denied = scene.world.call_with(scene.org(), &held, "Registry.GetVulnReport", request).unwrap_err();
     assert_eq!(denied.code(), Code::PermissionDenied);
+}
+
+#[test]
+fn a_report_with_more_than_16_mib_of_matches_is_not_returned() {
+    let scene = Scene::new();
+    let report = |purls: usize, description: usize| {
+        let vulnerability = json!({
+            "id": "CVE-1", "description": "d".repeat(description),
+            "purls": (0..purls).map(|package| format!("pkg:apk/wolfi/p{package}@1")).collect::<Vec<_>>(),
+        });
+        let report = json!({
+            "digest": digest('a'), "scanner": { "name": "SCANNER_GRYPE" }, "createTime": day(1),
+            "vulnerabilities": vec![vulnerability; 10],
+        });
+        let report: VulnerabilityReport = serde_json::from_value(report).unwrap();
+        block_on(scene.world.platform.put(&scene.world.operator, &scene.repo, [report])).unwrap().refused
+    };
+    let get = || scene.world.call("Registry.GetVulnReport", json!({ "repoId": scene.repo, "digest": digest('a') }));
+    assert!(report(700, 2_000).is_empty());
+    assert_eq!(get().unwrap()["vulnerabilityMatches"].as_array().unwrap().len(), 7_000);
+    assert!(report(1_000, 2_000).is_empty());
+    assert_eq!(get().unwrap_err().code(), Code::ResourceExhausted);
+    let long = report(1, 3_000);
+    assert_eq!(long[0].error.violations()[0].field, "vulnerabilities[0].description");
+}
+
+#[test]
+fn only_the_reports_of_the_selected_images_count_against_the_maximum() {
+    let scene = Scene::new();
+    let other = scene.world.new_repo(scene.org(), "other");
+    let report = |seconds: usize| {
+        let at = Timestamp::EPOCH.plus_millis(1000 * i64::try_from(seconds).unwrap());
+        let report = json!({ "digest": digest('a'), "scanner": { "name": "SCANNER_GRYPE" }, "createTime": at });
+        serde_json::from_value::<VulnerabilityReport>(report).unwrap()
+    };
+    let import = |repo: &Uid, seconds: std::ops::Range<usize>| {
+        for first in seconds.clone().step_by(500) {
+            let some = (first..seconds.end.min(first + 500)).map(report);
+            let reply = block_on(scene.world.platform.put(&scene.world.operator, repo, some)).unwrap();
+            assert!(reply.refused.is_empty());
+        }
+    };
+    import(&other, 0..5_000);
+    import(&scene.repo, 0..1);
+    assert_eq!(scene.counts(json!({ "repo": "nginx" })).len(), 1);
+    import(&scene.repo, 1..5_001);
+    let rejected = violation(scene.world.call("Vulnerabilities.ListVulnCountReports", json!({ "repo": "nginx" })));
+    assert!(rejected.1.contains("at most 5000 imported reports"), "{rejected:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! or the metadata changes.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fmt,
     sync::Arc,
 };
@@ -200,6 +200,9 @@ pub(crate) async fn compute(
     }))
 }
 
+/// The number of images whose reports are looked up at once. A look-up searches each repo for each digest.
+const SUBJECTS: usize = 32;
+
 /// The number of reports that are read at once.
 const PAGE: usize = 200;
 
@@ -221,26 +224,43 @@ async fn imported(
     if subjects.is_empty() || cx.page(query.clone()).await?.items.is_empty() {
         return Ok(imported);
     }
-    let mut digests: Vec<_> = subjects.iter().map(|subject| KeyValue::text(&subject.digest)).collect();
-    digests.sort();
-    digests.dedup();
-    query.filters = vec![Filter::AnyOf { key: DIGEST_KEY, values: digests }];
     (query.limit, query.bytes) = (PAGE, PAGE_BYTES);
-    let cache = data_of::<Findings>(cx)?;
-    let requested: HashSet<&Subject> = subjects.iter().collect();
     let mut read = 0;
+    // Sorted, so that those of a repo are together.
+    let subjects: Vec<_> = subjects.iter().collect::<BTreeSet<_>>().into_iter().collect();
+    for subjects in subjects.chunks(SUBJECTS) {
+        imported_of(cx, query.clone(), subjects, field, &mut read, &mut imported).await?;
+    }
+    Ok(imported)
+}
+
+/// Adds the imported reports of a few images, which are distinct. `read` counts the reports.
+async fn imported_of(
+    cx: &Context<'_>,
+    mut query: Query,
+    subjects: &[&Subject],
+    field: &str,
+    read: &mut usize,
+    imported: &mut HashMap<Subject, BTreeMap<Timestamp, Arc<Found>>>,
+) -> Result<()> {
+    let repos: BTreeSet<_> = subjects.iter().map(|subject| Scope::Children(subject.repo.clone())).collect();
+    let digests: BTreeSet<_> = subjects.iter().map(|subject| KeyValue::text(&subject.digest)).collect();
+    query.scopes = repos.into_iter().collect();
+    query.filters = vec![Filter::AnyOf { key: DIGEST_KEY, values: digests.into_iter().collect() }];
+    let cache = data_of::<Findings>(cx)?;
+    let requested: HashSet<&Subject> = subjects.iter().copied().collect();
     loop {
         let page = cx.page(query.clone()).await?;
-        read += page.items.len();
-        if read > MAX_REPORTS {
-            let rule = format!("must select images with at most {MAX_REPORTS} imported reports");
-            return Err(Error::invalid_field(field, rule));
-        }
         for item in page.items {
             let report: Head = serde_json::from_slice(&item.body).map_err(Error::internal)?;
             let Some(repo) = item.uid.parent() else { continue };
             let subject = Subject { repo, digest: report.digest };
             let Some(at) = report.create_time.filter(|_| requested.contains(&subject)) else { continue };
+            *read += 1;
+            if *read > MAX_REPORTS {
+                let rule = format!("must select images with at most {MAX_REPORTS} imported reports");
+                return Err(Error::invalid_field(field, rule));
+            }
             let counted = match cache.counted.get(&item.uid).filter(|counted| counted.revision == item.revision) {
                 Some(counted) => counted,
                 None => {
@@ -254,7 +274,7 @@ async fn imported(
         }
         query.after = page.next;
         if query.after.is_none() {
-            return Ok(imported);
+            return Ok(());
         }
         yield_now().await;
     }

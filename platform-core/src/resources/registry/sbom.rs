@@ -2,7 +2,12 @@
 //!
 //! Imports and replies use the same reader, so that every bill of materials that an import accepts can be shown.
 
-use serde::{Deserialize, Deserializer};
+use std::{fmt, marker::PhantomData};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, SeqAccess, Visitor},
+};
 use serde_json::value::RawValue;
 
 use crate::timestamp::Timestamp;
@@ -28,13 +33,13 @@ pub struct Sbom {
     #[serde(deserialize_with = "nullable")]
     pub creation_info: CreationInfo,
     /// The packages.
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "bounded::<_, _, MAX_PACKAGES>")]
     pub packages: Vec<Package>,
     /// The files.
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "bounded::<_, _, MAX_OTHERS>")]
     pub files: Vec<File>,
     /// The relationships of packages, files and the document.
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "bounded::<_, _, MAX_OTHERS>")]
     pub relationships: Vec<Relationship>,
     /// The identifiers of what the document describes, a short form of its relationships.
     #[serde(deserialize_with = "nullable")]
@@ -142,7 +147,8 @@ impl Sbom {
     /// Parses a bill of materials.
     ///
     /// # Errors
-    /// When it is not a JSON object of this form. The version is not checked.
+    /// When it is not a JSON object of this form, or has more than 100,000 packages, 200,000 files or 200,000
+    /// relationships (our choice). The version is not checked.
     pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
         serde_json::from_slice(Self::document(bytes)?)
     }
@@ -182,6 +188,44 @@ pub fn time(text: &str) -> Option<Timestamp> {
     Timestamp::parse(text).ok()
 }
 
+/// The maximum number of packages. Our choice. An element of a few bytes takes some hundred when it is parsed.
+const MAX_PACKAGES: usize = 100_000;
+
+/// The maximum number of files, and of relationships. Our choice.
+const MAX_OTHERS: usize = 200_000;
+
+/// Deserializes a list with at most `MAX` elements; `null` is the empty one.
+fn bounded<'de, D: Deserializer<'de>, T: Deserialize<'de>, const MAX: usize>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    struct List<T, const MAX: usize>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for List<T, MAX> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {MAX} elements")
+        }
+
+        fn visit_unit<E>(self) -> Result<Vec<T>, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(one) = list.next_element()? {
+                if all.len() == MAX {
+                    return Err(A::Error::invalid_length(MAX + 1, &self));
+                }
+                all.push(one);
+            }
+            Ok(all)
+        }
+    }
+
+    deserializer.deserialize_any(List::<T, MAX>(PhantomData))
+}
+
 /// Deserializes a value; `null` is the default.
 pub(super) fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
@@ -202,6 +246,16 @@ mod tests {
         assert_eq!(Sbom::parse(plain).unwrap().name, "a");
         for malformed in ["", "[]", "3", r#"{"packages":3}"#, r#"{"predicate":[]"#] {
             assert!(Sbom::parse(malformed.as_bytes()).is_err(), "{malformed}");
+        }
+    }
+
+    #[test]
+    fn a_document_with_too_many_elements_is_rejected() {
+        let document = |list: &str, count: usize| format!(r#"{{"{list}":[{}{{}}]}}"#, "{},".repeat(count - 1));
+        for (list, most) in [("packages", MAX_PACKAGES), ("files", MAX_OTHERS), ("relationships", MAX_OTHERS)] {
+            assert!(Sbom::parse(document(list, most).as_bytes()).is_ok(), "{list}");
+            let error = Sbom::parse(document(list, most + 1).as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(&format!("at most {most} elements")), "{error}");
         }
     }
 

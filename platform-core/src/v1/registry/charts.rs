@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     REPO_ID,
-    images::{DIGEST, text},
+    images::{DIGEST, malformed, text},
 };
 use crate::{
     access::cap,
@@ -106,7 +106,8 @@ async fn file(cx: &Context<'_>, repo: &Uid, digest: &Digest) -> Result<String> {
 async fn named(cx: &Context<'_>, request: &Map<String, Value>) -> Result<(Uid, Chart, Metadata)> {
     let repo = Uid::opaque(text(request, "repoId"));
     let chart = Chart::find(cx, &repo, text(request, "digest")).await?;
-    let parse = |content: &[u8]| Metadata::parse(content).map_err(Error::internal);
+    let config = chart.config.clone();
+    let parse = move |content: &[u8]| Metadata::parse(content).map_err(|error| malformed(&config, error));
     let metadata = cx.read_blob(&repo, &chart.config, parse).await?;
     Ok((repo, chart, metadata))
 }
@@ -144,6 +145,9 @@ async fn get_chart(cx: &Context<'_>, request: Map<String, Value>) -> Result<Valu
 /// The number of charts that are read at once.
 const PAGE: usize = 100;
 
+/// The number of bytes of charts that are read at once.
+const PAGE_BYTES: usize = 4 << 20;
+
 /// Returns the repos with charts that declare an image of a repo. A repo that does not exist has none.
 async fn list_by_image_repo(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let uid = Uid::opaque(text(&request, "repoId"));
@@ -156,8 +160,8 @@ async fn list_by_image_repo(cx: &Context<'_>, request: Map<String, Value>) -> Re
         [] => false,
     };
     let filters = vec![Filter::AnyOf { key: IMAGE_NAME, values: vec![KeyValue::text(&repo.name)] }];
-    let mut query =
-        Query { filters, limit: PAGE, ..Query::new(Chart::KIND.name, Scope::Subtree(organization.clone())) };
+    let scope = Scope::Subtree(organization.clone());
+    let mut query = Query { filters, limit: PAGE, bytes: PAGE_BYTES, ..Query::new(Chart::KIND.name, scope) };
     let mut found: BTreeMap<Uid, Requirement> = BTreeMap::new();
     loop {
         let page = cx.page(query.clone()).await?;

@@ -12,7 +12,7 @@ use crate::{
     access::{Capability, cap},
     context::Context,
     conversion::ActionConversion,
-    error::{Code, Error, Result},
+    error::{Cause, Code, Error, Result},
     kind::{Action, Authorization, Domain, Field, Kind, ListPage, Resource, Type},
     resources::{
         iam::Group,
@@ -173,6 +173,12 @@ fn not_imported(what: &str, platform: &ImagePlatform) -> Error {
     Error::new(Code::NotFound, message).of_resource(Image::KIND, platform.digest.to_string())
 }
 
+/// Returns FAILED_PRECONDITION for a blob whose content does not have the form that its image says. Imports of blobs
+/// accept any content.
+pub(super) fn malformed(digest: &str, source: impl Into<Cause>) -> Error {
+    Error::blocked("MALFORMED_BLOB", format!("The imported blob {digest} is malformed or too long")).because(source)
+}
+
 /// Returns a bill of materials of a platform: the one with this reference, or else the preferred one.
 fn sbom_of<'i>(image: &'i Image, platform: &'i ImagePlatform, reference: &str) -> Result<&'i ImageBlob> {
     let is_it = |blob: &&ImageBlob| reference.is_empty() || [&*blob.digest, &*blob.manifest].contains(&reference);
@@ -186,8 +192,9 @@ async fn get_sbom(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value
     let blob = sbom_of(&image, platform, "")?;
     let (id, digest, seen) = (blob.digest.clone(), platform.digest.clone(), image.update_time);
     cx.read_blob(&repo, &blob.digest, move |content| {
-        let raw = Sbom::document(content).map_err(Error::internal)?;
-        sbom::shown(&Sbom::parse(content).map_err(Error::internal)?, raw, &id, &digest, seen)
+        let raw = Sbom::document(content).map_err(|error| malformed(&id, error))?;
+        let sbom = Sbom::parse(content).map_err(|error| malformed(&id, error))?;
+        sbom::shown(&sbom, raw, &id, &digest, seen)
     })
     .await
 }
@@ -196,9 +203,10 @@ async fn get_raw_sbom(cx: &Context<'_>, request: Map<String, Value>) -> Result<V
     let (repo, image) = named(cx, &request).await?;
     let platform = image.platform(text(&request, "arch"))?;
     let blob = sbom_of(&image, platform, text(&request, "reference"))?;
-    let read = |content: &[u8]| {
-        let raw = Sbom::document(content).map_err(Error::internal)?;
-        String::from_utf8(raw.to_vec()).map_err(Error::internal)
+    let id = blob.digest.clone();
+    let read = move |content: &[u8]| {
+        let raw = Sbom::document(content).map_err(|error| malformed(&id, error))?;
+        String::from_utf8(raw.to_vec()).map_err(|error| malformed(&id, error))
     };
     Ok(json!({ "rawSbom": cx.read_blob(&repo, &blob.digest, read).await? }))
 }
@@ -229,8 +237,9 @@ async fn get_image_config(cx: &Context<'_>, request: Map<String, Value>) -> Resu
     let platform = image.platform(text(&request, "arch"))?;
     let blob = image.blobs_of(platform, BlobContent::ContentConfig).next();
     let blob = blob.ok_or_else(|| not_imported("configuration", platform))?;
-    let read = |content: &[u8]| {
-        let configuration: Configuration = serde_json::from_slice(content).map_err(Error::internal)?;
+    let id = blob.digest.clone();
+    let read = move |content: &[u8]| {
+        let configuration: Configuration = serde_json::from_slice(content).map_err(|error| malformed(&id, error))?;
         Ok(configuration.config.unwrap_or_default())
     };
     let config = cx.read_blob(&repo, &blob.digest, read).await?;
@@ -282,7 +291,10 @@ async fn list_manifest_metadata(cx: &Context<'_>, request: Map<String, Value>, p
     for (image, platform) in images {
         let metadata = match sbom_of(&image, &platform, "") {
             Ok(blob) => {
-                let read = |content: &[u8]| Ok(sbom::pkg_metadata(&Sbom::parse(content).map_err(Error::internal)?));
+                // An image whose bill of materials is malformed must not hide the others.
+                let read = |content: &[u8]| {
+                    Ok(Sbom::parse(content).map_or_else(|_| Vec::new(), |one| sbom::pkg_metadata(&one)))
+                };
                 cx.read_blob(&repo, &blob.digest, read).await?
             }
             Err(_) => Vec::new(),

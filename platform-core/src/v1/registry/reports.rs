@@ -10,7 +10,7 @@ use super::vulnerabilities::DIGEST;
 use crate::{
     access::cap,
     context::Context,
-    error::{Error, Result},
+    error::{Code, Error, Result},
     kind::{Action, Authorization, Field, Resource, Type},
     resources::registry::{
         Digest, Image, RawVulnerabilityReport, Repo, VulnerabilityReport,
@@ -115,7 +115,7 @@ async fn get(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     Ok(json!({
         "id": id,
         "vulnerabilityDbLastBuildTime": report.scanner.db_build_time,
-        "vulnerabilityMatches": matches(&report),
+        "vulnerabilityMatches": matches(&report)?,
         "scanner": { "name": scanner_name(report.scanner.name), "version": report.scanner.version },
         "reportGeneration": report.create_time,
         "rawVulnReport": raw.unwrap_or_default(),
@@ -131,9 +131,17 @@ const fn scanner_name(name: ScannerName) -> &'static str {
     }
 }
 
+/// The approximate maximum size of the matches in bytes. Our choice. Each match repeats the vulnerability, so that they
+/// can be much longer than the report.
+const MAX_MATCHES_BYTES: usize = 16 << 20;
+
 /// Returns a match for each package of each vulnerability.
-fn matches(report: &VulnerabilityReport) -> Vec<Value> {
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED if they have more than about 16 MiB.
+fn matches(report: &VulnerabilityReport) -> Result<Vec<Value>> {
     let mut all = Vec::new();
+    let mut bytes = 0_usize;
     for one in &report.vulnerabilities {
         let vulnerability = vulnerability(one);
         let state = match one.fix.state {
@@ -142,6 +150,12 @@ fn matches(report: &VulnerabilityReport) -> Vec<Value> {
             FixState::StateNotFixed => "NOT_FIXED",
             FixState::StateWontFix => "WONT_FIX",
         };
+        let shared = serde_json::to_vec(&(&vulnerability, &one.fix)).map_err(Error::internal)?.len();
+        bytes = one.purls.iter().fold(bytes, |bytes, purl| bytes.saturating_add(shared + 3 * purl.len()));
+        if bytes > MAX_MATCHES_BYTES {
+            let message = format!("The vulnerabilities of all packages have more than {MAX_MATCHES_BYTES} bytes");
+            return Err(Error::new(Code::ResourceExhausted, message));
+        }
         all.extend(one.purls.iter().map(|purl| {
             let (name, version) = package(purl);
             json!({
@@ -153,7 +167,7 @@ fn matches(report: &VulnerabilityReport) -> Vec<Value> {
             })
         }));
     }
-    all
+    Ok(all)
 }
 
 fn vulnerability(one: &Vulnerability) -> Value {

@@ -9,12 +9,13 @@ use crate::{
     conversion::{Conversion, ListConversion, shown},
     error::{Error, Result},
     kind::{Action, Authorization, Domain, Field, Registered, Resource, Type},
-    request::ListRequest,
+    request::{ListRequest, MAX_PAGE_SIZE},
     resources::registry::{Repo, Tag, TagMove},
     scope::Scopes,
     store::Scope,
     uid::Uid,
     v1::{ITEM_ID, UIDP},
+    verbs::ListReply,
 };
 
 pub(super) const CREATE: Action = Action::create_as::<Message>("CreateTag", "tags/{repoId=**}");
@@ -57,6 +58,9 @@ const EXCLUDE_EPOCHS: Field =
 
 /// The period in which a repo counts as recently updated: 7 days. Our choice.
 const RECENT_MILLIS: i64 = 7 * 24 * 60 * 60 * 1000;
+
+/// The number of pages of tags of an image among which the latest version is found. Our choice.
+const VERSION_PAGES: usize = 10;
 
 struct Message;
 
@@ -143,13 +147,17 @@ impl ListConversion for History {
         .about("The images that the tag has referred to, the latest first.")];
 }
 
-/// Returns the tags of a repo that match, in this order: at most one page, and the number of all.
+/// Returns the tags of a repo that match, in order: at most one page, and the number of all.
 async fn tags(cx: &Context<'_>, repo: &Uid, parameters: Map<String, Value>) -> Result<(Vec<Tag>, u64)> {
-    let registered = Registered::of::<Tag>();
-    let request = ListRequest::from_json(registered.kind, parameters)?;
-    let reply = cx.list_in(&registered, &request, Scopes::disjoint([Scope::Children(repo.clone())])).await?;
+    let reply = page(cx, repo, parameters).await?;
     let tags = reply.items.iter().map(|tag| serde_json::from_slice(tag).map_err(Error::internal));
     Ok((tags.collect::<Result<_>>()?, reply.total_count))
+}
+
+async fn page(cx: &Context<'_>, repo: &Uid, parameters: Map<String, Value>) -> Result<ListReply> {
+    let registered = Registered::of::<Tag>();
+    let request = ListRequest::from_json(registered.kind, parameters)?;
+    cx.list_in(&registered, &request, Scopes::disjoint([Scope::Children(repo.clone())])).await
 }
 
 /// Returns the repo that a request names.
@@ -178,14 +186,32 @@ async fn summary(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value>
         if !latest.digest.is_empty() {
             let mut same: Map<_, _> = included(&request).collect();
             same.insert("digest".to_owned(), json!(latest.digest));
-            let same = tags(cx, &repo, same).await?.0;
-            let versions = same.iter().map(|tag| tag.name.as_str()).filter(|name| is_version(name));
-            let version = versions.max_by_key(|name| (name.split('.').count(), name.len()));
-            summary.insert("latestVersion".to_owned(), version.unwrap_or_default().into());
+            summary.insert("latestVersion".to_owned(), most_exact_version(cx, &repo, same).await?.into());
         }
         summary.insert("latestTag".to_owned(), shown::<Message>(cx, &latest)?.into());
     }
     Ok(summary)
+}
+
+/// Returns the most exact version among the first [`VERSION_PAGES`] pages of the tags that match; empty if there is none.
+async fn most_exact_version(cx: &Context<'_>, repo: &Uid, mut parameters: Map<String, Value>) -> Result<String> {
+    parameters.insert("pageSize".to_owned(), MAX_PAGE_SIZE.into());
+    let mut version = String::new();
+    for _ in 0..VERSION_PAGES {
+        let page = page(cx, repo, parameters.clone()).await?;
+        for item in &page.items {
+            let tag: Tag = serde_json::from_slice(item).map_err(Error::internal)?;
+            let exactness = |name: &str| (name.split('.').count(), name.len());
+            if is_version(&tag.name) && (version.is_empty() || exactness(&tag.name) >= exactness(&version)) {
+                version = tag.name;
+            }
+        }
+        match page.next_page_token {
+            Some(next) => parameters.insert("pageToken".to_owned(), next.into()),
+            None => break,
+        };
+    }
+    Ok(version)
 }
 
 /// Returns whether a tag is a version: numbers that are separated by dots.

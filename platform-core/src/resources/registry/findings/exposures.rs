@@ -43,7 +43,7 @@ pub(crate) struct Exposures {
 /// A vulnerability of an image over time.
 #[derive(Debug)]
 struct Exposure {
-    fact: Arc<Fact>,
+    fact: Fact,
     aliases: Vec<String>,
     affected: Vec<Affected>,
 }
@@ -132,8 +132,9 @@ pub(super) struct Loader<'p> {
     scopes: Vec<Scope>,
     /// The advisories of the artifacts whose advisories were read.
     known: HashMap<String, Vec<Arc<Known>>>,
-    /// By the main names of vulnerabilities.
-    facts: HashMap<String, Arc<Fact>>,
+    /// The metadata of the vulnerabilities of these advisories. Which of it concerns an image depends on the advisories
+    /// that apply to the image.
+    entries: Entries,
 }
 
 impl<'p> Loader<'p> {
@@ -145,7 +146,12 @@ impl<'p> Loader<'p> {
         };
         let public_elsewhere = public.as_slice().iter().filter(|scope| !is_in_another(scope)).cloned();
         let own = organizations.iter().map(|organization| Scope::Subtree(Uid::opaque((*organization).to_owned())));
-        Self { public, scopes: own.chain(public_elsewhere).collect(), known: HashMap::new(), facts: HashMap::new() }
+        Self {
+            public,
+            scopes: own.chain(public_elsewhere).collect(),
+            known: HashMap::new(),
+            entries: Entries::default(),
+        }
     }
 
     /// Loads what applies to these images.
@@ -183,23 +189,8 @@ impl<'p> Loader<'p> {
                 }
             }
         }
-        self.load_facts(cx, &new).await
-    }
-
-    async fn load_facts(&mut self, cx: &Context<'_>, known: &[Arc<Known>]) -> Result<()> {
-        let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for known in known {
-            if let Some(main) = known.names.first().filter(|main| !self.facts.contains_key(*main)) {
-                names.entry(main).or_default().extend(known.names.iter().map(String::as_str));
-            }
-        }
-        let entries = Entries::look_up(cx, names.values().flatten().copied()).await?;
-        for (main, names) in names {
-            let others = names.into_iter().filter(|name| *name != main);
-            let fact = Fact::of(main, &entries.of([main].into_iter().chain(others)));
-            self.facts.insert(main.to_owned(), Arc::new(fact));
-        }
-        Ok(())
+        let names: Vec<&str> = new.iter().flat_map(|known| &known.names).map(String::as_str).collect();
+        self.entries.look_up(cx, names).await
     }
 
     /// Computes the periods of an image that was loaded.
@@ -234,7 +225,10 @@ impl<'p> Loader<'p> {
             }
         }
         let list = found.into_iter().map(|(main, (aliases, affected))| Exposure {
-            fact: self.facts.get(main).cloned().unwrap_or_else(|| Arc::new(Fact::of(main, &[]))),
+            fact: Fact::of(
+                main,
+                &self.entries.of([main].into_iter().chain(aliases.iter().map(|alias| alias.as_str()))),
+            ),
             aliases: aliases.into_iter().cloned().collect(),
             affected,
         });

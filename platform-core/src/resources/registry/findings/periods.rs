@@ -55,6 +55,10 @@ impl Period {
     }
 }
 
+/// The maximum number of versions of a fix: the first ones. Our choice. Each event may begin a period with all versions
+/// up to then, so that their number must not grow with the number of events.
+const MAX_FIXES: usize = 100;
+
 impl Known {
     /// Returns the parts of an advisory of a package; `None` for one of another artifact, and for one without approved
     /// events.
@@ -102,7 +106,12 @@ impl Known {
     /// Returns the periods in which this version of the package is vulnerable, in order.
     pub(super) fn periods(&self, version: &str) -> Vec<Period> {
         let mut periods: Vec<Period> = Vec::new();
-        let (mut is_fixed, mut fixes) = (false, Vec::new());
+        let (mut is_fixed, mut fixes): (bool, Vec<String>) = (false, Vec::new());
+        let add = |fixes: &mut Vec<String>, version: &String| {
+            if fixes.len() < MAX_FIXES && !fixes.contains(version) {
+                fixes.push(version.clone());
+            }
+        };
         for (at, mark) in &self.events {
             if self.deleted.is_some_and(|deleted| deleted <= *at) {
                 break;
@@ -113,14 +122,14 @@ impl Known {
                 Mark::Fixed(fixed) => {
                     match apk::is_at_least(version, fixed) {
                         true => is_fixed = true,
-                        false => fixes.push(fixed.clone()),
+                        false => add(&mut fixes, fixed),
                     }
                     Some(FixState::StateFixed)
                 }
                 Mark::Patched(patched) => {
                     match patched.iter().any(|one| one == version) {
                         true => is_fixed = true,
-                        false => fixes.extend(patched.iter().cloned()),
+                        false => patched.iter().for_each(|one| add(&mut fixes, one)),
                     }
                     Some(FixState::StateFixed)
                 }
@@ -206,6 +215,25 @@ mod tests {
         let patched = [(3, "patched", json!({ "patchedVersions": ["1.1-r3", "1.2-r0"] }))];
         assert_eq!(periods("1.1-r4", &patched, None), ["3- Fixed 1.1-r3,1.2-r0"]);
         assert_eq!(periods("1.1-r3", &patched, None), [""; 0]);
+    }
+
+    #[test]
+    fn a_fix_has_each_version_once_and_at_most_the_first_hundred() {
+        let fixed = |version: usize| (3, "fixed", json!({ "fixedVersion": format!("{version}") }));
+        let same = periods("1", &[fixed(2), fixed(2), fixed(3), fixed(2)], None);
+        assert_eq!(same, ["3- Fixed 2,3"]);
+        let event = |(index, version): (usize, usize)| {
+            json!({
+                "createTime": format!("2026-01-01T00:00:00.{index:03}Z"), "reviewState": "REVIEW_STATE_APPROVED",
+                "fixed": { "fixedVersion": version.to_string() },
+            })
+        };
+        let events: Vec<_> = (2..900).enumerate().map(event).collect();
+        let advisory = json!({ "advisoryId": "CGA-1", "events": events });
+        let known = Known::of(serde_json::from_value(advisory).unwrap(), Uid::default()).unwrap();
+        let periods = known.periods("1");
+        assert_eq!(periods.len(), MAX_FIXES);
+        assert_eq!(periods.iter().map(|period| period.fix.versions.len()).max(), Some(MAX_FIXES));
     }
 
     #[test]
