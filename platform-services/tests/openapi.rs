@@ -59,7 +59,7 @@ const SURFACE: &str = include_str!("../../platform-core/tests/surface.txt");
 
 /// Published methods with paths of their own.
 const TOKEN_SERVICES: [&str; 8] = [
-    "Auth.CheckOrganization GET /orgcheck",
+    "SignIn.CheckOrganization GET /orgcheck",
     "Auth.Delete DELETE /auth/v1/delete/{}",
     "Auth.GetHeadlessSession GET /sts/headless_sessions",
     "Auth.Register POST /auth/v1/register",
