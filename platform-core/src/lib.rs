@@ -81,8 +81,9 @@ use crate::{
     store::Store,
 };
 
-/// Returns a builder of a platform over a store, with all kinds of Platform API v2, the services of [version 1](v1), role
-/// bindings as the source of grants, and events for subscriptions. The platform takes the time from `clock` and random bytes from `entropy`.
+/// Returns a builder of a platform over a store, with all kinds of Platform API v2, the services of [version 1](v1),
+/// role bindings as the source of grants, and events for subscriptions. The platform takes the time from `clock` and
+/// random bytes from `entropy`.
 pub fn builder(store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) -> Builder {
     builder_of(KINDS, store, clock, entropy).kinds(v1::SERVICES)
 }

@@ -72,14 +72,14 @@ pub trait TokenService: Debug + Send + Sync + 'static {
     /// UNAUTHENTICATED, PERMISSION_DENIED for any other uid.
     async fn unregister(&self, credential: &str, id: &str) -> Result<()>;
 
-    /// Returns the session of a headless sign-in that a person has confirmed, once. Needs no credential: only the client
-    /// can decrypt the token.
+    /// Returns the session of a headless sign-in that a person has confirmed, once. Needs no credential: only the
+    /// client can decrypt the token.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT for a malformed code; NOT_FOUND before the sign-in is confirmed, after the session was read, and
-    /// after it has expired; by default UNIMPLEMENTED.
+    /// INVALID_ARGUMENT for a malformed code; NOT_FOUND before the sign-in is confirmed, after the session was read,
+    /// and after it has expired; by default UNIMPLEMENTED.
     async fn headless_session(&self, _code: &str) -> Result<HeadlessSession> {
-        Err(Error::new(Code::Unimplemented, "This service has no sign-in by a browser"))
+        Err(Error::new(Code::Unimplemented, "This service does not support browser sign-in"))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Version 1 of the API, which serves the same resources with other messages. [`builder`](crate::builder) includes it.
 //!
-//! Each file is a service: the messages as [conversions](crate::conversion) of the resources, and the methods. Only these
-//! files know the names of version 1. Access, rules, events and storage are those of the kinds.
+//! Each file is a service: the messages as [conversions](crate::conversion) of the resources, and the methods. Only
+//! these files know the names of version 1. Access, rules, events and storage are those of the kinds.
 
 use crate::kind::{Domain, Field, Registered};
 

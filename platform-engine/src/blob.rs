@@ -5,7 +5,8 @@
 //! [`Field::blob`](crate::kind::Field::blob). A resource that names a blob is written only while the blob is there.
 //!
 //! Blobs are stored before the resources that name them, so a crash between the two leaves a blob that no resource
-//! names. [`Platform::collect_blobs`](crate::platform::Platform::collect_blobs) deletes such blobs after a grace period.
+//! names. [`Platform::collect_blobs`](crate::platform::Platform::collect_blobs) deletes such blobs after a grace
+//! period.
 
 use std::{fmt, fmt::Debug};
 
@@ -29,14 +30,15 @@ pub const MAX_LEN: usize = 12_000_000;
 
 /// Storage of blobs.
 ///
-/// All methods may block, so asynchronous code calls them by [`Offload`](crate::offload::Offload).
+/// All methods may block, so asynchronous code calls them through [`Offload`](crate::offload::Offload).
 pub trait BlobStore: Debug + Send + Sync + 'static {
     /// Stores a blob, which is durable when this returns, and sets its time to `now`. Returns whether it was written:
-    /// an intact blob that exists is not written again, and a damaged one is replaced. The content matches the id.
+    /// an intact blob that exists is not written again, and a damaged one is replaced. The caller ensures
+    /// that the content matches the id.
     ///
     /// # Errors
-    /// [`StoreError::Full`] when there is no space, [`StoreError::Unavailable`] when it cannot be written. Then the blob
-    /// may be stored nevertheless.
+    /// [`StoreError::Full`] when there is no space, [`StoreError::Unavailable`] when it cannot be written. Then the
+    /// blob may be stored nevertheless.
     fn put(&self, id: &BlobId, content: &[u8], now: Timestamp) -> Result<bool, StoreError>;
 
     /// Returns a blob; `None` if it does not exist.
@@ -154,6 +156,11 @@ fn in_value(field: &Field, ty: &Type, value: &Value, path: String, visit: &mut d
                 in_value(field, element, value, format!("{path}[{at}]"), visit);
             }
         }
+        (Type::Map(element), Value::Object(values)) => {
+            for (key, value) in values {
+                in_value(field, element, value, format!("{path}.{key}"), visit);
+            }
+        }
         _ => {}
     }
 }
@@ -205,7 +212,10 @@ pub async fn named(
             for item in &page.items {
                 let body: Map<_, _> =
                     serde_json::from_slice(&item.body).map_err(|error| StoreError::Corrupt(error.into()))?;
-                let parent = uid::parent(&item.uid).unwrap_or_default();
+                let parent = match kind.parent.shares_uid() {
+                    true => item.uid.as_str(),
+                    false => uid::parent(&item.uid).unwrap_or_default(),
+                };
                 named_in(kind.fields, &body, &mut |field, digest| {
                     if let Some(id) = BlobId::named(parent, digest) {
                         visit(Named { kind: kind.name, uid: item.uid.clone(), field, id });

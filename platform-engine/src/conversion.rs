@@ -1,9 +1,9 @@
 //! Other versions of the API: messages with other names for the same resources.
 //!
-//! A [`Conversion`] is a message of another version that shows a resource of a kind: a table of fields, each with the path
-//! of its value in the resource ([`Field::of`]). [`Action`]s that are made for a conversion convert their requests, call
-//! the standard methods of the kind, and convert the replies, the errors and the events. So a kind has one
-//! implementation, and only its conversions know the names of the other version.
+//! A [`Conversion`] is a message of another version that shows a resource of a kind: a table of fields, each with the
+//! path of its value in the resource ([`Field::of`]). [`Action`]s that are made for a conversion convert their
+//! requests, call the standard methods of the kind, and convert the replies, the errors and the events. So a kind has
+//! one implementation, and only its conversions know the names of the other version.
 //!
 //! A service of another version is a [`Kind`] without fields, whose actions are all of its methods.
 
@@ -40,9 +40,9 @@ pub trait Conversion: 'static {
     /// The name of the message.
     const MESSAGE: &'static str;
 
-    /// The fields of the message. A field has the value at [`Field::of`] in the resource; without a path there, at its own
-    /// name. The values of enums are matched by name: `BASE` is `CATALOG_TIER_BASE` of the kind, and the first of one is
-    /// the first of the other.
+    /// The fields of the message. A field has the value at [`Field::of`] in the resource; without a path there, at its
+    /// own name. The values of enums are matched by name: `BASE` is `CATALOG_TIER_BASE` of the kind, and the first of
+    /// one is the first of the other.
     const FIELDS: &'static [Field];
 
     /// The fields that requests may set; by default those of the message.
@@ -65,11 +65,11 @@ pub trait Conversion: 'static {
     /// The boolean field of the request of a create that rejects it if the resource exists. Empty if there is none.
     const PREVENT_UPSERT: &'static str = "";
 
-    /// The fields of the message that a replacement retains when the request does not have them.
+    /// The names of the fields of the kind that a replacement retains when the request does not have them.
     const RETAINED: &'static [&'static str] = &[];
 
-    /// Adds further changes to the commit of a create or replacement: those of another kind that the message shows, too.
-    /// `message` is as the client sent it, except that its fields have passed no rules.
+    /// Adds further changes to the commit of a create or replacement: those of another kind that the message shows,
+    /// too. `message` is as the client sent it, except that its fields have passed no rules.
     fn prepare<'a>(
         _cx: &'a Context<'a>,
         _uid: &'a Uid,
@@ -94,9 +94,9 @@ pub trait ListConversion: 'static {
     /// without a path there, the parameter of its own name. A text for a parameter that is a list is its only element.
     const REQUEST: &'static [Field];
 
-    /// The fields of the response: one list of messages, which is first if the list returns everything. The other fields
-    /// have the value of that name, or at [`Field::of`], in the page of the kind's list: `nextPageToken`, `totalCount`,
-    /// `skipped`. Fields of other names are not set.
+    /// The fields of the response: one list of messages, which is first if the list returns everything. The other
+    /// fields have the value of that name, or at [`Field::of`], in the page of the kind's list: `nextPageToken`,
+    /// `totalCount`, `skipped`. Fields of other names are not set.
     const RESPONSE: &'static [Field];
 
     /// The order of a list that returns everything that matches.
@@ -217,7 +217,8 @@ impl Action {
 }
 
 impl Action {
-    /// Returns an action with the messages of another version. Its HTTP method and authorization are those of the action.
+    /// Returns an action with the messages of another version. Its HTTP method and authorization are those of the
+    /// action.
     pub const fn action_as<A: ActionConversion>(name: &'static str, path: &'static str) -> Self {
         let of = const { action_of::<A>() };
         let authorization = match of.authorization {

@@ -149,8 +149,8 @@ impl Write {
         }
     }
 
-    /// Makes the last put the create of an upsert, which found no resource to replace. If one of its unique keys is taken
-    /// at the commit, there is one now, and the operation is retried.
+    /// Makes the last put the create of an upsert, which found no resource to replace. If one of its unique keys is
+    /// taken at the commit, there is one now, and the operation is retried.
     pub(crate) fn mark_upsert(&mut self) {
         self.taken.last_mut().into_iter().for_each(|taken| *taken = Taken::Retry);
     }

@@ -108,7 +108,7 @@ impl Layers {
         let origins = Some(&self.origins).filter(|origins| !origins.is_empty())?;
         let cors = CorsLayer::new()
             .allow_origin(origins.clone())
-            .allow_methods([Method::GET, Method::POST, Method::PATCH, Method::DELETE])
+            .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
             .allow_headers(
                 [AUTHORIZATION, CONTENT_TYPE, X_REQUEST_ID]
                     .into_iter()

@@ -246,7 +246,7 @@ fn page(kind: &str, plural: &str) -> Value {
 mod tests {
     use std::sync::Arc;
 
-    use platform_core::resources::KINDS;
+    use platform_core::{resources::KINDS, v1::SERVICES};
     use platform_engine::{
         kind::{self, Domain, Registered, Resource},
         platform::Settings,
@@ -265,7 +265,8 @@ mod tests {
 
     #[test]
     fn operations_and_routes_match_in_both_directions() {
-        let (document, routes) = (document(), Routes::of(KINDS).unwrap());
+        let all: Vec<_> = KINDS.iter().chain(SERVICES).copied().collect();
+        let (document, routes) = (document(), Routes::of(&all).unwrap());
         let mut documented = 0;
         for (path, methods) in document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap() {
@@ -274,7 +275,7 @@ mod tests {
                 let Found::Endpoint(endpoint, _) = routes.find(&method, &sent) else { panic!("{method} {sent}") };
                 let id = match endpoint {
                     Endpoint::Standard(verb, Registered { kind, .. }, _) => kind.rpc(*verb),
-                    Endpoint::Action(_, action, _) => action.name.to_owned(),
+                    Endpoint::Action(kind, action, _) => kind.operation(action),
                 };
                 assert_eq!(operation["operationId"].as_str().unwrap().trim_end_matches("WithoutParent"), id);
                 documented += 1;

@@ -246,7 +246,7 @@ async fn a_create_without_a_parent_is_rejected_for_every_kind_that_needs_one() {
     let mut refused = 0;
     for kind in platform_core::resources::KINDS.iter().map(|registered| registered.kind) {
         let needs_parent = matches!(kind.parent, Parent::Group | Parent::Of(_) | Parent::Sole(_));
-        if kind.method(Verb::Create).is_none() || !needs_parent {
+        if !kind.serves(Verb::Create) || !needs_parent {
             continue;
         }
         for slash in ["", "/"] {

@@ -55,8 +55,8 @@ pub struct Contents {
 /// Reads the contents of a layout, and passes each blob that they name to `keep`. Files larger than `largest` bytes are
 /// not read into memory.
 ///
-/// Refusals are named by digest. An index is rejected when any image in it is; an SBOM is rejected by itself. A blob may
-/// be passed several times, and also if the image that names it is rejected later.
+/// Refusals are named by digest. An index is rejected when any image in it is; an SBOM is rejected by itself. A blob
+/// may be passed several times, and also if the image that names it is rejected later.
 pub fn layout(blobs: &dyn Blobs, largest: u64, keep: &mut dyn FnMut(Vec<u8>)) -> Contents {
     let (nodes, order) = (HashMap::new(), Vec::new());
     let mut layout = Layout { blobs, largest, keep, nodes, order, about: HashMap::new(), found: Contents::default() };

@@ -3,10 +3,9 @@
 //! Each format has a function that takes bytes and returns resources as the platform's own structs, together with the
 //! rejected parts and the reasons: [`advisories::document`], [`osv::json`] and [`osv::yaml`], [`artifacts::line`],
 //! [`versions::document`], [`scans::document`], [`builds::document`], [`image::layout`] with [`image::sbom`]. These
-//! functions do not access files, a store or the network, and do not
-//! panic on any input. [`source`] opens files, folders and archives, with limits on everything that could expand.
-//! [`run`] combines the two and passes the resources to a [`Sink`] in batches: blobs before the resources that name them,
-//! and tags last.
+//! functions do not access files, a store or the network, and do not panic on any input. [`source`] opens files,
+//! folders and archives, with limits on everything that could expand. [`run`] combines the two and passes the resources
+//! to a [`Sink`] in batches: blobs before the resources that name them, and tags last.
 //!
 //! ```
 //! let document = b"

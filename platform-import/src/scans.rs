@@ -184,7 +184,7 @@ fn time(place: &str, text: Option<&str>, refused: &mut Vec<Refusal>) -> Option<T
     Timestamp::parse(text?).map_err(|rule| refused.push(Refusal::new(place, rule.to_string()))).ok()
 }
 
-/// Returns the report with what all scanners have.
+/// Returns the report with the fields that all scanners have in common.
 fn report(
     digest: Option<Digest>,
     name: ScannerName,
@@ -205,7 +205,7 @@ fn report(
 /// The rule for a report without a digest.
 const NO_DIGEST: &str = "must contain the sha256 digest of the image; set it with --digest";
 
-/// Returns a value's text; empty if it is none.
+/// Returns a value's text; empty if it is not a text.
 fn text(value: Option<&Value>) -> &str {
     value.and_then(Value::as_str).unwrap_or_default()
 }

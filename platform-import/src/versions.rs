@@ -28,7 +28,7 @@ use serde_json::{Map, Value};
 
 use crate::{Parsed, Placed, Refusal, osv::without_place};
 
-/// What the documents of endoflife.date do not say.
+/// Values that documents of endoflife.date may lack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Defaults {
     /// The package whose cycles a document has that does not name it.

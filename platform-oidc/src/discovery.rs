@@ -65,7 +65,7 @@ struct Snapshot {
     endpoints: Arc<Endpoints>,
 }
 
-/// What a discovery document says about sign-ins by a browser (OpenID Connect Discovery section 3, RFC 9207).
+/// The part of a discovery document that browser sign-ins need (OpenID Connect Discovery section 3, RFC 9207).
 #[derive(Debug, Default)]
 pub(crate) struct Endpoints {
     /// The URL to which browsers are redirected, if the issuer has an allowed one.
@@ -404,7 +404,7 @@ pub(crate) async fn send(
     let host = request.uri().host().unwrap_or_default().to_owned();
     fetch.send(request, max_bytes).await.map_err(|error| {
         permit.record_failure(Some(&error));
-        // Without the path and the query, which have nothing that the operator needs.
+        // The operator does not need the path and the query.
         if permit.is_tenant() {
             tracing::debug!(host, %error, "a request to an identity provider failed");
         } else {

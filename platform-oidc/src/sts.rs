@@ -1,8 +1,8 @@
 //! The security token service: exchanges upstream tokens for this platform's tokens (`docs/api.md`, Token exchange).
 //!
-//! An exchange has three steps: `proof` determines which identity the upstream token may assume, `aws` which one a signed
-//! request to AWS may assume; `grant` narrows and signs the access token; `refresh` keeps persons signed in. `sign_in`
-//! gets the upstream token itself, by a browser. The requested identity, never the token, decides which
+//! An exchange has three steps: `proof` determines which identity the upstream token may assume, and `aws` which one a
+//! signed request to AWS may assume; `grant` narrows and signs the access token; `refresh` keeps persons signed in.
+//! `sign_in` gets the upstream token itself, through a browser. The requested identity, never the token, decides which
 //! keys verify the token. An exchange verifies at most one signature and makes one.
 
 pub(crate) mod private;
@@ -88,7 +88,7 @@ pub struct StsOptions {
     pub clock: Arc<dyn Clock>,
 }
 
-/// The operator's identity provider for sign-ins by a browser.
+/// The operator's identity provider for browser sign-ins.
 #[derive(Debug, Clone)]
 pub struct SignInProvider {
     /// The URL of the issuer, which must be one of the verifier's trusted issuers.
@@ -122,7 +122,7 @@ impl Sts {
         })
     }
 
-    /// Sets the identity provider of persons who sign in by a browser and name no other one.
+    /// Sets the identity provider of browser sign-ins that do not name another one.
     ///
     /// # Errors
     /// [`InvalidOptions::SignInIssuer`] when the verifier does not trust its issuer.

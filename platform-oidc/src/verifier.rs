@@ -74,7 +74,7 @@ pub enum InvalidOptions {
     /// No issuer to trust.
     #[error("at least one issuer is required")]
     NoIssuer,
-    /// The issuer of sign-ins by a browser is not one of the trusted issuers.
+    /// The issuer of browser sign-ins is not one of the trusted issuers.
     #[error("the issuer of sign-ins must be a trusted issuer")]
     SignInIssuer,
 }

@@ -32,7 +32,9 @@ use platform_core::{
     resources::{
         advisory::VulnerabilityMetadata,
         libraries::{Artifact, ArtifactVersion},
-        registry::{BuildReport, Chart, Image, PackageVersions, RawVulnerabilityReport, VulnerabilityReport},
+        registry::{
+            BuildReport, Chart, Image, PackageVersions, RawVulnerabilityReport, SyncStatus, VulnerabilityReport,
+        },
         vulnerabilities::Advisory,
     },
 };
@@ -70,8 +72,8 @@ const MAX_BLANK: usize = 1 << 20;
 /// Maximum number of concurrent imports and removals. Our choice: each buffers a line or a batch in memory.
 const MAX_IMPORTS: usize = 4;
 
-/// Time for which a blob that no resource names is kept, in milliseconds: a day. Our choice, longer than any client takes
-/// between the upload of the blobs of an image and that of the image.
+/// Time for which a blob that no resource names is kept, in milliseconds: a day. Our choice, longer than any client
+/// needs between the uploads of the blobs of an image and of the image.
 pub const BLOB_GRACE_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
 /// Retry delay in milliseconds for clients when too many imports are running.
@@ -147,6 +149,7 @@ impl Import {
             .kind::<VulnerabilityReport>()
             .kind::<RawVulnerabilityReport>()
             .kind::<BuildReport>()
+            .kind::<SyncStatus>()
     }
 
     /// Adds a kind, whose resources are imported at `/import/{plural}`.

@@ -1,8 +1,8 @@
-//! Endpoints of Platform API v2 that are not kinds: the token services, sign-in by a browser, SCIM and bulk import.
+//! Endpoints of Platform API v2 that are not kinds: the token services, browser sign-in, SCIM and bulk import.
 //!
-//! [`Tokens`], [`BrowserSignIn`] and [`Scim`] are mounted in the REST API. [`Import`] is a tower service of its own, because its bodies
-//! and replies are streams without a maximum length. With the feature `grpc`, [`Tokens`] can be mounted in the gRPC API
-//! too.
+//! [`Tokens`], [`BrowserSignIn`] and [`Scim`] are mounted in the REST API. [`Import`] is a tower service of its own,
+//! because its bodies and replies are streams without a maximum length. With the feature `grpc`, [`Tokens`] can be
+//! mounted in the gRPC API too.
 //!
 //! ```
 //! # use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Sign-in by a browser: the pages at `/oauth`, and `/orgcheck` (`docs/api.md`, Sign-in by a browser).
+//! Browser sign-in: the pages at `/oauth`, and `/orgcheck` (`docs/api.md`, Browser sign-in).
 //!
 //! This module only reads requests and renders pages; a [`SignInService`] does the rest. The pages have no scripts.
 //! Texts from outside are escaped.
@@ -31,16 +31,16 @@ use serde_json::Value;
 
 use self::cookie::Cookie;
 
-/// The pages at `/oauth`, where a person signs in by an identity provider and confirms that a program gets tokens, and
-/// `/orgcheck`. Each request counts against the rate limit for requests without a verified token.
+/// The pages at `/oauth`, where a person signs in with an identity provider and confirms that a program gets tokens,
+/// and `/orgcheck`. Each request counts against the rate limit for requests without a verified token.
 #[derive(Debug)]
 pub struct BrowserSignIn {
     service: Arc<dyn SignInService>,
     cookie: Cookie,
 }
 
-/// The memory that is charged to the address of a sign-in, in bytes: from its begin, and in addition from the provider's
-/// response, which has an id token. Our choice: upper bounds for what is kept.
+/// The memory that is charged to the address of a sign-in, in bytes: from its start, and in addition after the
+/// provider's response, which has an id token. Our choice: upper bounds of the stored state.
 const BEGUN_BYTES: usize = 8 << 10;
 const COMPLETED_BYTES: usize = 32 << 10;
 

@@ -1,4 +1,4 @@
-//! The pages of a sign-in by a browser, over a service that records what it is asked.
+//! The pages of a browser sign-in, over a service that records what it is asked.
 
 #![allow(
     clippy::unwrap_used,

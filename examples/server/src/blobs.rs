@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 /// Time from the start of a server to the first collection.
 const FIRST: Duration = Duration::from_secs(60 * 60);
 
-/// Time between collections. Each reads all images.
+/// Time between collections. Each one reads all images and charts.
 const INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Collects unused blobs once a day, until the runtime stops.

@@ -66,8 +66,8 @@ fn findings(config: &Config, path: &Path) -> Result<Vec<String>> {
     if found.is_empty() { lost_data(config, &*store) } else { Ok(found) }
 }
 
-/// Returns the pending events and dead letters whose shared data is missing from the store, and the resources whose blobs
-/// are missing or damaged.
+/// Returns the pending events and dead letters whose shared data is missing from the store, and the resources whose
+/// blobs are missing or damaged.
 fn lost_data(config: &Config, store: &dyn store::Store) -> Result<Vec<String>> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;

@@ -41,8 +41,8 @@ pub(crate) struct Config {
     /// Store to use: sqlite, sqlite:PATH, sled, sled:PATH or memory
     #[arg(long, global = true, env = "PLATFORM_STORE", default_value = "sqlite")]
     pub(crate) store: Store,
-    /// Directory of the blobs: bills of materials, configurations and charts of imported images. It belongs to the store
-    /// [default: the path of the store with the extension .blobs]
+    /// Directory of the blobs: bills of materials, configurations and charts of imported images. It belongs to the
+    /// store [default: the path of the store followed by .blobs]
     #[arg(long, global = true, env = "PLATFORM_BLOBS", value_name = "DIR")]
     pub(crate) blobs: Option<PathBuf>,
     /// Reaction to a store that accepts no more writes until it is reopened: `serve` keeps answering reads, `exit` ends

@@ -194,7 +194,7 @@ fn tokens(config: &Config, platform: Arc<Platform>, verifier: Arc<Verifier>) -> 
     let options = StsOptions { platform, verifier, fetch, discovery, clock: Arc::new(SystemClock) };
     let sts = Sts::new(options).context("cannot set up the token service")?;
     match config.sign_in.provider()? {
-        Some(provider) => sts.with_sign_in(provider).context("cannot set up sign-ins by a browser"),
+        Some(provider) => sts.with_sign_in(provider).context("cannot set up browser sign-ins"),
         None => Ok(sts),
     }
 }

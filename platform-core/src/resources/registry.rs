@@ -1,4 +1,4 @@
-//! Container repos, their readmes, tags, images and charts, and what is known of the images.
+//! Container repos, their readmes, tags, images and charts, and reports about the images.
 
 pub mod build_report;
 pub mod chart;

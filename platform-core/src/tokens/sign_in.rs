@@ -1,5 +1,5 @@
-//! The interface to sign-ins by a browser: the parameters of `/oauth`, and the steps of a sign-in (`docs/api.md`,
-//! Sign-in by a browser).
+//! The interface to browser sign-ins: the parameters of `/oauth`, and the steps of a sign-in (`docs/api.md`, Browser
+//! sign-in).
 
 use std::{any::Any, fmt};
 
@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::{Debug, Error, Field, Input, Narrow, RawToken, Result, Secret, Uid, Value};
 use crate::request::from_query;
 
-/// The steps of a sign-in by a browser. `browser` is always the secret in the browser's cookie, which binds a sign-in
+/// The steps of a browser sign-in. `browser` is always the secret in the browser's cookie, which binds a sign-in
 /// to the browser that began it.
 #[async_trait]
 pub trait SignInService: Debug + Send + Sync + 'static {
@@ -78,7 +78,7 @@ pub struct SignIn {
     pub target: Target,
     /// The name by which the client calls itself; empty if it has none.
     pub client: String,
-    /// The identity provider that the person signs in by.
+    /// The identity provider that the person signs in with.
     pub provider: Provider,
     /// The identity to act as after the sign-in; `None` for the person.
     pub identity: Option<Uid>,
@@ -323,7 +323,7 @@ pub struct Begun {
     pub browser: Secret,
 }
 
-/// The response of an identity provider, by the browser.
+/// The response of an identity provider, which the browser delivers.
 #[derive(Debug, Default)]
 pub struct ProviderResponse {
     /// The uid in the path of the callback; `None` for the operator's provider.
@@ -338,14 +338,14 @@ pub struct ProviderResponse {
     pub error: Option<String>,
 }
 
-/// What a person confirms before tokens are issued.
+/// The details that a person confirms before tokens are issued.
 #[derive(Debug)]
 pub struct Confirmation {
     /// The parameters of the sign-in.
     pub request: SignIn,
     /// The audiences of the token.
     pub audiences: Vec<String>,
-    /// The issuer that the person signed in by.
+    /// The issuer that the person signed in with.
     pub issuer: String,
     /// The uid of the person.
     pub person: Uid,
@@ -366,8 +366,8 @@ pub enum Finished {
     Headless,
 }
 
-/// A sign-in that failed: the error, and the target that is told about it, if the failure belongs to a sign-in of this
-/// browser.
+/// A sign-in that failed: the error, and the target to which it is reported, if the failure belongs to a sign-in of
+/// this browser.
 #[derive(Debug)]
 pub struct Failure {
     /// The error.

@@ -1,4 +1,4 @@
-//! Repos, their tags and images, and what the registry knows of them.
+//! Repos, their tags and images, and data about them.
 
 use super::REGISTRY;
 use crate::kind::{Action, Field, Kind, Registered};
@@ -55,7 +55,7 @@ pub const SERVICE: Registered = Registered::service(
         charts::GET_HELM,
         charts::GET_CHART,
         charts::LIST_CHARTS_BY_IMAGE_REPO,
-        // What is known of tags and images.
+        // Data about tags and images.
         eol_tags::LIST,
         reports::GET,
         package_versions::GET,

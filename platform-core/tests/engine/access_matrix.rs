@@ -107,8 +107,8 @@ fn the_access_matrix_matches_the_committed_file() {
     assert_snapshot("tests/access_matrix.txt", &found);
 }
 
-/// The access matrix of version 1. A method whose access is decided at a uid is called with that of a missing resource at
-/// each place: its access is decided before the rest of the request is read.
+/// The access matrix of version 1. A method whose access is decided at a uid is called with that of a missing resource
+/// at each place: its access is decided before the rest of the request is read.
 #[test]
 fn the_access_matrix_of_version_1_matches_the_committed_file() {
     let cast = Cast::new();
@@ -140,7 +140,8 @@ fn the_access_matrix_of_version_1_matches_the_committed_file() {
     assert_snapshot("tests/access_matrix_v1.txt", &found);
 }
 
-/// Returns the uid at which the access to an action is decided: the place for a create, and otherwise a missing resource.
+/// Returns the uid at which the access to an action is decided: the place for a create, and otherwise a missing
+/// resource.
 fn uid_for(action: &Action, place: &Uid) -> String {
     match action.authorization {
         Authorization::As(_, Verb::Create, _) => place.to_string(),

@@ -124,10 +124,14 @@ fn no_epoch_belongs_to_the_whole_installation() {
     let mut prefixes = BTreeSet::new();
     for name in &all {
         let (prefix, uid) = name.split_once('/').unwrap_or_else(|| panic!("{name} concerns the whole installation"));
-        assert!(!uid.is_empty(), "{name} concerns the whole installation");
+        // Vulnerability metadata is public, and belongs to no organization; no access depends on it.
+        assert!(!uid.is_empty() || prefix == "vulnerabilities", "{name} concerns the whole installation");
         prefixes.insert(prefix);
     }
-    assert_eq!(prefixes.into_iter().collect::<Vec<_>>(), ["advisories", "grants", "owners", "subscriptions"]);
+    assert_eq!(
+        prefixes.into_iter().collect::<Vec<_>>(),
+        ["advisories", "grants", "owners", "subscriptions", "vulnerabilities"]
+    );
 }
 
 #[test]

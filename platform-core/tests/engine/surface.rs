@@ -41,7 +41,10 @@ pub(crate) fn rows(registered: &Registered) -> Vec<Row> {
     });
     let actions = registered.actions.iter().map(|action| Row {
         rpc: format!("{}.{}", kind.service, kind.operation(action)),
-        http: format!("{} /{}/{}/{}", action.http.name(), kind.domain.name, kind.domain.version(), action.path),
+        http: match action.path {
+            "" => "gRPC only".to_owned(),
+            path => format!("{} /{}/{}/{path}", action.http.name(), kind.domain.name, kind.domain.version()),
+        },
         needs: match action.authorization {
             Authorization::Public => "nothing".to_owned(),
             Authorization::Authenticated => "a token".to_owned(),

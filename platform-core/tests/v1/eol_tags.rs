@@ -4,8 +4,8 @@ use platform_core::resources::registry::PackageVersions;
 
 use super::{scenes::digest, *};
 
-/// Imports versions of python: 3.12 lives, 3.9 is at the end of its life and in a grace period of six months, 3.8 is after
-/// it, 3.7 cannot be built, and the end of 2.7 is not known.
+/// Imports versions of python: the life of 3.12 has not ended, 3.9 is in a grace period of six months, 3.8 is after it,
+/// 3.7 cannot be built, and the end of 2.7 is not known.
 fn python(world: &World) {
     let version = |version: &str, eol: &str| json!({ "version": version, "eolDate": eol, "releaseDate": "1960-01-02" });
     let mut versions = vec![version("3.12", "1975-01-01"), version("3.9", "1969-10-31"), version("3.8", "1969-01-31")];
@@ -157,7 +157,7 @@ fn tags_are_listed_in_pages_and_by_their_filters() {
 }
 
 #[test]
-fn the_versions_of_a_package_are_those_that_live_and_those_at_the_end_of_their_lives() {
+fn the_versions_of_a_package_are_listed_by_whether_their_lives_have_ended() {
     let world = World::new();
     let get = |package: &str| world.call("Registry.GetPackageVersionMetadata", json!({ "package": package }));
     assert_eq!(get("python").unwrap_err().code(), Code::NotFound);

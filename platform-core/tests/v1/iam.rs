@@ -170,7 +170,7 @@ fn an_identity_is_looked_up_by_issuer_and_subject_where_the_caller_may_list_iden
 }
 
 #[test]
-fn a_person_is_looked_up_by_themselves_and_by_who_sees_their_role_bindings() {
+fn a_person_is_looked_up_by_themselves_and_by_callers_who_see_their_role_bindings() {
     let world = World::new();
     let (issuer, subject) = ("https://people.example", "ada");
     let uid = person_uid(issuer, subject);
@@ -199,7 +199,7 @@ fn the_operator_creates_an_organization_whose_owner_redeems_the_invite() {
     assert_eq!(invite["role"]["name"], "owner");
     let renamed = json!({ "id": organization, "name": "acme corp" });
     let by_operator = world.call("Groups.Update", renamed.clone()).unwrap_err();
-    assert_eq!(by_operator.code(), Code::PermissionDenied, "the operator is no member");
+    assert_eq!(by_operator.code(), Code::PermissionDenied, "the operator is not a member");
     let code = invite["code"].as_str().unwrap();
     let (iam, issuer) = (Iam::of(&world.platform), "https://people.example");
     let uid = person_uid(issuer, "ada");

@@ -57,8 +57,8 @@ impl World {
         assert!(reply.refused.is_empty(), "{reply:?}");
     }
 
-    /// Imports an index with digest `a…` of two images, `b…` for amd64 and `c…` for arm64, and the image for amd64. Only
-    /// that for amd64 has blobs.
+    /// Imports an index with digest `a…` of two images, `b…` for amd64 and `c…` for arm64, and the image for amd64.
+    /// Only that for amd64 has blobs.
     fn image(&self, repo: &str) {
         self.blobs(repo, &[SPDX, CONFIG]);
         let platform = |architecture: &str, digit, size| ImagePlatform {

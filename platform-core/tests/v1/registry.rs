@@ -63,6 +63,11 @@ fn a_create_replaces_a_repo_of_the_same_name_unless_that_is_prevented() {
     let again = create(json!({ "name": "nginx", "description": "d", "readme": "other" }), false).unwrap();
     assert_eq!(again["readme"], "other");
     assert_eq!(create(json!({ "name": "nginx" }), true).unwrap_err().code(), Code::AlreadyExists);
+    let creator = world.holder(&world.org, &["repo.create"]);
+    let request = |name: &str| json!({ "parentId": world.org, "repo": { "name": name } });
+    let refused = world.call_as(&creator, "Registry.CreateRepo", request("nginx")).unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "replacing requires what an update requires");
+    assert!(world.call_as(&creator, "Registry.CreateRepo", request("new")).is_ok());
     assert!(create(json!({ "name": "other" }), true).is_ok());
 }
 
@@ -100,6 +105,9 @@ fn a_caller_of_version_1_sets_when_a_repo_stops_following() {
     // The values of the follower itself: only version 2 shows the inherited ones.
     assert_eq!((&created["catalogTier"], &created["readme"]), (&json!("UNKNOWN"), &json!("")));
     let id = created["id"].as_str().unwrap();
+    let own = json!({ "id": id, "name": "follower", "catalogTier": "FIPS", "readme": "own", "sync_config": config });
+    let own = world.call("Registry.UpdateRepo", own).unwrap();
+    assert_eq!((&own["catalogTier"], &own["readme"]), (&json!("FIPS"), &json!("own")));
     let shown = block_on(world.platform.get::<Repo>(&world.operator, id)).unwrap();
     assert_eq!(json!(shown.catalog_tier), "CATALOG_TIER_BASE");
     assert_eq!(shown.sync_config.unwrap().expiration_time.unwrap().to_string(), "1970-12-12T00:00:00.000Z");
@@ -156,6 +164,8 @@ fn a_tag_is_created_without_a_digest_and_keeps_the_one_it_has() {
     assert_eq!(refused.violations()[0].field, "digest", "version 2 requires it");
     let moved = world.tag(&repo, json!({ "name": "latest", "digest": digest(1) }));
     assert_eq!((&moved["id"], &moved["digest"]), (&json!(id), &json!(digest(1))), "a create moves a tag");
+    let kept = world.tag(&repo, json!({ "name": "latest", "deprecated": true }));
+    assert_eq!((&kept["digest"], &kept["deprecated"]), (&json!(digest(1)), &json!(true)));
     let updated = world.call("Registry.UpdateTag", json!({ "id": id, "name": "stable", "deprecated": true })).unwrap();
     assert_eq!((&updated["digest"], &updated["bundles"]), (&json!(digest(1)), &json!([])));
     assert_eq!((&updated["id"], &updated["name"]), (&json!(id), &json!("stable")), "a renamed tag keeps its id");

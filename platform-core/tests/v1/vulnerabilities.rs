@@ -32,8 +32,8 @@ impl Scene {
         &self.world.org
     }
 
-    /// Adds three vulnerabilities: of nginx from day 1, of libssl3 from day 2 and fixed on day 4 in a later version, and
-    /// of nginx from day 3 to day 5, when it is fixed in the installed version.
+    /// Adds three vulnerabilities: of nginx from day 1, of libssl3 from day 2 and fixed on day 4 in a later version,
+    /// and of nginx from day 3 to day 5, when it is fixed in the installed version.
     fn with_advisories(self) -> Self {
         let (world, org) = (&self.world, self.world.org.clone());
         world.new_advisory(&org, "CGA-1", "nginx", &["CVE-2026-1", "GHSA-1"], &[(1, "detection", found())]);

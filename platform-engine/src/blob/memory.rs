@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::{BlobId, BlobStore};
 use crate::{store::StoreError, timestamp::Timestamp};
 
-/// Blobs in memory, which end with the process.
+/// Blobs in memory, which are lost when the process ends.
 pub struct MemoryBlobs {
     blobs: Mutex<Blobs>,
     max_bytes: usize,

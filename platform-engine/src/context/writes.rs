@@ -10,6 +10,8 @@ pub(crate) struct Writes {
     pub fields: &'static [Field],
     /// The name of the field by which a create replaces an existing resource of the same parent.
     pub upsert: Option<&'static str>,
+    /// The names of the fields that such a create retains when the request does not have them.
+    pub retained: &'static [&'static str],
     /// Whether an update replaces all fields that the other version has.
     pub replaces: bool,
 }
@@ -24,11 +26,11 @@ impl Context<'_> {
     pub(crate) fn writes(&self, kind: &Kind) -> Writes {
         let of_kind = self.writes.lock().filter(|(name, _)| *name == kind.name);
         let upsert = kind.method(Verb::Create).and_then(|create| create.upsert);
-        of_kind.map_or(Writes { fields: kind.fields, upsert, replaces: false }, |(_, writes)| writes)
+        of_kind.map_or(Writes { fields: kind.fields, upsert, retained: &[], replaces: false }, |(_, writes)| writes)
     }
 
-    /// Returns whether requests of this operation may set a field of a kind, at this dotted path, that is output-only in
-    /// the kind's own version of the API.
+    /// Returns whether requests of this operation may set a field of a kind, at this dotted path, that is output-only
+    /// in the kind's own version of the API.
     pub fn is_writable(&self, kind: &Kind, path: &str) -> bool {
         let mut fields = self.writes(kind).fields;
         path.split('.').all(|name| match fields.iter().find(|field| field.name == name) {

@@ -105,7 +105,7 @@ pub(super) fn create<'a, C: Conversion>(
         };
         let body = resource::<C>(cx, sent.clone())?;
         cx.convert_event(event::<C>);
-        cx.write_by(C::Resource::KIND, Writes { fields: C::WRITES, upsert, replaces: false });
+        cx.write_by(C::Resource::KIND, Writes { fields: C::WRITES, upsert, retained: C::RETAINED, replaces: false });
         let prepared = verbs::create::prepare(cx, registered, &parent, &body, &Once::default()).await;
         let mut prepared = prepared.map_err(renamed_by::<C>)?;
         cx.foresee(&prepared.write);
@@ -129,7 +129,10 @@ pub(super) fn replace<'a, C: Conversion>(
         cx.demand_method(C::Resource::KIND, Verb::Update, &uid)?;
         let body = resource::<C>(cx, request.clone())?;
         cx.convert_event(event::<C>);
-        cx.write_by(C::Resource::KIND, Writes { fields: C::WRITES, upsert: None, replaces: true });
+        cx.write_by(
+            C::Resource::KIND,
+            Writes { fields: C::WRITES, upsert: None, retained: C::RETAINED, replaces: true },
+        );
         let mask = mask::<C>(&body);
         let prepared = verbs::update::prepare(cx, registered, uid, &body, Some(&mask), &Once::default()).await;
         let mut prepared = prepared.map_err(renamed_by::<C>)?;
@@ -281,8 +284,8 @@ pub fn shown<C: Conversion>(cx: &Context<'_>, resource: &C::Resource) -> Result<
     Ok(message)
 }
 
-/// Reads a message of a request with these fields, as [`Conversion::FIELDS`], into one with the fields `to`, by the rules
-/// of those.
+/// Reads a message of a request with these fields, as [`Conversion::FIELDS`], into one with the fields `to`, by the
+/// rules of those.
 ///
 /// # Errors
 /// INVALID_ARGUMENT with each rule that the message breaks; fields have their names in the message.

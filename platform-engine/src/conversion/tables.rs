@@ -3,8 +3,8 @@
 use crate::kind::{Field, Kind, is_same};
 
 impl Kind {
-    /// Returns the field of that name for a [conversion](crate::conversion), in which it has the same name. In a constant,
-    /// an unknown name is a compile error. See [`Field::named`].
+    /// Returns the field of that name for a [conversion](crate::conversion), in which it has the same name. In a
+    /// constant, an unknown name is a compile error. See [`Field::named`].
     ///
     /// # Panics
     /// If the kind has no such field.

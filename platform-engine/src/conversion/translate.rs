@@ -139,8 +139,8 @@ fn to_value(known: &Capabilities, ty: &Type, from: &Type, value: &Value) -> Opti
     })
 }
 
-/// Returns the name of an enum that corresponds to a name of another: the first to the first, and otherwise the one that
-/// differs in the prefix, the case and underscores only, such as `BASE` and `CATALOG_TIER_BASE`.
+/// Returns the name of an enum that corresponds to a name of another: the first to the first, and otherwise the one
+/// that differs in the prefix, the case and underscores only, such as `BASE` and `CATALOG_TIER_BASE`.
 fn same_name<'t>(names: &[&str], name: &str, to: &[&'t str]) -> Option<&'t str> {
     if names.first() == Some(&name) {
         return to.first().copied();
@@ -156,12 +156,16 @@ fn same_name<'t>(names: &[&str], name: &str, to: &[&'t str]) -> Option<&'t str> 
     to.iter().copied().find(|other| letters(to, other) == name)
 }
 
-/// Adds the fields that have no value, as the other version writes them: empty, 0, false or null. A field of a oneof and a
-/// field with presence stay left out.
+/// Adds the fields that have no value, as the other version writes them: empty, 0, false or null. A field of a oneof
+/// and a field with presence stay left out. The fields are then in the order of the table.
 pub(super) fn fill(fields: &[Field], message: &mut Map<String, Value>) {
+    let mut sent = std::mem::take(message);
     for field in fields {
-        match message.get_mut(field.name) {
-            Some(value) => fill_within(&field.ty, value),
+        match sent.swap_remove(field.name) {
+            Some(mut value) => {
+                fill_within(&field.ty, &mut value);
+                message.insert(field.name.to_owned(), value);
+            }
             None if field.oneof.is_some() || field.optional => {}
             None => drop(message.insert(field.name.to_owned(), unset(&field.ty))),
         }

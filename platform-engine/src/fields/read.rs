@@ -59,6 +59,15 @@ impl Input {
 pub struct Values(pub(super) Map<String, Value>);
 
 impl Values {
+    /// Adds the values of `old` for the fields of these names that have none.
+    pub(crate) fn retain(&mut self, names: &[&str], old: &Value) {
+        for name in names {
+            if let (false, Some(value)) = (self.0.contains_key(*name), old.get(name)) {
+                self.0.insert((*name).to_owned(), value.clone());
+            }
+        }
+    }
+
     /// Returns the values as a plain object.
     pub(crate) fn into_inner(self) -> Map<String, Value> {
         self.0

@@ -71,8 +71,8 @@ impl Platform {
         put.await.map_err(|error: Error| error.of_domain(R::KIND.domain.name))
     }
 
-    /// Deletes the blobs that no resource names and that have neither been put nor named for `grace_millis`, and returns
-    /// their number. Access is not checked.
+    /// Deletes the blobs that no resource names and that have neither been put nor named for `grace_millis`, and
+    /// returns their number. Access is not checked.
     ///
     /// Safe while resources are imported: naming a blob renews its time, and a resource is rejected if the blob is
     /// already gone. The grace period must be longer than a commit takes and than a client takes between the upload of

@@ -139,7 +139,7 @@ impl Builder {
         self
     }
 
-    /// Sets the storage of blobs. By default, blobs are in memory, and end with the process.
+    /// Sets the storage of blobs. By default, they are in memory, and lost when the process ends.
     ///
     /// A platform over a store that outlives the process needs blobs that do so too, because resources name them.
     #[must_use]

@@ -339,8 +339,8 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: Option<&Uid>, batch: &[&En
     Ok(reply)
 }
 
-/// Returns the violations of the resources that name blobs which do not exist, by their indexes in the batch. Renews the
-/// times of the others, so that they are not collected before the commit.
+/// Returns the violations of the resources that name blobs which do not exist, by their indexes in the batch. Renews
+/// the times of the others, so that they are not collected before the commit.
 async fn lacking_blobs(
     cx: &Context<'_>,
     kind: &Kind,

@@ -83,7 +83,7 @@ pub(crate) async fn prepare(
         let mask = Mask::Paths(std::mem::take(&mut input.paths));
         Ok(Sent { values: input.checked()?, mask })
     };
-    let Sent { values, mask } = once.read(cx, kind, share, body, read).await?;
+    let Sent { mut values, mask } = once.read(cx, kind, share, body, read).await?;
 
     let mut write = Write::default();
     if let (Some(parent), Some(parent_kind)) = (&parent, cx.platform().parent_kind(kind)) {
@@ -97,8 +97,13 @@ pub(crate) async fn prepare(
     let now = cx.now();
     let (verb, uid, old, create_time, update_time) = match existing {
         Some(item) => {
+            // In the kind's own version, a create that replaces is part of what the create allows.
+            if kind.method(Verb::Create).is_none_or(|create| create.upsert.is_none()) {
+                cx.demand_method(kind, Verb::Update, &item.uid)?;
+            }
             write.require_or_retry(Require::Revision(Key::new(kind.name, item.uid.clone()), item.revision));
             let old = Checked::stored(&item.body)?;
+            values.retain(writes.retained, &old);
             let (created, updated) = times(&old, now);
             (Verb::Update, item.uid, Some(old), created, updated)
         }

@@ -90,7 +90,9 @@ fn any_value(kind: &Kind) -> BoxedStrategy<Value> {
         }
         Kind::Bytes => any::<Vec<u8>>().prop_map(|bytes| STANDARD.encode(bytes).into()).boxed(),
         Kind::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
-        Kind::Int32 | Kind::Uint32 => any::<i32>().prop_map(Value::from).boxed(),
+        Kind::Int32 => any::<i32>().prop_map(Value::from).boxed(),
+        // The tables have no larger numbers.
+        Kind::Uint32 => (0..=i32::MAX).prop_map(Value::from).boxed(),
         Kind::Int64 => any::<i64>().prop_map(|number| number.to_string().into()).boxed(),
         Kind::Enum(names) => {
             let names: Vec<_> = names.values().map(|value| value.name().to_owned()).collect();

@@ -1,8 +1,8 @@
-//! Proves an identity of AWS by a signed request: AWS itself verifies the signature and says who made it.
+//! Proves an identity of AWS by a signed request: AWS itself verifies the signature and identifies the caller.
 //!
-//! The credential is an HTTP request for `GetCallerIdentity`, signed with Signature Version 4, in base64url. This server
-//! sends it to AWS and compares the answer with the identity. The signature covers the audience and the requested
-//! identity, so that a request for another server or identity is useless here.
+//! The credential is an HTTP request for `GetCallerIdentity`, signed with Signature Version 4, in base64url. This
+//! server sends it to AWS and compares the answer with the identity. The signature covers the audience and the
+//! requested identity, so that a request for another server or identity is useless here.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;

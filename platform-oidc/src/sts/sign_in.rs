@@ -1,5 +1,5 @@
-//! Sign-ins by a browser: this server is the relying party of an identity provider, and the person confirms before it
-//! issues tokens to a program (`docs/api.md`, Sign-in by a browser).
+//! Browser sign-ins: this server is the relying party of an identity provider, and the person confirms before it
+//! issues tokens to a program (`docs/api.md`, Browser sign-in).
 //!
 //! A sign-in has three steps. `begin` redirects the browser to the provider; `complete` exchanges the provider's code
 //! for an id token and verifies it; `confirm` issues the tokens. Each step ends the previous one and gives the browser

@@ -42,7 +42,7 @@ fn signature(headers: &[(String, String)], date: &str, region: &str) -> String {
     hex::encode(mac(&key, &text))
 }
 
-/// The stand-in: answers a request whose signature is right with the caller's identity.
+/// The stand-in: answers a request whose signature is valid with the caller's identity.
 fn sts_of_aws(request: &Request<Bytes>) -> Response<Bytes> {
     let respond =
         |status: u16, body: Value| Response::builder().status(status).body(Bytes::from(body.to_string())).unwrap();
@@ -261,7 +261,7 @@ async fn an_ambiguous_request_is_not_sent_to_aws() {
         assert_eq!(error_of(fixture.assume(&bad, &identity).await).0, Code::Unauthenticated);
     }
     assert_eq!(fixture.stub.requested(), [""; 0], "AWS was asked");
-    // What the signature does not cover is not sent.
+    // Headers that the signature does not cover are not sent.
     fixture.stub.respond_to(|request| {
         assert!(!request.headers().contains_key("x-unsigned"));
         sts_of_aws(request)

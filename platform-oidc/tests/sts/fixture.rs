@@ -177,7 +177,7 @@ impl Fixture {
     }
 }
 
-/// Returns the operator's provider of sign-ins by a browser: the trusted issuer.
+/// Returns the operator's provider for browser sign-ins: the trusted issuer.
 fn operator_provider() -> SignInProvider {
     SignInProvider {
         issuer: TRUSTED.to_owned(),

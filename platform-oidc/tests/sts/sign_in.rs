@@ -1,4 +1,4 @@
-//! Sign-ins by a browser, with a stand-in for the identity provider.
+//! Browser sign-ins, with a stand-in for the identity provider.
 
 mod attacks;
 
@@ -37,7 +37,7 @@ use crate::{
 const TENANT: &str = "https://sign-in.tenant.example";
 const CALLBACK: (&str, &str) = ("redirect", "http://localhost:8123/callback?token=true&error=true");
 
-/// What a provider knows of a code.
+/// The data that a provider keeps for a code.
 #[derive(Clone)]
 struct Grant {
     issuer: &'static str,
@@ -211,7 +211,7 @@ impl Setting {
     }
 }
 
-/// Returns the code of a failure, and whether the program is told about it.
+/// Returns the code of a failure, and whether it is reported to the program.
 #[track_caller]
 fn failure<T: std::fmt::Debug>(result: Result<T, Failure>) -> (Code, bool) {
     let failure = result.unwrap_err();

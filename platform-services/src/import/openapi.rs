@@ -23,7 +23,7 @@ const REMOVE: Operation = Operation {
     id: "RemoveImported",
     summary: "Deletes all resources of a kind directly under a parent",
     description: "Only for the operator, with a token that is not narrowed. The delete cascades to their children. \
-                  For `blobs`, which has no parent here, deletes those that no resource names for a day.",
+                  For `blobs`, which has no parent here, deletes those that no resource has named for a day.",
 };
 
 const ERRORS: &[u16] = &[400, 401, 403, 404, 409, 414, 429, 500, 503, 504];
@@ -65,12 +65,13 @@ fn parameters(plurals: &[&str]) -> Vec<Value> {
     vec![
         json!({
             "name": "plural", "in": "path", "required": true,
-            "description": "The kind: its plural as in the paths of the API, or `images`, `charts`, or `blobs`.",
+            "description": "The kind: its plural, or `blobs`.",
             "schema": { "type": "string", "enum": plurals },
         }),
         json!({
             "name": "parent", "in": "query",
-            "description": "The parent: a group for advisories, a repo for images, charts and blobs. Omitted for kinds without a parent.",
+            "description": "The parent: a group for advisories, a vulnerability report for the raw one, a repo for \
+                            images, charts, blobs and other reports. Omitted for kinds without a parent.",
             "schema": { "type": "string" },
         }),
     ]

@@ -28,7 +28,7 @@ pub(super) fn part() -> Value {
     let (security, parameters) = (Some(json!([])), parameters(ORG_CHECK));
     check.add_to(&mut paths, Parts { tag: TAG, security, parameters, body: None, responses });
     json!({
-        "tags": [{ "name": TAG, "description": "Sign-in by a browser, for programs that act for a person." }],
+        "tags": [{ "name": TAG, "description": "Browser sign-in, for programs that act for a person." }],
         "paths": paths,
     })
 }

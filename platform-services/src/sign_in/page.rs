@@ -29,7 +29,7 @@ pub(super) fn style() -> Reply {
     reply
 }
 
-/// Forbids caches to store a reply, and browsers to tell its URL to others.
+/// Forbids caches to store a reply, and browsers to send its URL to other sites.
 pub(super) fn not_cached(reply: &mut Reply) {
     reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     reply.headers_mut().insert(HeaderName::from_static("pragma"), HeaderValue::from_static("no-cache"));

@@ -276,13 +276,30 @@ impl Fixtures {
 
     /// Returns a value of a path variable that is valid enough to reach the operation.
     fn variable(&self, method: &str, path: &str, name: &str) -> String {
-        let collection = path.split(['/', ':']).nth(3).unwrap_or_default();
+        let collection = match path.split(['/', ':']).nth(3).unwrap_or_default() {
+            "rolebindings" => "roleBindings",
+            "group_invites" => "groupInvites",
+            "account_associations" => "accountAssociations",
+            collection => collection,
+        };
+        let is_scim = path.starts_with("/scim/");
         // Deletes target a missing resource, because later cases need the existing ones.
         let missing = || format!("{ORG}/0123456789abcdef");
         match (name, method) {
             ("provider", _) => self.directory.0.replace('/', "%2F"),
             ("id", "delete") => missing(),
-            ("id", _) => self.directory.1.clone(),
+            ("id", _) if is_scim => self.directory.1.clone(),
+            ("package", _) => "nginx".to_owned(),
+            ("repoId" | "repoUidp", _) => self.uid("repos").unwrap().to_owned(),
+            ("identityProviderId", _) => self.uid("identityProviders").unwrap().to_owned(),
+            ("groupId" | "registryId", _) => ORG.to_owned(),
+            ("parentId", _) if path.contains("/deployment") => self.uid("repos").unwrap().to_owned(),
+            ("parentId", _) if path.contains("/history") => self.uid("tags").unwrap().to_owned(),
+            ("parentId", _) if path.contains("/events") => self.uid("advisories").unwrap().to_owned(),
+            ("parentId", _) if collection == "externalGroupRoleMappings" => {
+                self.uid("identityProviders").unwrap().to_owned()
+            }
+            ("parentId" | "parent", _) => ORG.to_owned(),
             ("digest", _) => self.digest.clone(),
             ("repoUid", _) => self.uid("repos").unwrap().to_owned(),
             ("artifactId", _) => self.uid("artifacts").unwrap().to_owned(),
@@ -343,8 +360,14 @@ fn operations(document: &Value, fixtures: &Fixtures) -> Vec<Operation> {
             }
             let content = operation.pointer("/requestBody/content").and_then(Value::as_object);
             if let Some(content) = content.and_then(|content| content.values().next()) {
+                let schema = match content["schema"]["$ref"].as_str() {
+                    Some(reference) => document.pointer(&reference[1..]).unwrap(),
+                    None => &content["schema"],
+                };
+                // The cases are for objects.
+                let Some(properties) = schema["properties"].as_object() else { continue };
                 whole.form = Some(Form::Object);
-                whole.fields = fields(document, content["schema"]["$ref"].as_str().unwrap());
+                whole.fields = properties.keys().cloned().collect();
                 whole.example = content.get("example").cloned().unwrap_or(json!({}));
             }
             operations.push(whole);

@@ -1,4 +1,4 @@
-//! Options for sign-ins by a browser.
+//! Options for browser sign-ins.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ const MAX_SECRET: usize = 4096;
 
 #[derive(Debug, Args)]
 pub(crate) struct SignInOptions {
-    /// OIDC issuer by which persons sign in with a browser, unless the program names an organization's own; it is
+    /// OIDC issuer for browser sign-ins, unless the program names an organization's own provider; it is
     /// trusted as if given with --trusted-issuer
     #[arg(long, global = true, env = "PLATFORM_SIGN_IN_ISSUER", value_name = "URL")]
     pub(crate) sign_in_issuer: Option<String>,

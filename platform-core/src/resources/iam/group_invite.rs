@@ -206,8 +206,8 @@ impl GroupInvite {
     }
 
     /// Creates an organization without members and an invite to become its owner, in one commit, and returns the invite
-    /// as the reply of a create shows it. Only the operator may, and must still be the operator when the invite is
-    /// redeemed.
+    /// as the reply of a create shows it. Only the operator may do so, and must still be the operator when the invite
+    /// is redeemed.
     ///
     /// # Errors
     /// PERMISSION_DENIED, INVALID_ARGUMENT for another role than `owner`.

@@ -16,7 +16,7 @@ use crate::{
 /// An entitlement of a group to the libraries of an ecosystem. It is stored and listed, and restricts nothing: this
 /// installation serves no packages.
 ///
-/// This version of the API has no methods for it; another has.
+/// Only another version of the API has methods for it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Entitlement {

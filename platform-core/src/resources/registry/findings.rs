@@ -1,9 +1,9 @@
 //! The vulnerabilities of images: from imported reports, or computed from the packages of the image, advisories and
 //! vulnerability metadata (`docs/api.md`, Vulnerability reports).
 //!
-//! What decides whether a package is vulnerable changes only at the events of advisories. So the periods in which an
-//! image has a vulnerability are computed once, and answer for every moment; they are cached until the image, an
-//! advisory or the metadata changes.
+//! Whether a package is vulnerable changes only at the events of advisories. So the periods in which an image has a
+//! vulnerability are computed once and answer requests for every moment. They are cached until the image, an advisory
+//! or the metadata changes.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -49,7 +49,7 @@ const IMAGES: usize = 50;
 /// The maximum number of imported reports that are read for a request. Our choice.
 pub(crate) const MAX_REPORTS: usize = 5_000;
 
-/// What was computed of the vulnerabilities of images, and counted in imported reports, for all requests of a platform.
+/// A cache of computed vulnerabilities of images and of the counts of imported reports, for all requests of a platform.
 pub struct Findings {
     exposures: Cache<Uid, Arc<Computed>, Weight>,
     counted: Cache<Uid, Arc<Counted>, Weight>,
@@ -120,7 +120,7 @@ pub(crate) struct Subject {
     pub(crate) digest: Digest,
 }
 
-/// All that is known of the vulnerabilities of an image.
+/// The known vulnerabilities of an image over time.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// The vulnerabilities of imported reports, by the times of the reports.
@@ -147,7 +147,7 @@ impl History {
     }
 }
 
-/// Returns what is known of images, in their order. `within` contains the repos of all of them.
+/// Returns the known vulnerabilities of images, in their order. `within` contains the repos of all of them.
 ///
 /// # Errors
 /// INVALID_ARGUMENT for `field` when there are more than [`MAX_REPORTS`] reports of these images; those of the store.
@@ -282,7 +282,7 @@ fn found(report: &VulnerabilityReport) -> Found {
 async fn computed(cx: &Context<'_>, subjects: &[Subject]) -> Result<Vec<Option<Arc<Exposures>>>> {
     let cache = data_of::<Findings>(cx)?;
     let public = public_groups(cx)?;
-    // Epochs are read before what they stand for, so that a concurrent change invalidates the result.
+    // Epochs are read before the data that they cover, so that a concurrent change invalidates the result.
     let as_of = epochs(cx, &public, subjects).await?;
     let mut loader = Loader::new(&public, subjects);
     let mut all = Vec::with_capacity(subjects.len());

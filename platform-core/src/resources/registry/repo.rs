@@ -117,6 +117,8 @@ pub(crate) const SYNC_CONFIG: &[Field] = &[
         .output_only(),
 ];
 
+const EXPIRATION: &str = "syncConfig.expirationTime";
+
 const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
 /// The time that a repo follows another after its source was set: 14 days.
@@ -219,7 +221,7 @@ impl Resource for Repo {
             if let Some(before) = followed.filter(|before| repo.source().as_ref() != Some(before)) {
                 repo_follower::end(&mut change.write, &before, &change.uid);
             }
-            if let Some(source) = source {
+            if let Some(source) = source.filter(|_| !Self::sets_own_values(cx)) {
                 retain_own_values(change, &mut repo, &source)?;
             }
             change.new = Some(repo);
@@ -269,6 +271,12 @@ impl Repo {
         )
         .privileged();
 
+    /// Returns whether the request is of a version of the API that shows and sets the own values of a follower, and not
+    /// the inherited ones.
+    pub(super) fn sets_own_values(cx: &Context<'_>) -> bool {
+        cx.is_writable(Self::KIND, EXPIRATION)
+    }
+
     /// Returns the uid of the repo that this one is set to follow.
     fn source(&self) -> Option<Uid> {
         self.sync_config.as_ref().map(|config| Uid::opaque(&*config.source))
@@ -292,16 +300,15 @@ async fn follow(cx: &Context<'_>, change: &mut Change<Repo>, config: &mut SyncCo
 
 /// Returns when a following that begins now expires: as the request says, if it may say so.
 fn expiration(cx: &Context<'_>, change: &Change<Repo>, config: &SyncConfig) -> Result<Timestamp> {
-    const FIELD: &str = "syncConfig.expirationTime";
-    let sent = config.expiration_time.filter(|_| cx.is_writable(Repo::KIND, FIELD));
+    let sent = config.expiration_time.filter(|_| cx.is_writable(Repo::KIND, EXPIRATION));
     let Some(until) = sent else { return Ok(cx.now().plus_millis(SYNC_MILLIS)) };
     let stored = change.old.as_ref().and_then(|old| old.sync_config.as_ref()?.expiration_time);
     if stored != Some(until) {
         if until <= cx.now() {
-            return Err(Error::invalid_field(FIELD, "must be in the future"));
+            return Err(Error::invalid_field(EXPIRATION, "must be in the future"));
         }
         if until > cx.now().plus_millis(MAX_SYNC_MILLIS) {
-            return Err(Error::invalid_field(FIELD, "must be at most 365 days ahead"));
+            return Err(Error::invalid_field(EXPIRATION, "must be at most 365 days ahead"));
         }
     }
     Ok(until)

@@ -72,8 +72,9 @@ impl Resource for RepoReadme {
             let repo = cx.read::<Repo>(&change.uid).await?;
             let repo = repo.ok_or_else(|| Error::not_found(Repo::KIND, change.uid.as_str()))?;
             let old = change.old.clone().unwrap_or_default();
-            if let Some(Shown::Source(source)) =
-                repo_follower::shown::<Self>(cx, std::slice::from_ref(&repo)).await?.pop()
+            if !Repo::sets_own_values(cx)
+                && let Some(Shown::Source(source)) =
+                    repo_follower::shown::<Self>(cx, std::slice::from_ref(&repo)).await?.pop()
             {
                 let left_out = change.replaces_all && readme.content.is_empty();
                 if !left_out && readme.content != source.unwrap_or_default().content {

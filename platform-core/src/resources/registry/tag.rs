@@ -25,7 +25,8 @@ pub struct Tag {
     pub uid: Uid,
     /// The name; unique in its repo.
     pub name: String,
-    /// The digest of the image: `sha256:` and 64 hexadecimal digits. Empty for a tag of no image, which version 1 creates.
+    /// The digest of the image: `sha256:` and 64 hexadecimal digits. Empty for a tag of no image, which version 1
+    /// creates.
     pub digest: Digest,
     /// When the tag was first created.
     pub create_time: Option<Timestamp>,

@@ -65,7 +65,8 @@ impl Resource for TagMove {
 }
 
 impl TagMove {
-    /// Adds the move of a tag to the image with this digest. A tag at the maximum depth of the hierarchy has no history.
+    /// Adds the move of a tag to the image with this digest. A tag at the maximum depth of the hierarchy has no
+    /// history.
     ///
     /// # Errors
     /// INTERNAL when it cannot be written as JSON.

@@ -63,7 +63,7 @@ impl Conversion for Message {
     ];
 }
 
-/// Creates an organization that has the name in `group`, and an invite to own it. Only the operator may.
+/// Creates an organization that has the name in `group`, and an invite to own it. Only the operator may do so.
 async fn create_with_group(cx: &Context<'_>, mut request: Map<String, Value>) -> Result<Value> {
     let name = [("group".to_owned(), request.remove("group").unwrap_or_default())];
     let group = conversion::read(cx, NAME, Group::KIND.fields, name.into_iter().collect())?;

@@ -135,8 +135,8 @@ impl Request {
     }
 }
 
-/// Lists reports. The token of a page is the number of reports that are left of those that the request asks for, and the
-/// time and the uid of the last report that was read.
+/// Lists reports. The token of a page is the number of reports that are left of those that the request asks for, and
+/// the time and the uid of the last report that was read.
 async fn list(cx: &Context<'_>, request: Map<String, Value>, page_token: &str) -> Result<ListPage> {
     let request = Request::of(request)?;
     let mut query = request.query(cx)?;

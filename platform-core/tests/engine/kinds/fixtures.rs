@@ -208,6 +208,14 @@ const FIXTURES: &[Fixture] = &[
         ..Fixture::NONE
     },
     Fixture {
+        kind: "Entitlement",
+        pairs: Some(|world, organization, example| {
+            let other = json!({ "ecosystem": "ECOSYSTEM_PYTHON", "cooldownDays": 1 });
+            vec![Pair::new(&world.group(organization), example, other)]
+        }),
+        ..Fixture::NONE
+    },
+    Fixture {
         kind: "RegistrySettings",
         make: Some(|_, organization| organization.clone()),
         in_organizations_only: true,

@@ -52,6 +52,10 @@ impl KindSuite<'_> {
             (_, Some(Value::Number(number))) => (number.as_i64().expect("an integer"), String::new()),
             (_, Some(Value::Bool(value))) => (i64::from(*value), String::new()),
             (_, Some(Value::String(text))) => (0, text.clone()),
+            // The table orders by the first element.
+            (Type::List(_), Some(Value::Array(values))) => {
+                (0, values.first().and_then(Value::as_str).unwrap_or_default().to_owned())
+            }
             (_, None) => (i64::MIN, String::new()),
             (_, other) => self.fail(format_args!("{}: {other:?} has no order", field.name)),
         }

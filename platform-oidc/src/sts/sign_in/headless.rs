@@ -17,7 +17,7 @@ use platform_core::{
 /// Encrypts a token. Only the holder of the private key of `code` can decrypt it.
 ///
 /// # Errors
-/// INVALID_ARGUMENT for a code that is no usable public key.
+/// INVALID_ARGUMENT for a code that is not a usable public key.
 pub(super) fn encrypt(code: &HeadlessCode, token: &str, entropy: &dyn Entropy) -> Result<HeadlessSession> {
     let failed = |_: Unspecified| Error::invalid_field("headless_code", "is not a usable X25519 public key");
     let private = EphemeralPrivateKey::generate(&X25519, &SystemRandom::new()).map_err(failed)?;

@@ -67,7 +67,7 @@ impl Sts {
             },
         };
         let provider = provider.ok_or_else(no_provider)?;
-        // This server's own tokens are no id tokens, whoever names it as an issuer.
+        // This server's own tokens are not id tokens, so it cannot be the issuer of a provider.
         let oidc = provider.oidc.filter(|oidc| oidc.issuer != self.issuer.url()).ok_or_else(no_provider)?;
         let (issuer, endpoints, trusted) = match self.verifier.trusted(&oidc.issuer) {
             Some(trusted) => (trusted.clone(), operator_endpoints(trusted).await?, true),
@@ -159,7 +159,7 @@ impl Party {
         nonce: &Secret,
         verifier: &Secret,
     ) -> Result<String> {
-        let none = || Error::new(Code::NotFound, "The identity provider has no sign-in by a browser");
+        let none = || Error::new(Code::NotFound, "The identity provider does not support browser sign-in");
         let endpoint = self.endpoints.authorization.as_deref().ok_or_else(none)?;
         let scopes: Vec<&str> =
             ["openid", "email", "profile"].into_iter().chain(self.scopes.iter().map(String::as_str)).collect();

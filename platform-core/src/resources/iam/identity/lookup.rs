@@ -15,8 +15,8 @@ use crate::{
 impl Identity {
     /// Returns the registered person, or otherwise the first identity by uid, whose tokens have exactly this issuer and
     /// subject, of those that the caller may know: identities in groups where the caller may list identities, and
-    /// persons who have a role in a group where the caller may list role bindings. The operator knows all, and each
-    /// person the own identity.
+    /// persons who have a role in a group where the caller may list role bindings. The operator may know
+    /// all persons, and each person themselves.
     ///
     /// # Errors
     /// Those of the store.

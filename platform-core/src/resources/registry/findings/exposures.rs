@@ -55,7 +55,7 @@ struct Affected {
     periods: Vec<Period>,
 }
 
-/// What vulnerability metadata says about a vulnerability.
+/// The metadata of a vulnerability, from all of its entries.
 #[derive(Debug, Default)]
 struct Fact {
     id: String,

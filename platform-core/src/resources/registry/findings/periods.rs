@@ -26,16 +26,16 @@ pub(super) struct Known {
     events: Vec<(Timestamp, Mark)>,
 }
 
-/// What an event says about all versions.
+/// The effect of an event: which versions it marks as vulnerable or not.
 #[derive(Debug)]
 enum Mark {
-    /// They are vulnerable.
+    /// All versions are vulnerable.
     Vulnerable(FixState),
-    /// They are not vulnerable.
+    /// No version is vulnerable.
     Cleared,
-    /// Those from this one on are not vulnerable.
+    /// This version and later ones are not vulnerable.
     Fixed(String),
-    /// These are not vulnerable.
+    /// Exactly these versions are not vulnerable.
     Patched(Vec<String>),
 }
 

@@ -157,12 +157,13 @@ fn event_type(event: &Value) -> Option<KeyValue> {
     form.map(|form| KeyValue::text(form.filter_name()))
 }
 
-/// Returns the type of an event, one that this version does not have too.
+/// Returns the type of an event, even if this version does not have it.
 fn any_type(event: &Value) -> Option<KeyValue> {
     event_type(event).or_else(|| event.get("componentLocationChanged").map(|_| KeyValue::text(MOVED)))
 }
 
-/// Returns the most recent approved event that has a type of this version; of several at the same time, the last in the list.
+/// Returns the most recent approved event that has a type of this version; of several at the same time, the last in
+/// the list.
 fn latest(body: &Value) -> Option<&Value> {
     let is_approved =
         |event: &&Value| event.get("reviewState").and_then(Value::as_str) == Some("REVIEW_STATE_APPROVED");

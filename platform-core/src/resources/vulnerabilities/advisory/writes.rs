@@ -1,6 +1,6 @@
-//! Writes of advisories by callers (`docs/api.md`, Advisories). This version of the API has none; another has.
+//! Writes of advisories by callers (`docs/api.md`, Advisories). Only another version of the API has methods for them.
 //!
-//! A write keeps what only imports know: the origin, the namespace and the legacy id.
+//! A write keeps the fields that only imports set: the origin, the namespace and the legacy id.
 
 use super::{Advisory, AdvisoryEvent, ReviewState, event};
 use crate::{
@@ -94,8 +94,8 @@ impl Advisory {
     /// Appends an event to an advisory, and returns it as it is stored.
     ///
     /// # Errors
-    /// NOT_FOUND, INVALID_ARGUMENT with each rule that the event breaks, PERMISSION_DENIED if it is reviewed already and
-    /// the caller may not approve, FAILED_PRECONDITION when the advisory has as many events as it can have.
+    /// NOT_FOUND, INVALID_ARGUMENT with each rule that the event breaks, PERMISSION_DENIED if it is reviewed already
+    /// and the caller may not approve, FAILED_PRECONDITION when the advisory has as many events as it can have.
     pub(crate) async fn add_event(cx: &Context<'_>, uid: &Uid, mut event: AdvisoryEvent) -> Result<AdvisoryEvent> {
         let (record, mut advisory) = live(cx, uid).await?;
         check_event(&event, None)?;
