@@ -88,7 +88,7 @@ pub struct StsOptions {
     pub clock: Arc<dyn Clock>,
 }
 
-/// The operator's identity provider for sign-ins by a browser.
+/// The operator's identity provider for browser sign-ins.
 #[derive(Debug, Clone)]
 pub struct SignInProvider {
     /// The URL of the issuer, which must be one of the verifier's trusted issuers.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::claims::Claims;
 
-/// Who made a signed request, according to AWS.
+/// The caller that made a signed request, according to AWS.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CallerIdentity {
     pub(super) account: String,

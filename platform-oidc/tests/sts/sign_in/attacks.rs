@@ -1,4 +1,4 @@
-//! Attacks on sign-ins by a browser, and the checks that stop them.
+//! Attacks on browser sign-ins, and the checks that stop them.
 
 use std::sync::Arc;
 
