@@ -12,7 +12,7 @@ use crate::{
     access::{Capability, cap},
     context::Context,
     conversion::ActionConversion,
-    error::{Cause, Code, Error, Result},
+    error::{Code, Error, Result},
     kind::{Action, Authorization, Domain, Field, Kind, ListPage, Resource, Type},
     resources::{
         iam::Group,
@@ -175,7 +175,7 @@ fn not_imported(what: &str, platform: &ImagePlatform) -> Error {
 
 /// Returns FAILED_PRECONDITION for a blob whose content does not have the form that its image says. Imports of blobs
 /// accept any content.
-pub(super) fn malformed(digest: &str, source: impl Into<Cause>) -> Error {
+pub(super) fn malformed(digest: &str, source: impl Into<crate::store::Cause>) -> Error {
     Error::blocked("MALFORMED_BLOB", format!("The imported blob {digest} is malformed or too long")).because(source)
 }
 
