@@ -44,6 +44,9 @@ pub struct BrowserSignIn {
 const BEGUN_BYTES: usize = 8 << 10;
 const COMPLETED_BYTES: usize = 32 << 10;
 
+/// The maximum length of the query that begins a sign-in, in bytes; our choice. It bounds the stored parameters.
+const MAX_BEGIN_QUERY: usize = 4 << 10;
+
 /// The parameters of `/orgcheck`.
 const ORG_CHECK: &[Field] = &[Field::string("name").required().about("The name of an organization.")];
 
@@ -127,6 +130,9 @@ impl Mount for BrowserSignIn {
 impl BrowserSignIn {
     /// Redirects the browser to the identity provider.
     async fn begin(&self, call: &Call<'_>) -> Result<Reply, Error> {
+        if call.query.len() > MAX_BEGIN_QUERY {
+            return Err(Error::invalid_field("query", format!("must be at most {MAX_BEGIN_QUERY} bytes long")));
+        }
         let request = SignIn::read(&mount::pairs(call.query)?)?;
         let begun = self.service.begin(request, self.hold(call, BEGUN_BYTES)?).await?;
         let mut reply = page::redirect(begun.url.expose())?;

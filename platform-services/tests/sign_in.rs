@@ -184,6 +184,18 @@ async fn a_sign_in_leads_over_the_provider_and_the_confirmation_to_the_callback(
 }
 
 #[tokio::test]
+async fn a_sign_in_begins_with_a_query_of_at_most_4_kib() {
+    let (rest, stub) = setting().await;
+    let word = "a".repeat(1024);
+    let start = format!("{CALLBACK}&client_id={word}&connection={word}&screen_hint={word}&invite=");
+    let longest = format!("{start}{}", "a".repeat(4096 - start.len()));
+    checked(&get(&rest, &format!("/oauth?{longest}"), "").await, 303);
+    assert_eq!(stub.calls(), ["begin"]);
+    checked(&get(&rest, &format!("/oauth?{longest}a"), "").await, 400);
+    assert_eq!(stub.calls(), [""; 0]);
+}
+
+#[tokio::test]
 async fn a_provider_of_an_organization_has_a_callback_of_its_own() {
     let (rest, stub) = setting().await;
     let provider = format!("{}/0123456789abcdef", "1".repeat(40));

@@ -50,17 +50,19 @@ impl Iam<'_> {
         self.0.without_caller(async |cx| identity_provider::verify_scim_token(cx, token).await).await
     }
 
-    /// Returns the client secret of an identity provider, for use in sign-ins, or `None` if the provider has none. No
-    /// API method returns it.
+    /// Returns an identity provider with its client secret, if it has one, for use in sign-ins; `None` for one that
+    /// does not exist. Both are of one state of the provider, so that a secret never goes to another issuer. No API
+    /// method returns the secret.
     ///
     /// # Errors
-    /// NOT_FOUND, INTERNAL when the key that sealed it is not available, and those of the store.
-    pub async fn client_secret(&self, provider: &Uid) -> Result<Option<Secret>> {
+    /// INTERNAL when the key that sealed the secret is not available, and those of the store.
+    pub async fn provider_and_secret(&self, provider: &Uid) -> Result<Option<(IdentityProvider, Option<Secret>)>> {
         self.0
             .without_caller(async |cx| {
-                let record = cx.record(IdentityProvider::KIND, provider).await?;
-                let record = record.ok_or_else(|| Error::not_found(IdentityProvider::KIND, provider.as_str()))?;
-                identity_provider::client_secret(cx, provider, &record.private)
+                let Some(record) = cx.record(IdentityProvider::KIND, provider).await? else { return Ok(None) };
+                let found = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+                let secret = identity_provider::client_secret(cx, provider, &record.private)?;
+                Ok(Some((found, secret)))
             })
             .await
     }

@@ -38,7 +38,9 @@ fn update(world: &World, uid: &str, oidc: Value, mask: Option<&str>) -> Result<V
 }
 
 fn secret(world: &World, uid: &str) -> Option<String> {
-    let secret = block_on(Iam::of(&world.platform).client_secret(&Uid::opaque(uid))).unwrap();
+    let uid = Uid::opaque(uid);
+    let (provider, secret) = block_on(Iam::of(&world.platform).provider_and_secret(&uid)).unwrap().unwrap();
+    assert_eq!(provider.uid, uid, "both are of one provider");
     secret.map(|secret| secret.expose().to_owned())
 }
 
@@ -85,7 +87,10 @@ fn a_secret_can_be_opened_after_a_key_rotation_and_not_with_other_keys() {
     };
     let world = with(&[(1, [1; 32])]);
     let uid = uid_of(&create(&world, &world.operator, &world.org, json!({})).unwrap());
-    let opened = |world: &World| block_on(Iam::of(&world.platform).client_secret(&uid)).map(|secret| secret.unwrap());
+    let opened = |world: &World| {
+        let found = block_on(Iam::of(&world.platform).provider_and_secret(&uid));
+        found.map(|found| found.unwrap().1.unwrap())
+    };
     assert_eq!(opened(&with(&[(2, [2; 32]), (1, [1; 32])])).unwrap().expose(), CANARY);
     for keys in [&[(2, [2; 32])], &[(1, [2; 32])]] {
         assert_eq!(code(opened(&with(keys))), Code::Internal);

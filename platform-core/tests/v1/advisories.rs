@@ -288,6 +288,49 @@ fn only_a_caller_who_may_approve_sets_the_result_of_a_review_which_is_final() {
 }
 
 #[test]
+fn only_approvers_change_the_subject_of_an_approved_event() {
+    let world = world();
+    let writer = world.holder(&world.org, &["advisories.create", "advisories.update"]);
+    for (status, code) in [("APPROVED", Some(Code::PermissionDenied)), ("PENDING", None)] {
+        let more = json!({
+            "aliases": ["CVE-1"], "artifactType": "apk", "artifactArchitecture": "x86_64",
+            "events": [{ "falsePositiveDetermination": {}, "status": status }],
+        });
+        let advisory = create(&world, status, more);
+        for (field, value) in [
+            ("aliases", json!(["CVE-2"])),
+            ("artifactArchitecture", "aarch64".into()),
+            ("artifactType", "image".into()),
+        ] {
+            let mut sent = advisory.clone();
+            sent[field] = value;
+            let updated = world.call_as(&writer, "Advisories.Update", sent.clone());
+            assert_eq!(updated.err().map(|error| error.code()), code, "{status} {field}");
+            world.call("Advisories.Update", sent).unwrap();
+            world.call("Advisories.Update", advisory.clone()).unwrap();
+        }
+        let mut sent = advisory.clone();
+        sent["componentName"] = "libcrypto".into();
+        world.call_as(&writer, "Advisories.Update", sent).unwrap();
+    }
+}
+
+#[test]
+fn only_approvers_name_the_reviewer_of_a_pending_event() {
+    let world = world();
+    let writer = world.holder(&world.org, &["advisories.create", "advisories.update"]);
+    let advisory = create(&world, "openssl", json!({}));
+    let event = json!({ "fixed": {}, "reviewer": "ada" });
+    let request = json!({ "parentId": id(&advisory), "advisoryEvent": event });
+    let added = world.call_as(&writer, "Advisories.CreateAdvisoryEvent", request).unwrap();
+    assert_eq!(added["reviewer"], "");
+    let sent = json!({ "id": id(&added), "status": "PENDING", "fixed": {}, "reviewer": "ada" });
+    let updated = world.call_as(&writer, "Advisories.UpdateAdvisoryEvent", sent.clone()).unwrap();
+    assert_eq!(updated["reviewer"], "");
+    assert_eq!(world.call("Advisories.UpdateAdvisoryEvent", sent).unwrap()["reviewer"], "ada");
+}
+
+#[test]
 fn events_that_are_added_at_once_are_all_kept() {
     let world = world();
     let advisory = create(&world, "openssl", json!({}));

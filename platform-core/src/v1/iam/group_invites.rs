@@ -65,6 +65,10 @@ impl Conversion for Message {
 
 /// Creates an organization that has the name in `group`, and an invite to own it. Only the operator may do so.
 async fn create_with_group(cx: &Context<'_>, mut request: Map<String, Value>) -> Result<Value> {
+    // Before the fields are checked, so that others get the same error for each request.
+    if !cx.is_operator() {
+        return Err(Error::denied());
+    }
     let name = [("group".to_owned(), request.remove("group").unwrap_or_default())];
     let group = conversion::read(cx, NAME, Group::KIND.fields, name.into_iter().collect())?;
     // The role may be left out, which the kind requires.

@@ -58,15 +58,16 @@ impl Sts {
     /// NOT_FOUND, UNAVAILABLE when the provider cannot be reached, RESOURCE_EXHAUSTED.
     pub(super) async fn party(&self, choice: &Provider) -> Result<Party> {
         let iam = Iam::of(&self.platform);
-        let provider = match choice {
+        let uid = match choice {
             Provider::Operator => return self.operator_party().await,
-            Provider::Uid(uid) => iam.identity_provider(uid).await?,
+            Provider::Uid(uid) => Some(uid.clone()),
             Provider::Organization(name) => match iam.verified_organization(name).await? {
-                Some(organization) => iam.only_identity_provider(&organization).await?,
+                Some(organization) => iam.only_identity_provider(&organization).await?.map(|provider| provider.uid),
                 None => None,
             },
         };
-        let provider = provider.ok_or_else(no_provider)?;
+        let uid = uid.ok_or_else(no_provider)?;
+        let (provider, client_secret) = iam.provider_and_secret(&uid).await?.ok_or_else(no_provider)?;
         // This server's own tokens are not id tokens, so it cannot be the issuer of a provider.
         let oidc = provider.oidc.filter(|oidc| oidc.issuer != self.issuer.url()).ok_or_else(no_provider)?;
         let (issuer, endpoints, trusted) = match self.verifier.trusted(&oidc.issuer) {
@@ -77,7 +78,6 @@ impl Sts {
                 (issuer, endpoints, false)
             }
         };
-        let client_secret = iam.client_secret(&provider.uid).await?;
         let (uid, client_id) = (Some(provider.uid), oidc.client_id);
         Ok(Party { uid, issuer, endpoints, trusted, client_id, client_secret, scopes: oidc.additional_scopes })
     }

@@ -62,7 +62,8 @@ impl Advisory {
     /// because the uid is derived from it; an empty author is not changed.
     ///
     /// # Errors
-    /// NOT_FOUND, INVALID_ARGUMENT with each rule that it breaks.
+    /// NOT_FOUND, INVALID_ARGUMENT with each rule that it breaks, PERMISSION_DENIED if an approved event would apply to
+    /// another vulnerability or artifact and the caller may not approve.
     pub(crate) async fn replace(cx: &Context<'_>, uid: &Uid, advisory: Self) -> Result<Self> {
         let (record, old) = live(cx, uid).await?;
         if advisory.artifact_name != old.artifact_name {
@@ -79,6 +80,11 @@ impl Advisory {
             aliases: advisory.aliases,
             ..old.clone()
         };
+        // An approved event is a statement about these.
+        let subject = |one: &Self| (one.aliases.clone(), one.artifact_type.clone(), one.artifact_architecture.clone());
+        if old.events.iter().any(AdvisoryEvent::is_approved) && subject(&new) != subject(&old) {
+            cx.demand(uid, APPROVE)?;
+        }
         if new == old { Ok(old) } else { new.store(cx, &record).await }
     }
 
@@ -197,8 +203,12 @@ fn begin(cx: &Context<'_>, advisory: &Uid, event: &mut AdvisoryEvent) -> Result<
     review(cx, advisory, ReviewState::ReviewStatePending, event)
 }
 
-/// Checks that the caller may set the result of a review, if the event has another one than before.
+/// Checks that the caller may set the result of a review, if the event has another one than before. Clears the reviewer
+/// of a pending event if the caller may not approve, so that nobody names the reviewer in advance.
 fn review(cx: &Context<'_>, advisory: &Uid, before: ReviewState, event: &mut AdvisoryEvent) -> Result<()> {
+    if event.review_state == ReviewState::ReviewStatePending && !cx.allows(advisory, APPROVE) {
+        event.reviewer.clear();
+    }
     if event.review_state == before || event.review_state == ReviewState::ReviewStatePending {
         return Ok(());
     }
