@@ -58,8 +58,7 @@ fn the_committed_document_is_up_to_date() {
 const SURFACE: &str = include_str!("../../platform-core/tests/surface.txt");
 
 /// Published methods with paths of their own.
-const TOKEN_SERVICES: [&str; 8] = [
-    "SignIn.CheckOrganization GET /orgcheck",
+const TOKEN_SERVICES: [&str; 7] = [
     "Auth.Delete DELETE /auth/v1/delete/{}",
     "Auth.GetHeadlessSession GET /sts/headless_sessions",
     "Auth.Register POST /auth/v1/register",
