@@ -185,6 +185,10 @@ impl Sts {
             return Err(Error::new(Code::NotFound, "The person is not registered")
                 .of_resource(Identity::KIND, open.person.as_str()));
         }
+        if let Target::Headless(code) = &open.request.target {
+            // An unusable key is rejected before anything is stored.
+            headless::encrypt(code, "", self.platform.entropy())?;
+        }
         let mut proof = self.prove_signed_in(&party, open.id_token.expose(), &claims).await?;
         if let Some(code) = &open.request.invite {
             match iam.redeem_invite(&open.person, code.expose()).await {
@@ -193,7 +197,8 @@ impl Sts {
                 redeemed => drop(redeemed?),
             }
         }
-        proof.refreshable &= open.request.refresh;
+        // A headless client gets no refresh token.
+        proof.refreshable &= open.request.refresh && matches!(open.request.target, Target::Loopback(_));
         let tokens = self.issue_to(&open.request, proof).await?;
         match open.request.target {
             Target::Loopback(callback) => Ok(Finished::Tokens(callback, Box::new(tokens))),

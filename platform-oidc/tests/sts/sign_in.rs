@@ -18,6 +18,7 @@ use platform_core::{
         ExternalGroupRoleMapping, Group, GroupInvite, IdentityProvider, OrgKind, person_uid, provider_person_uid, role,
     },
     seal::Secret,
+    store::{Query, Scope, Store},
     tokens::{
         Failure, Finished, HeadlessSession, ProviderResponse, RawToken, SignIn, SignInService, Target, TokenService,
     },
@@ -608,6 +609,17 @@ async fn a_headless_client_alone_can_decrypt_its_token_and_reads_it_once() {
 }
 
 #[tokio::test]
+async fn a_headless_sign_in_stores_no_refresh_token_which_nobody_gets() {
+    let setting = Setting::new().await;
+    let (_, code) = client();
+    let query = [("headless_code", code.as_str()), ("create_refresh_token", "true")];
+    let browser = setting.up_to_confirmation(&query, json!({})).await.unwrap();
+    setting.allow(&browser).await.unwrap();
+    let page = setting.fixture.store.list(&Query::new("SignIn", Scope::All)).await.unwrap();
+    assert!(page.items.is_empty());
+}
+
+#[tokio::test]
 async fn a_headless_session_lives_ten_minutes_and_is_not_replaced() {
     let setting = Setting::new().await;
     let (key, code) = client();
@@ -628,8 +640,11 @@ async fn a_headless_session_lives_ten_minutes_and_is_not_replaced() {
 async fn a_code_that_gives_no_secret_is_rejected() {
     let setting = Setting::new().await;
     // A point of low order, with which every shared secret is zero.
-    let browser = setting.up_to_confirmation(&[("headless_code", &encode([0; 32]))], json!({})).await.unwrap();
+    let claims = json!({ "sub": "carol" });
+    let browser = setting.up_to_confirmation(&[("headless_code", &encode([0; 32]))], claims).await.unwrap();
     assert_eq!(failure(setting.allow(&browser).await), (Code::InvalidArgument, true));
+    let person = Iam::of(&setting.fixture.platform).identity(&person_uid(TRUSTED, "carol")).await.unwrap();
+    assert!(person.is_none(), "rejected before the person is registered");
 }
 
 #[tokio::test]
