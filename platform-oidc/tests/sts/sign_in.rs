@@ -476,7 +476,8 @@ async fn a_headless_client_alone_can_decrypt_its_token_and_reads_it_once() {
 #[tokio::test]
 async fn a_headless_sign_in_stores_no_refresh_token_which_nobody_gets() {
     let setting = Setting::new().await;
-    let query = [("headless_code", &*client().1), ("create_refresh_token", "true")];
+    let (_, code) = client();
+    let query = [("headless_code", code.as_str()), ("create_refresh_token", "true")];
     let browser = setting.up_to_confirmation(&query, json!({})).await.unwrap();
     setting.allow(&browser).await.unwrap();
     let page = setting.fixture.store.list(&Query::new("SignIn", Scope::All)).await.unwrap();
