@@ -12,7 +12,7 @@ use crate::{
     access::{Capability, cap},
     context::Context,
     conversion::ActionConversion,
-    error::{Cause, Code, Error, Result},
+    error::{Code, Error, Result},
     kind::{Action, Authorization, Domain, Field, Kind, ListPage, Resource, Type},
     resources::{
         iam::Group,
@@ -22,7 +22,7 @@ use crate::{
             sbom::Sbom,
         },
     },
-    store::{KeyValue, Position, Query, Scope},
+    store::{Cause, KeyValue, Position, Query, Scope},
     uid::Uid,
 };
 
