@@ -3,11 +3,14 @@
 Prints NOT RUN for the provider itself, which depends on the Go SDK: the Go module proxy does not have it.
 """
 
+import base64
+import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import urllib.request
 
 from sdk import FOLDER, GENERATORS, LIBRARIES, PROTO, SDK, go, run
 from server import running
@@ -67,12 +70,31 @@ def program() -> pathlib.Path:
     return binary
 
 
+def give_deployments(server) -> None:
+    """Gives the operator the capabilities of deployments, which no built-in role has."""
+
+    def post(path: str, body: dict) -> dict:
+        headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(server.url + path, json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return json.load(reply)
+
+    names = [f"CAP_REGISTRY_DEPLOYMENTS_{verb}" for verb in ("CREATE", "UPDATE", "LIST")]
+    role = {"name": "deployer", "capabilities": ["CAP_INTERNAL", *names]}
+    role = post(f"/iam/v2/roles/{server.organization}", role)
+    claims = server.token.split(".")[1]
+    operator = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["sub"]
+    binding = {"identityUid": operator, "roleUid": role["uid"]}
+    post(f"/iam/v2/roleBindings/{server.organization}", binding)
+
+
 def main() -> None:
     if not go():
         print("NOT RUN: Go is not installed, so the calls of the Terraform provider were not made")
         return
     binary = program()
     with running() as server:
+        give_deployments(server)
         values = {"API": server.url, "ORG_ID": server.organization, "TOKEN": server.token}
         done = subprocess.run([binary], env={**os.environ, **values}, stdout=subprocess.PIPE, text=True)
         if done.returncode:
