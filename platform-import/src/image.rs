@@ -127,7 +127,7 @@ enum Node {
     /// A manifest about an image, such as an SBOM, with the image's digest.
     Referrer {
         subject: String,
-        manifest: Descriptor,
+        manifest: Box<Descriptor>,
         layers: Vec<Descriptor>,
     },
     /// Neither an image nor about one.
@@ -235,7 +235,7 @@ impl Layout<'_> {
         let manifest = manifest(&bytes)?;
         let layers = manifest.layers().clone();
         if let Some(subject) = subject(descriptor, &manifest) {
-            return Ok(Node::Referrer { subject, manifest: descriptor.clone(), layers });
+            return Ok(Node::Referrer { subject, manifest: Box::new(descriptor.clone()), layers });
         }
         if chart::is_chart(&manifest) {
             return self.chart_node(descriptor, &manifest, bytes);
@@ -289,7 +289,7 @@ impl Layout<'_> {
             match self.nodes.get(digest) {
                 Some(Node::Image { layers, .. }) => own.push((digest.clone(), None, layers.clone())),
                 Some(Node::Referrer { subject, manifest, layers }) if self.is_image(subject) => {
-                    referring.push((subject.clone(), Some(manifest.clone()), layers.clone()));
+                    referring.push((subject.clone(), Some(Descriptor::clone(manifest)), layers.clone()));
                 }
                 _ => {}
             }
@@ -346,7 +346,7 @@ impl Layout<'_> {
         let digest = |text: &str| Digest::opaque(text);
         match self.keep(bytes) {
             Ok(()) => {
-                let digest_of_blob = digest(&blob.digest().to_string());
+                let digest_of_blob = digest(blob.digest().as_ref());
                 let blob =
                     ImageBlob { digest: digest_of_blob, content, image: digest(image), manifest: digest(manifest) };
                 let known = self.about.entry(image.to_owned()).or_default();

@@ -268,7 +268,7 @@ impl Summary {
             match raw {
                 Some(resource) => drop(self.put(&uid, vec![Placed { place, resource }], sink, watcher)?),
                 None => {
-                    self.refuse(&Refusal::new(place, "is too long to keep as it is; the rest was imported"), watcher)
+                    self.refuse(&Refusal::new(place, "is too long to keep as it is; the rest was imported"), watcher);
                 }
             }
         }

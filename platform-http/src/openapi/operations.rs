@@ -111,7 +111,8 @@ fn action(schemas: &Schemas<'_>, path: &Path<'_>, kind: &Kind, action: &Action) 
         };
         set(&mut operation, "requestBody", json!({ "content": { "application/json": { "schema": body } } }));
     }
-    let schema = schemas.message(action.response, For::Reply);
+    let purpose = if kind.is_service { For::ReplyWithNulls } else { For::Reply };
+    let schema = schemas.message(action.response, purpose);
     let success = json!({ "description": "Done.", "content": { "application/json": { "schema": schema } } });
     set(&mut operation, "responses", json!({ "200": success }));
     operation

@@ -13,6 +13,8 @@ pub(crate) enum For {
     /// Reply: without input-only fields, except those that the contract requires (`Field::always`). Numbers and
     /// booleans are always written.
     Reply,
+    /// Reply of a service of another version of the API, which writes null for messages and times that are not set.
+    ReplyWithNulls,
     /// Body of a create or an action: the fields that callers can set.
     Request,
     /// Body of an update: the fields that callers can set, none of them required.
@@ -22,15 +24,19 @@ pub(crate) enum For {
 impl For {
     fn has(self, field: &Field) -> bool {
         match self {
-            Self::Reply => field.access != Access::InputOnly || field.always,
+            Self::Reply | Self::ReplyWithNulls => field.access != Access::InputOnly || field.always,
             Self::Request | Self::Update => field.access != Access::OutputOnly,
         }
+    }
+
+    fn is_reply(self) -> bool {
+        matches!(self, Self::Reply | Self::ReplyWithNulls)
     }
 
     /// Returns whether the field is required; in a reply, this means that it is always written (`docs/api.md`, JSON).
     fn requires(self, field: &Field) -> bool {
         match self {
-            Self::Reply => field.is_written(),
+            Self::Reply | Self::ReplyWithNulls => field.is_written(),
             Self::Request => field.required,
             Self::Update => false,
         }
@@ -46,7 +52,7 @@ pub(crate) struct Schemas<'k> {
 impl<'k> Schemas<'k> {
     /// Returns a builder for the kinds of a platform. Kinds with standard methods have a schema of their own.
     pub(crate) fn of(kinds: impl Iterator<Item = &'k Kind>) -> Self {
-        Self { kinds: kinds.filter(|kind| !kind.methods.is_empty()).collect() }
+        Self { kinds: kinds.filter(|kind| kind.served().next().is_some()).collect() }
     }
 
     /// Returns the inline schema of an object with these fields.
@@ -57,7 +63,7 @@ impl<'k> Schemas<'k> {
         }
         let mut object = json!({ "type": "object", "properties": properties });
         // A later release may add fields to replies; unknown keys in requests are rejected.
-        if purpose != For::Reply {
+        if !purpose.is_reply() {
             set(&mut object, "additionalProperties", false);
         }
         let required = fields.iter().filter(|field| purpose.has(field) && purpose.requires(field));
@@ -87,7 +93,7 @@ impl<'k> Schemas<'k> {
         match field.access {
             Access::OutputOnly => set(&mut schema, "readOnly", true),
             // Always null in replies; the contract requires the field to be present.
-            Access::InputOnly if purpose == For::Reply => schema = json!({ "type": "null" }),
+            Access::InputOnly if purpose.is_reply() => schema = json!({ "type": "null" }),
             Access::InputOnly => set(&mut schema, "writeOnly", true),
             Access::Immutable => access = "Set on create; cannot be changed by an update.",
             Access::Mutable => {}
@@ -98,8 +104,13 @@ impl<'k> Schemas<'k> {
         if !about.is_empty() {
             set(&mut schema, "description", about.join(" "));
         }
-        if purpose != For::Reply {
+        if !purpose.is_reply() {
             add_pattern(&mut schema, field);
+        }
+        let is_null_if_unset = matches!(field.ty, Type::Timestamp | Type::Duration | Type::Message(_));
+        if purpose == For::ReplyWithNulls && is_null_if_unset && field.oneof.is_none() && !field.optional {
+            let ty = schema.get("type").cloned().unwrap_or_default();
+            set(&mut schema, "type", json!([ty, "null"]));
         }
         schema
     }
@@ -122,7 +133,7 @@ impl<'k> Schemas<'k> {
     /// a string is in bytes, which is also an upper limit on its characters.
     fn of_type(&self, field: &Field, ty: &Type, purpose: For) -> Value {
         let mut schema = self.unlimited_type(field, ty, purpose);
-        if purpose != For::Reply {
+        if !purpose.is_reply() {
             match ty {
                 Type::String => set(&mut schema, "maxLength", field.max_len),
                 Type::Bytes => set(&mut schema, "maxLength", field.max_len.div_ceil(3) * 4),

@@ -22,7 +22,7 @@ use crate::{
             sbom::Sbom,
         },
     },
-    store::{Cause, KeyValue, Position, Query, Scope},
+    store::{KeyValue, Position, Query, Scope},
     uid::Uid,
 };
 

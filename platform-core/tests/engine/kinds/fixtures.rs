@@ -471,7 +471,7 @@ const FIXTURES: &[Fixture] = &[
                     component_name: component.clone(),
                     component_type: component.clone(),
                     component_location: component.clone(),
-                    aliases: vec![format!("CVE-{}", serial % 4), "CVE-1".to_owned()],
+                    aliases: vec![format!("CVE-{}", serial % 2), "CVE-1".to_owned()],
                     events: serde_json::from_value(events).unwrap(),
                     ..Advisory::default()
                 },
