@@ -101,7 +101,8 @@ class PythonClient:
         raw = json.loads(response.content)
         if response.parsed is None:
             raise AssertionError(f"{operation}: the client does not know the response {response.status_code} {raw}")
-        known = response.parsed.to_dict()
+        # A reply that is a plain value is not a model.
+        known = response.parsed.to_dict() if hasattr(response.parsed, "to_dict") else response.parsed
         assert comparable(known) == comparable(raw), f"{operation}: read {known} of {raw}"
         if response.status_code != 200:
             raise ApiError(int(response.status_code), raw)
@@ -421,6 +422,10 @@ def tokens(call: Walk, server) -> None:
     call.fails(403, "Delete", "0" * 40)
 
 
+# The names of the operations of version 1 begin with the names of its services.
+VERSION_1 = re.compile(r"V1[A-Z]")
+
+
 def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     document = ROOT / "docs" / "openapi.json"
@@ -439,7 +444,8 @@ def main() -> None:
                 walk(call, server)
             finally:
                 client.close()
-        missing = call.expected() - call.called
+        # Version 1 has published clients of its own, whose calls terraform_calls.py makes.
+        missing = {operation for operation in call.expected() - call.called if not VERSION_1.search(operation)}
         assert not missing, f"operations that are not called: {sorted(missing)}"
         print(f"{client.name}: {len(call.called)} operations called")
 
