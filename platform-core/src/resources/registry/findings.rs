@@ -28,7 +28,7 @@ use super::{
 use crate::{
     context::Context,
     error::{Error, Result},
-    kind::{Imported, Resource, epoch_of},
+    kind::{Imported, Resource},
     scope::Scopes,
     store::{Epoch, Filter, KeyValue, Order, OrderBy, Query, Scope},
     timestamp::Timestamp,
@@ -105,14 +105,22 @@ impl Equivalent<PackageKey> for PackageRef<'_> {
     }
 }
 
-/// The advisories about a package, and the greatest epoch of the advisories and the metadata, which rises with each
-/// change.
+/// The advisories about a package, and the epochs of the advisories and the metadata before they were read.
 #[derive(Debug, Clone)]
 struct Computed {
-    as_of: u64,
+    as_of: Versions,
     /// The approximate size, which must not change while this is cached.
     bytes: u64,
     package: Arc<Package>,
+}
+
+/// The epochs that the vulnerabilities of an organization's images depend on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Versions {
+    /// Those of the vulnerability metadata and of the public advisories.
+    common: Arc<[u64]>,
+    /// That of the organization's advisories.
+    own: u64,
 }
 
 /// The vulnerabilities of an imported report.
@@ -359,10 +367,10 @@ async fn computed(cx: &Context<'_>, subjects: &[Subject]) -> Result<Vec<Option<E
                 continue;
             }
             let organization = subject.repo.root();
-            let as_of = as_of.get(organization).copied().unwrap_or_default();
+            let as_of = as_of.get(organization).cloned().unwrap_or_default();
             let loader = loaders.entry(organization).or_insert_with(|| Loader::new(&public, organization));
             let mut exposures = Exposures::new(image, &public);
-            find(cx, organization, as_of, &mut exposures, loader).await?;
+            find(cx, organization, &as_of, &mut exposures, loader).await?;
             all.push(Some(exposures));
         }
         yield_now().await;
@@ -374,7 +382,7 @@ async fn computed(cx: &Context<'_>, subjects: &[Subject]) -> Result<Vec<Option<E
 async fn find(
     cx: &Context<'_>,
     organization: &str,
-    as_of: u64,
+    as_of: &Versions,
     exposures: &mut Exposures,
     loader: &mut Loader,
 ) -> Result<()> {
@@ -382,7 +390,7 @@ async fn find(
     let mut missing = Vec::new();
     for installed in &mut exposures.packages {
         let cached = cache.get(&PackageRef { organization, package: &installed.package });
-        match cached.filter(|computed| computed.as_of == as_of) {
+        match cached.filter(|computed| computed.as_of == *as_of) {
             Some(computed) => installed.known = computed.package,
             None => missing.push(installed),
         }
@@ -395,30 +403,31 @@ async fn find(
         let organization = Uid::opaque(organization.to_owned());
         installed.known = Arc::new(loader.package(&installed.package));
         let package = Arc::clone(&installed.known);
-        let computed = Computed { as_of, bytes: package.bytes() as u64, package };
+        let computed = Computed { as_of: as_of.clone(), bytes: package.bytes() as u64, package };
         cache.insert(PackageKey { organization, package: installed.package.clone() }, computed);
     }
     Ok(())
 }
 
-/// Returns, for each organization of these images, the greatest epoch of the advisories that apply to it and of the
+/// Returns, for each organization of these images, the epochs of the advisories that apply to it and of the
 /// vulnerability metadata.
-async fn epochs<'s>(cx: &Context<'_>, public: &Scopes, subjects: &'s [Subject]) -> Result<HashMap<&'s str, u64>> {
+async fn epochs<'s>(cx: &Context<'_>, public: &Scopes, subjects: &'s [Subject]) -> Result<HashMap<&'s str, Versions>> {
     let metadata = VulnerabilityMetadata::EPOCH.unwrap_or_default();
-    let mut shared: Vec<Epoch> = vec![epoch_of(metadata, "")];
+    let mut shared: Vec<Epoch> = vec![Epoch::of_organization(metadata, "")];
     shared.extend(public.as_slice().iter().filter_map(|scope| match scope {
-        Scope::Subtree(group) => Some(epoch_of(ADVISORIES_EPOCH, group)),
+        Scope::Subtree(group) => Some(Epoch::of_organization(ADVISORIES_EPOCH, group)),
         _ => None,
     }));
     let mut organizations: Vec<_> = subjects.iter().map(|subject| subject.repo.root()).collect();
     organizations.sort_unstable();
     organizations.dedup();
-    let own = organizations.iter().map(|organization| epoch_of(ADVISORIES_EPOCH, organization));
+    let own = organizations.iter().map(|organization| Epoch::of_organization(ADVISORIES_EPOCH, organization));
     let (common, epochs) = (shared.len(), shared.iter().cloned().chain(own).collect::<Vec<_>>());
     let values = cx.platform().store().get(&[], &epochs).await?.epochs;
     let (common, own) = values.split_at_checked(common).unwrap_or_default();
-    let common = common.iter().copied().max().unwrap_or_default();
-    Ok(organizations.into_iter().zip(own).map(|(organization, own)| (organization, common.max(*own))).collect())
+    let common: Arc<[u64]> = common.into();
+    let versions = |own: &u64| Versions { common: Arc::clone(&common), own: *own };
+    Ok(organizations.into_iter().zip(own).map(|(organization, own)| (organization, versions(own))).collect())
 }
 
 /// Returns whether an advisory of a group applies to the images of a repo: advisories of the groups above the repo do,
