@@ -96,6 +96,11 @@ impl World {
         self.platform.create(&self.operator, &Uid::default(), &group).await.unwrap().uid
     }
 
+    /// Names what this world creates from now on differently from what another world over the same store does.
+    pub(crate) fn number_from(&self, number: u64) {
+        self.serial.store(number, Ordering::SeqCst);
+    }
+
     pub(crate) async fn group(&self) -> Uid {
         let name = format!("group {}", self.serial.fetch_add(1, Ordering::SeqCst));
         let group = Group { name, ..Group::default() };

@@ -25,6 +25,7 @@ impl Pair {
             World::waking(store.clone(), Some(one.clone())).await,
             World::waking(store, Some(two.clone())).await,
         ];
+        worlds[1].number_from(1_000_000);
         let mut carriers = JoinSet::new();
         for from in wakeups.clone() {
             let to: Vec<_> =
