@@ -436,7 +436,7 @@ impl<'a> Context<'a> {
         let mut whole = Write::default();
         let as_of = self.as_of();
         for (epoch, value) in as_of.epochs.iter().zip(&*as_of.values) {
-            whole.require_or_retry(Require::Epoch(Arc::clone(epoch), *value));
+            whole.require_or_retry(Require::Epoch(epoch.clone(), *value));
         }
         whole.append(write);
         let recorded = std::mem::take(&mut whole.recorded);

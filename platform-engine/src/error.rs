@@ -349,6 +349,9 @@ impl From<StoreError> for Error {
             StoreError::Full(_) => (Code::ResourceExhausted, "The server has no room to write"),
             StoreError::Corrupt(_) => (Code::DataLoss, "Stored data is damaged; the operator must check the store"),
             StoreError::Unavailable(_) => (Code::Unavailable, "The store is not available"),
+            StoreError::Unknown(_) => {
+                (Code::Unavailable, "The store did not confirm the write; it may or may not have been applied")
+            }
         };
         Self::new(code, message).because(error)
     }

@@ -18,7 +18,7 @@ mod keys;
 mod resource;
 
 pub use field::{Access, Check, Field, InQuery, OnDelete, Reference, SortKey, Type};
-pub use imported::{Imported, derived_uid, epoch_of, escaped, opaque_uid};
+pub use imported::{Imported, derived_uid, escaped, opaque_uid};
 pub use keys::{DerivedKey, Unique};
 pub use resource::{
     Action, Change, Handler, ListPage, Part, Registered, Resource, Run, RunOnce, RunPages, action_event, canonical,

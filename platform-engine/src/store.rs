@@ -27,11 +27,17 @@ use crate::uid::{self, Uid};
 
 /// Storage of records.
 ///
+/// # Organizations
+/// The first segment of a uid is the *organization* of its record or epoch. A commit *writes to* the organizations of
+/// its puts, its deletes and the epochs that it raises. Only the sequences of one organization are ordered, so that a
+/// store can distribute organizations over machines that do not share a counter.
+///
 /// # Contract
 /// Each line names the group of conformance cases that check it.
 ///
 /// - `get` and `list` each read one consistent state, after some commit and before the next (`atomic`).
-/// - Every call that begins after a `commit` has returned sees its changes, including the epochs (`atomic`).
+/// - Every call that begins after a `commit` has returned sees its changes, including the epochs, in whichever process
+///   the commit and the call are made (`atomic`).
 /// - A commit is applied entirely or not at all, whatever fails (`atomic`), and is durable when it returns, as far
 ///   as the store's documentation guarantees (`reopen`).
 /// - Requirements are checked against the state before the commit; then deletes are applied, then puts (`require`,
@@ -39,7 +45,10 @@ use crate::uid::{self, Uid};
 /// - A unique key belongs to at most one record of the whole store; a put of a key that another record has is a
 ///   conflict (`unique`). Records that the commit deletes or replaces release their unique keys before any put takes
 ///   one, so that two records can exchange theirs.
-/// - Sequences rise strictly, and commits become visible in the order of their sequences (`sequence`).
+/// - Sequences rise strictly in each organization: the sequence of a commit is greater than those of all earlier commits
+///   to each organization that it writes to or requires something of. The commits to an organization become visible in
+///   the order of their sequences. Commits to different organizations can have any sequences, even equal ones
+///   (`sequence`).
 /// - Orders are bytewise on the key's value, ties broken by uid; descending is the exact reverse (`order`).
 /// - Reading all pages by `after` returns each record that exists throughout exactly once, whatever else is written
 ///   (`cursor`).
@@ -74,8 +83,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Conflict`] when a requirement does not hold or a unique key is taken: nothing was written.
-    /// [`StoreError::Full`] when there is no space: nothing was written. [`StoreError::Unavailable`] when it is not
-    /// known whether the commit was applied.
+    /// [`StoreError::Full`] when there is no space and [`StoreError::Unavailable`] when the store cannot write: nothing
+    /// was written. [`StoreError::Unknown`] when it is not known whether the commit was applied.
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError>;
 
     /// Returns whether commits are expected to succeed, judged by the last ones. Does no I/O and does not wait, so that
@@ -85,8 +94,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// (`health`). A store without such states need not implement this.
     ///
     /// # Errors
-    /// [`StoreError::Full`] while the store is full. [`StoreError::Unavailable`] when it refuses writes until it is
-    /// opened again.
+    /// [`StoreError::Full`] while the store is full. [`StoreError::Unavailable`] when it refuses writes, such as until
+    /// it is opened again or has a connection again.
     fn health(&self) -> Result<(), StoreError> {
         Ok(())
     }
@@ -219,10 +228,41 @@ pub struct Read {
     pub epochs: Vec<u64>,
 }
 
-/// The name of an epoch: a counter that commits raise when they change data that others depend on. A reader remembers
-/// the counter's value, and a later commit requires this value, which ensures that the data has not changed since. The
-/// engine chooses the names. The value of an epoch that was never raised is 0.
-pub type Epoch = Arc<str>;
+/// A counter that commits raise when they change data that others depend on. A reader remembers the counter's value, and
+/// a later commit requires this value, which ensures that the data has not changed since. The value of an epoch that was
+/// never raised is 0.
+///
+/// Its text, `name/uid`, is unique, so that stores can use it as a key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch {
+    /// The data that the epoch covers, such as `grants`, without `/`. The engine and the kinds choose the names.
+    pub name: &'static str,
+    /// The resource whose data the epoch covers. Empty for data of the whole installation.
+    pub uid: Uid,
+}
+
+impl Epoch {
+    /// Returns the epoch of a resource's data.
+    pub const fn new(name: &'static str, uid: Uid) -> Self {
+        Self { name, uid }
+    }
+
+    /// Returns the epoch of the organization that a uid is in; the epoch of the installation for an empty uid.
+    pub fn of_organization(name: &'static str, uid: &str) -> Self {
+        Self::new(name, Uid::opaque(uid::root(uid)))
+    }
+
+    /// Returns the organization that the epoch belongs to: the first segment of its uid.
+    pub fn organization(&self) -> &str {
+        self.uid.root()
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.name, self.uid)
+    }
+}
 
 /// A list query.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -494,7 +534,7 @@ pub enum Delete {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
     /// The commit's sequence: the revision of every record that it put, and the value of every epoch that it raised.
-    /// Sequences begin at 1.
+    /// Sequences begin at 1, and may have gaps.
     pub sequence: u64,
 }
 
@@ -511,9 +551,13 @@ pub enum StoreError {
     /// The stored data differs from the data that was written.
     #[error("the store is damaged: {0}")]
     Corrupt(#[source] Cause),
-    /// The store cannot respond, temporarily or until it is opened again.
+    /// The store cannot respond, temporarily or until it is opened again. Nothing was written.
     #[error("the store is not available: {0}")]
     Unavailable(#[source] Cause),
+    /// It is not known whether the commit was applied: a sync failed or a connection broke after the commit was sent.
+    /// A retry may find the commit applied. Reads never return this.
+    #[error("it is unknown whether the commit was applied: {0}")]
+    Unknown(#[source] Cause),
 }
 
 /// An underlying error, for logs.

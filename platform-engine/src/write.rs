@@ -277,7 +277,7 @@ impl Write {
 /// Returns the epoch that a write raises when it sets a reference to a resource whose uid begins with this segment:
 /// that of its organization, or the resource's own if it is outside all organizations.
 fn references_epoch(root: &str) -> Epoch {
-    format!("references/{root}").into()
+    Epoch::of_organization("references", root)
 }
 
 /// Returns a unique value that every store accepts: its SHA-256 when it is too long. A hash suffices, because unique

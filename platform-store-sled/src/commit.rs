@@ -75,6 +75,7 @@ pub(crate) fn run(shared: &Shared, mut writer: Writer, requests: &Receiver<Reque
 fn clone_error(error: &StoreError) -> StoreError {
     match error {
         StoreError::Full(why) => StoreError::Full(reason(why.to_string())),
+        StoreError::Unknown(why) => StoreError::Unknown(reason(why.to_string())),
         StoreError::Unavailable(why) => StoreError::Unavailable(reason(why.to_string())),
         other => StoreError::Unavailable(reason(other.to_string())),
     }

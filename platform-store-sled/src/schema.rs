@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use platform_engine::{
     store::{
-        StoreError,
+        Epoch, StoreError,
         order::{Escape, sequence_value},
         place::{Part, Place},
     },
@@ -110,8 +110,8 @@ pub(crate) fn unique_key(space: &str, value: &[u8]) -> Vec<u8> {
     key(UNIQUE, &[space.as_bytes(), value])
 }
 
-pub(crate) fn epoch_key(epoch: &str) -> Vec<u8> {
-    followed_by(vec![EPOCH], epoch.as_bytes())
+pub(crate) fn epoch_key(epoch: &Epoch) -> Vec<u8> {
+    followed_by(vec![EPOCH], epoch.to_string().as_bytes())
 }
 
 /// Splits the key of a record into kind and uid.

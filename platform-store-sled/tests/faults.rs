@@ -10,7 +10,7 @@
 use std::{fs, path::Path};
 
 use platform_engine::{
-    store::{Commit, Filter, Key, KeyValue, Order, OrderBy, Put, Query, Scope, Store, StoreError},
+    store::{Commit, Epoch, Filter, Key, KeyValue, Order, OrderBy, Put, Query, Scope, Store, StoreError},
     uid::Uid,
 };
 use platform_store_sled::{OpenError, SledStore};
@@ -250,7 +250,7 @@ fn check_finds_an_outdated_epoch() {
     let earlier = std::cell::RefCell::new(None);
     tamper(&path, |db| *earlier.borrow_mut() = Some(entries(db, b"e")));
     let store = SledStore::open(&path).unwrap();
-    let raise = || Commit { raise: vec!["grants".into()], ..Commit::default() };
+    let raise = || Commit { raise: vec![Epoch::new("grants", Uid::opaque("a"))], ..Commit::default() };
     pollster::block_on(store.commit(raise())).unwrap();
     drop(store);
     tamper(&path, |db| *earlier.borrow_mut() = Some(entries(db, b"e")));

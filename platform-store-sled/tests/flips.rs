@@ -14,7 +14,9 @@ use std::{
 };
 
 use platform_engine::{
-    store::{Commit, Delete, Filter, Item, Key, KeyValue, Order, OrderBy, Put, Query, Record, Scope, Store, UniqueKey},
+    store::{
+        Commit, Delete, Epoch, Filter, Item, Key, KeyValue, Order, OrderBy, Put, Query, Record, Scope, Store, UniqueKey,
+    },
     uid::Uid,
 };
 use platform_store_sled::SledStore;
@@ -80,7 +82,9 @@ struct Contents {
 
 fn read(store: &SledStore) -> Result<Contents, platform_engine::store::StoreError> {
     let keys: Vec<Key> = (0..400).map(key).collect();
-    let records = pollster::block_on(store.get(&keys, &["grants".into(), "other".into()]))?;
+    let records = pollster::block_on(
+        store.get(&keys, &[Epoch::new("grants", Uid::opaque("a")), Epoch::new("other", Uid::opaque("a"))]),
+    )?;
     let mut lists = Vec::new();
     for by in [OrderBy::Uid, OrderBy::Sequence, OrderBy::Key("name")] {
         for scope in [Scope::All, Scope::Subtree(Uid::opaque(GROUP)), Scope::Children(Uid::opaque(GROUP))] {
@@ -123,7 +127,7 @@ fn fill(path: &Path) -> Contents {
         let commit = |commit| pollster::block_on(store.commit(commit)).unwrap();
         for chunk in 0..8 {
             let put = (0..40).map(|i| put(chunk * 40 + i, round)).collect();
-            commit(Commit { put, raise: vec!["grants".into()], ..Commit::default() });
+            commit(Commit { put, raise: vec![Epoch::new("grants", Uid::opaque("a"))], ..Commit::default() });
         }
         for number in (0..320).step_by(9) {
             commit(Commit { put: vec![put(number, round + 5)], ..Commit::default() });

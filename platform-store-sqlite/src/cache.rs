@@ -57,7 +57,7 @@ pub(crate) enum Row<'a> {
     /// A tree node.
     Node(u64),
     List(&'a ListKey),
-    Epoch(&'a str),
+    Epoch(&'a Epoch),
 }
 
 /// The content of a row that passed its checksum, with its full key.
@@ -80,7 +80,7 @@ impl Entry {
             (Self::Node(id, _), Row::Node(wanted)) => *id == wanted,
             (Self::List(list), Row::List(wanted)) => list.0 == *wanted,
             (Self::NoList(key), Row::List(wanted)) => **key == *wanted,
-            (Self::Epoch(epoch, _), Row::Epoch(wanted)) => **epoch == *wanted,
+            (Self::Epoch(epoch, _), Row::Epoch(wanted)) => epoch == wanted,
             _ => false,
         }
     }
@@ -92,7 +92,7 @@ impl Entry {
             Self::Node(_, bytes) => bytes.len(),
             Self::List(list) => size_of::<(ListKey, List)>() + list.0.place.len() + list.0.value.len(),
             Self::NoList(key) => size_of::<ListKey>() + key.place.len() + key.value.len(),
-            Self::Epoch(epoch, _) => epoch.len(),
+            Self::Epoch(epoch, _) => epoch.uid.len(),
         }
     }
 }
@@ -183,6 +183,8 @@ impl fmt::Debug for Cache {
 
 #[cfg(test)]
 mod tests {
+    use platform_engine::uid::Uid;
+
     use super::*;
 
     const ROW: Row<'_> = Row::Node(1);
@@ -245,7 +247,7 @@ mod tests {
         let cache = Cache::new(1 << 20, 7);
         cache.insert(ROW, 7, || Entry::Node(2, [2].into()));
         assert_eq!(found(&cache, 7), None);
-        cache.insert(ROW, 7, || Entry::Epoch("grants".into(), 3));
+        cache.insert(ROW, 7, || Entry::Epoch(Epoch::new("grants", Uid::opaque("a")), 3));
         assert_eq!(found(&cache, 7), None);
     }
 

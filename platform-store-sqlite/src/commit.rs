@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use platform_engine::store::{Commit, Conflict, Delete, Key, Put, Require, StoreError, place::below};
+use platform_engine::store::{Commit, Conflict, Delete, Epoch, Key, Put, Require, StoreError, place::below};
 use rusqlite::Connection;
 
 use crate::{
@@ -121,19 +121,20 @@ fn holds(connection: &Connection, names: &Names, require: &Require) -> Result<bo
 }
 
 /// Returns the value of an epoch: 0 if it was never raised.
-pub(crate) fn epoch(connection: &Connection, epoch: &str) -> Result<u64, StoreError> {
+pub(crate) fn epoch(connection: &Connection, epoch: &Epoch) -> Result<u64, StoreError> {
+    let name = epoch.to_string();
     let mut select = connection.prepare_cached("SELECT value, sum FROM epoch WHERE name = ?").map_err(store_error)?;
-    let mut rows = select.query([epoch]).map_err(store_error)?;
+    let mut rows = select.query([&name]).map_err(store_error)?;
     let Some(row) = rows.next().map_err(store_error)? else { return Ok(0) };
     let (value, sum): (i64, i64) = (row.get(0).map_err(store_error)?, row.get(1).map_err(store_error)?);
-    if epoch_checksum(epoch, value) == sum {
+    if epoch_checksum(&name, value) == sum {
         return Ok(value.cast_unsigned());
     }
-    Err(corrupt(format!("the row of epoch `{epoch}` does not match its checksum")))
+    Err(corrupt(format!("the row of epoch `{name}` does not match its checksum")))
 }
 
-pub(crate) fn epoch_checksum(epoch: &str, value: i64) -> i64 {
-    checksum(Table::Epoch, [epoch.as_bytes(), &value.to_le_bytes()])
+pub(crate) fn epoch_checksum(name: &str, value: i64) -> i64 {
+    checksum(Table::Epoch, [name.as_bytes(), &value.to_le_bytes()])
 }
 
 /// Returns the number of the record that owns a unique key.
@@ -293,16 +294,17 @@ impl Target<'_> {
     }
 
     /// Sets an epoch to the commit's sequence.
-    fn raise(&mut self, epoch: &str) -> Result<(), StoreError> {
+    fn raise(&mut self, epoch: &Epoch) -> Result<(), StoreError> {
+        let name = epoch.to_string();
         let old = self::epoch(self.transaction.connection, epoch)?.cast_signed();
         if old != 0 {
-            *self.digest = self.digest.wrapping_sub(epoch_checksum(epoch, old));
+            *self.digest = self.digest.wrapping_sub(epoch_checksum(&name, old));
         }
         let value = self.transaction.sequence.cast_signed();
-        let sum = epoch_checksum(epoch, value);
+        let sum = epoch_checksum(&name, value);
         *self.digest = self.digest.wrapping_add(sum);
         let insert = "INSERT OR REPLACE INTO epoch (name, value, sum) VALUES (?, ?, ?)";
-        self.transaction.change(Row::Epoch(epoch), insert, (epoch, value, sum))
+        self.transaction.change(Row::Epoch(epoch), insert, (&name, value, sum))
     }
 
     /// Changes a record's row. Readers cache it under two keys, by number and by kind and uid; both are invalidated.

@@ -102,6 +102,16 @@ pub(crate) fn store_error(error: Error) -> StoreError {
     }
 }
 
+/// Converts an error of SQLite's `COMMIT`. After a failed write or sync it is unknown which part of the transaction is
+/// in the file; a full disk and a lock that was not granted leave the file unchanged.
+pub(crate) fn commit_error(error: Error) -> StoreError {
+    let is_unchanged = matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked));
+    match store_error(error) {
+        StoreError::Unavailable(cause) if !is_unchanged => StoreError::Unknown(cause),
+        other => other,
+    }
+}
+
 /// The meaning of an error of SQLite for a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {

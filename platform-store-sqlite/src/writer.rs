@@ -21,7 +21,7 @@ use rusqlite::{Connection, ErrorCode, Row};
 use crate::{
     cache::Cache,
     commit::{Plan, Target},
-    error::{corrupt, store_error, unavailable},
+    error::{commit_error, corrupt, store_error, unavailable},
     lists::ListCache,
     schema::{NameFlags, Names, Table, checksum},
     transaction::Transaction,
@@ -210,6 +210,11 @@ impl Writer {
                 let take = |request: Request| request.reply(Err(error.take().unwrap_or_else(|| unavailable("failed"))));
                 group.into_iter().for_each(take);
             }
+            Err(StoreError::Unknown(cause)) => {
+                let why = cause.to_string();
+                self.record_failure(&StoreError::Unknown(cause));
+                group.into_iter().for_each(|request| request.reply(Err(StoreError::Unknown(why.clone().into()))));
+            }
             Err(error) => {
                 self.record_failure(&error);
                 group.into_iter().for_each(|request| self.commit_group(vec![request]));
@@ -224,7 +229,7 @@ impl Writer {
         if let StoreError::Full(cause) = error {
             self.health.set(format!("the disk is full ({cause})"), true);
         }
-        let StoreError::Unavailable(cause) = error else { return };
+        let (StoreError::Unavailable(cause) | StoreError::Unknown(cause)) = error else { return };
         let code = cause.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error_code);
         if let Some(code) = code
             && !matches!(code, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
@@ -235,7 +240,8 @@ impl Writer {
         }
     }
 
-    /// Writes a group in one transaction and returns the result of each commit. On an error, nothing was written.
+    /// Writes a group in one transaction and returns the result of each commit. On an error, nothing was written, unless
+    /// it is [`StoreError::Unknown`].
     fn transact(&mut self, group: &[Request]) -> Result<Vec<Result<Committed, StoreError>>, StoreError> {
         self.register_names(group)?;
         let before = self.state;
@@ -253,9 +259,9 @@ impl Writer {
 
     fn try_transact(&mut self, group: &[Request]) -> Result<Vec<Result<Committed, StoreError>>, StoreError> {
         let execute = |connection: &Connection, sql| {
-            connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map_err(store_error)
+            connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]))
         };
-        execute(&self.connection, "BEGIN IMMEDIATE")?;
+        execute(&self.connection, "BEGIN IMMEDIATE").map_err(store_error)?;
         self.lists.begin(&self.connection)?;
         let names = self.names.load();
         let mut outcomes = Vec::with_capacity(group.len());
@@ -288,7 +294,7 @@ impl Writer {
             self.lists.flush(Transaction { connection: &self.connection, cache: &self.cache, sequence })?;
             self.state.save(&self.connection)?;
         }
-        execute(&self.connection, "COMMIT")?;
+        execute(&self.connection, "COMMIT").map_err(commit_error)?;
         self.cache.set_committed(self.state.sequence);
         Ok(outcomes)
     }

@@ -12,7 +12,7 @@
 use std::{fs, path::Path};
 
 use platform_engine::{
-    store::{Commit, Key, KeyValue, Put, Query, Scope, Store, StoreError},
+    store::{Commit, Epoch, Key, KeyValue, Put, Query, Scope, Store, StoreError},
     uid::Uid,
 };
 use platform_store_sqlite::{OpenError, SqliteStore};
@@ -183,7 +183,7 @@ fn a_changed_row_is_detected_when_the_store_is_opened_or_checked() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("platform.db");
         let store = SqliteStore::open(&path).unwrap();
-        let raised = Commit { raise: vec!["epoch".into()], ..put(1, 10) };
+        let raised = Commit { raise: vec![Epoch::new("grants", Uid::opaque("group"))], ..put(1, 10) };
         block_on(store.commit(raised)).unwrap();
         drop(store);
         let rows = rusqlite::Connection::open(&path).unwrap().execute(change, []).unwrap();

@@ -25,6 +25,10 @@ use pollster::block_on;
 const FLIPS: u64 = 1_000;
 const RECORDS: usize = 180;
 
+fn epoch(name: &'static str) -> Epoch {
+    Epoch::new(name, Uid::opaque("group"))
+}
+
 fn uid(number: usize) -> Uid {
     Uid::opaque(format!("group/{:04x}", number * 7_919 % 65_536))
 }
@@ -51,10 +55,10 @@ fn fill(path: &Path) {
     let store = open(path).unwrap();
     let commit = |commit| block_on(store.commit(commit)).map(drop).unwrap();
     commit(Commit { put: (0..RECORDS).map(|i| put(i, "first")).collect(), ..Commit::default() });
-    let raise = vec![Epoch::from("grants"), Epoch::from("subscriptions")];
+    let raise = vec![epoch("grants"), epoch("subscriptions")];
     commit(Commit { put: (0..20).map(|i| put(i * 3, "second")).collect(), raise, ..Commit::default() });
     let delete = (0..5).map(|i| Delete::Key(Key::new("Thing", uid(i * 11)))).collect();
-    commit(Commit { delete, raise: vec![Epoch::from("grants")], ..Commit::default() });
+    commit(Commit { delete, raise: vec![epoch("grants")], ..Commit::default() });
     assert_eq!(store.check().unwrap(), []);
 }
 
@@ -67,7 +71,7 @@ struct Contents {
 
 fn contents(store: &SqliteStore) -> Contents {
     let keys: Vec<Key> = (0..RECORDS).map(|i| Key::new("Thing", uid(i))).collect();
-    let epochs = ["grants", "subscriptions", "never"].map(Epoch::from);
+    let epochs = ["grants", "subscriptions", "never"].map(epoch);
     let text = |error: StoreError| error.to_string();
     let read = block_on(store.get(&keys, &epochs)).map_err(text);
     let group = Scope::Subtree(Uid::opaque("group"));

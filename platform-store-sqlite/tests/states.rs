@@ -23,7 +23,9 @@ const UNCHANGED: usize = 150;
 /// The number of pairs of records that change; the two of a pair change together.
 const PAIRS: usize = 6;
 /// An epoch that each commit raises, so that its value identifies the snapshot of a result.
-const STATE: &str = "state";
+fn state_epoch() -> Epoch {
+    Epoch::new("state", Uid::opaque("group"))
+}
 
 struct Random(u64);
 
@@ -67,7 +69,7 @@ fn history() -> (Vec<Commit>, Vec<State>) {
     let (mut commits, mut states) = (Vec::new(), vec![State::new()]);
     for number in 0..COMMITS {
         let mut state = states[number].clone();
-        let mut commit = Commit { raise: vec![Epoch::from(STATE)], ..Commit::default() };
+        let mut commit = Commit { raise: vec![state_epoch()], ..Commit::default() };
         let changed: BTreeSet<usize> = (0..=random.below(2)).map(|_| random.below(PAIRS)).collect();
         for uid in changed.into_iter().flat_map(pair) {
             if number % 3 == 2 && state.remove(&uid).is_some() {
@@ -95,7 +97,7 @@ fn history() -> (Vec<Commit>, Vec<State>) {
 fn get(store: &SqliteStore, states: &[State], random: &mut Random) -> usize {
     let uids: Vec<String> = (0..=random.below(3)).flat_map(|_| pair(random.below(PAIRS))).collect();
     let keys: Vec<Key> = uids.iter().map(|uid| key(uid)).collect();
-    let read = block_on(store.get(&keys, &[STATE.into()])).unwrap();
+    let read = block_on(store.get(&keys, &[state_epoch()])).unwrap();
     let at = read.epochs[0] as usize;
     for (uid, record) in uids.iter().zip(&read.records) {
         let found = record.as_ref().map(|record| &*record.body);
@@ -115,7 +117,7 @@ fn list(store: &SqliteStore, states: &[State], random: &mut Random) -> usize {
     let is_child = |uid: &str| !matches!(scope, Scope::Children(_)) || !uid.trim_start_matches(top).contains('/');
     let color = [None, None, Some("red"), Some("blue")][random.below(4)];
     let mut query =
-        Query { count: true, limit: 20, epochs: [Epoch::from(STATE)].into(), ..Query::new("Thing", scope.clone()) };
+        Query { count: true, limit: 20, epochs: [state_epoch()].into(), ..Query::new("Thing", scope.clone()) };
     query.filters =
         color.map(|color| Filter::AnyOf { key: "color", values: vec![KeyValue::text(color)] }).into_iter().collect();
     query.order = Order { by: OrderBy::Key("name"), descending: random.below(2) == 0 };

@@ -109,8 +109,8 @@ impl Store for MapStore {
 }
 
 impl State {
-    fn epochs(&self, names: &[Epoch]) -> Vec<u64> {
-        names.iter().map(|name| self.epochs.get(name).copied().unwrap_or_default()).collect()
+    fn epochs(&self, epochs: &[Epoch]) -> Vec<u64> {
+        epochs.iter().map(|epoch| self.epochs.get(epoch).copied().unwrap_or_default()).collect()
     }
 
     fn holds(&self, require: &Require) -> bool {
@@ -125,7 +125,7 @@ impl State {
                 let with = |put: &Put| put.key.kind == *kind && put.filter.contains(&(*key, value.clone()));
                 !self.records.values().any(|(_, put)| with(put))
             }
-            Require::Epoch(name, value) => self.epochs.get(name).copied().unwrap_or_default() == *value,
+            Require::Epoch(epoch, value) => self.epochs.get(epoch).copied().unwrap_or_default() == *value,
         }
     }
 }

@@ -113,23 +113,20 @@ fn no_epoch_belongs_to_the_whole_installation() {
     let (used_in_other, raised) = recording.take();
 
     // Only the operator, who owns both organizations, depends on the epochs of both.
-    let operator = format!("grants/{}", world.operator.identity);
-    let by_operator = |names: &&BTreeSet<Epoch>| names.iter().any(|name| **name == *operator);
-    let by_others = used_in_other.iter().filter(|names| !by_operator(names)).flatten();
-    let shared: BTreeSet<_> = by_others.filter(|name| raised_in_one.contains(*name)).collect();
+    let by_operator = |epochs: &&BTreeSet<Epoch>| epochs.iter().any(|epoch| epoch.uid == world.operator.identity);
+    let by_others = used_in_other.iter().filter(|epochs| !by_operator(epochs)).flatten();
+    let shared: BTreeSet<_> = by_others.filter(|epoch| raised_in_one.contains(*epoch)).collect();
     assert!(shared.is_empty(), "{shared:?}");
 
     let used = used.into_iter().chain(used_in_other).flatten();
     let all: BTreeSet<_> = used.chain(raised_in_one).chain(raised).collect();
-    let mut prefixes = BTreeSet::new();
-    for name in &all {
-        let (prefix, uid) = name.split_once('/').unwrap_or_else(|| panic!("{name} concerns the whole installation"));
-        // Vulnerability metadata is public, and belongs to no organization; no access depends on it.
-        assert!(!uid.is_empty() || prefix == "vulnerabilities", "{name} concerns the whole installation");
-        prefixes.insert(prefix);
+    // Vulnerability metadata is public, and belongs to no organization; no access depends on it.
+    for epoch in all.iter().filter(|epoch| epoch.name != "vulnerabilities") {
+        assert!(!epoch.organization().is_empty(), "{epoch} concerns the whole installation");
     }
+    let names: BTreeSet<_> = all.iter().map(|epoch| epoch.name).collect();
     assert_eq!(
-        prefixes.into_iter().collect::<Vec<_>>(),
+        names.into_iter().collect::<Vec<_>>(),
         ["advisories", "grants", "owners", "subscriptions", "vulnerabilities"]
     );
 }

@@ -128,7 +128,7 @@ impl Grants {
         let own = as_of.at(0..as_of.epochs.len().saturating_sub(organizations.len()));
         let sets = by_group.len() * size_of::<CapabilitySet>();
         let uids = by_group.keys().chain(&organizations).map(|uid| uid.len() + size_of::<Uid>() + OVERHEAD);
-        let epochs = as_of.epochs.iter().map(|epoch| epoch.len() + size_of::<(Epoch, u64)>() + OVERHEAD);
+        let epochs = as_of.epochs.iter().map(|epoch| epoch.uid.len() + size_of::<(Epoch, u64)>() + OVERHEAD);
         let nodes = most_nodes(by_group.len()) * size_of::<Uid>();
         let bytes = size_of::<Self>() + sets + uids.sum::<usize>() + epochs.sum::<usize>() + nodes;
         Self { identity: Some(identity), operator, as_of, own, organizations, by_group, bytes, ..Self::none() }

@@ -78,6 +78,7 @@ impl Publisher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Epoch;
 
     #[test]
     fn the_cache_of_subscriptions_is_bounded_in_bytes() {
@@ -85,7 +86,7 @@ mod tests {
         for organization in 0..300 {
             let uid = Uid::opaque(format!("{organization:040x}"));
             let subscriptions = (0..1_000).map(|number| Uid::opaque(format!("{uid}/{number:016x}"))).collect();
-            let subscribers = Subscribers::new(uid.clone(), "an epoch".into(), 0, subscriptions);
+            let subscribers = Subscribers::new(uid.clone(), Epoch::new("subscriptions", uid.clone()), 0, subscriptions);
             events.subscribers.insert(uid, Arc::new(subscribers));
         }
         assert!(events.subscribers.weight() <= CACHE_BYTES);

@@ -1,6 +1,6 @@
 //! The subscriptions of an organization, and the interface to the stored events.
 
-use std::{fmt::Debug, sync::Arc};
+use std::fmt::Debug;
 
 use async_trait::async_trait;
 
@@ -73,12 +73,12 @@ impl Subscribers {
     /// Returns the approximate size in memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let subscriptions = self.subscriptions.iter().map(|uid| size_of::<Uid>() + uid.len() + OVERHEAD);
-        size_of::<Self>() + self.epoch.len() + OVERHEAD + subscriptions.sum::<usize>()
+        size_of::<Self>() + self.epoch.uid.len() + OVERHEAD + subscriptions.sum::<usize>()
     }
 
     /// Returns the requirement that the subscriptions have not changed.
     pub(crate) fn unchanged(&self) -> Require {
-        Require::Epoch(Arc::clone(&self.epoch), self.as_of)
+        Require::Epoch(self.epoch.clone(), self.as_of)
     }
 
     /// Returns the subscriptions to a group: those in the group and in its ancestors.

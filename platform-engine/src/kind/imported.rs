@@ -3,12 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use super::Resource;
-use crate::{
-    access::Capability,
-    error::Violations,
-    store::{Delete, Epoch},
-    uid::{self, Uid},
-};
+use crate::{access::Capability, error::Violations, store::Delete, uid::Uid};
 
 /// A kind whose resources come from an external source and are written with
 /// [`Platform::put`](crate::platform::Platform::put).
@@ -20,8 +15,8 @@ pub trait Imported: Resource {
     /// operator may write.
     const WRITE: &'static [Capability];
 
-    /// The prefix of the name of an epoch that every write raises, if data derived from all resources of the kind is
-    /// cached. Each organization has its own epoch.
+    /// The name of an epoch of the organization that every write raises, if data derived from all resources of the kind
+    /// is cached. A kind without parents has one epoch for the installation.
     const EPOCH: Option<&'static str> = None;
 
     /// Returns the uid of this resource below a parent, which is empty for a kind without parents. It is derived from
@@ -35,11 +30,6 @@ pub trait Imported: Resource {
     fn associated(_uid: &Uid) -> Option<Delete> {
         None
     }
-}
-
-/// Returns the epoch with this name for the organization of a uid.
-pub fn epoch_of(name: &str, uid: &str) -> Epoch {
-    format!("{name}/{}", uid::root(uid)).into()
 }
 
 /// Returns a child uid that is derived from these values: 64 bits of SHA-256 over the values, each preceded by its

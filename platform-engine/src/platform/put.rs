@@ -12,8 +12,8 @@ use crate::{
     context::Context,
     error::{Code, Error, Result, Violations},
     fields::{Checked, Keys},
-    kind::{Access, Field, Imported, Kind, Parent, Registered, epoch_of},
-    store::{Key, Query, Record, Require, Scope},
+    kind::{Access, Field, Imported, Kind, Parent, Registered},
+    store::{Epoch, Key, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
     verbs,
@@ -260,6 +260,12 @@ impl Context<'_> {
     }
 }
 
+/// Returns the epoch of a kind for one of its resources: that of the resource's organization, or that of the
+/// installation for a kind without parents.
+fn epoch_of(name: &'static str, uid: &Uid) -> Epoch {
+    Epoch::of_organization(name, text(uid.parent().as_ref()))
+}
+
 /// Returns the write that deletes a resource with its dependents and with the records of [`Imported::associated`].
 async fn removal<R: Imported>(cx: &Context<'_>, registered: &Registered, uid: Uid) -> Result<Write> {
     let associated = R::associated(&uid);
@@ -333,7 +339,7 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: Option<&Uid>, batch: &[&En
     }
     // Only a change raises the epoch, so a repeated import does not invalidate caches.
     if !write.is_empty() {
-        R::EPOCH.into_iter().for_each(|name| write.raise(epoch_of(name, text(parent))));
+        R::EPOCH.into_iter().for_each(|name| write.raise(Epoch::of_organization(name, text(parent))));
         cx.commit(write).await?;
     }
     Ok(reply)

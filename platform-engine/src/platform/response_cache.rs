@@ -50,18 +50,18 @@ impl Rendered {
 /// How many bytes are hashed between two yields.
 const PART: usize = 1 << 20;
 
-/// The last response, and the greatest value that its epochs had before it was computed.
+/// The last response, and the values that its epochs had before it was computed.
 ///
 /// Of any number of concurrent requests one computes it, and the others that began before the computation share it.
 #[derive(Debug, Default)]
 pub struct ResponseCache {
-    last: ArcSwapOption<(u64, Rendered)>,
+    last: ArcSwapOption<(Vec<u64>, Rendered)>,
     computing: Mutex<()>,
 }
 
 impl ResponseCache {
     /// Returns the response as of this call or later: the cached one while no epoch was raised, and otherwise the one
-    /// that `compute` returns.
+    /// that `compute` returns. All calls have the same epochs, in the same order.
     ///
     /// # Errors
     /// Those of the store and of `compute`.
@@ -71,9 +71,12 @@ impl ResponseCache {
         epochs: &[Epoch],
         compute: impl Future<Output = Result<Rendered>> + Send,
     ) -> Result<Rendered> {
-        // Epochs are raised to the sequences of commits, so their greatest value rises with each change.
-        let requested_at = greatest_of(store, epochs).await?;
-        let fresh = || self.last.load_full().filter(|last| last.0 >= requested_at).map(|last| last.1.clone());
+        // Each is compared with its own earlier value: sequences of different organizations are not ordered.
+        let requested_at = store.get(&[], epochs).await?.epochs;
+        let is_fresh = |as_of: &[u64]| {
+            as_of.len() == requested_at.len() && as_of.iter().zip(&requested_at).all(|(known, now)| known >= now)
+        };
+        let fresh = || self.last.load_full().filter(|last| is_fresh(&last.0)).map(|last| last.1.clone());
         if let Some(rendered) = fresh() {
             return Ok(rendered);
         }
@@ -83,14 +86,9 @@ impl ResponseCache {
             return Ok(rendered);
         }
         // Read before the computation: a change during it must invalidate the result.
-        let computed_at = greatest_of(store, epochs).await?;
+        let computed_at = store.get(&[], epochs).await?.epochs;
         let rendered = compute.await?;
         self.last.store(Some(Arc::new((computed_at, rendered.clone()))));
         Ok(rendered)
     }
-}
-
-/// Returns the greatest value of these epochs, which rises whenever any of them is raised.
-async fn greatest_of(store: &dyn Store, epochs: &[Epoch]) -> Result<u64> {
-    Ok(store.get(&[], epochs).await?.epochs.into_iter().max().unwrap_or_default())
 }

@@ -21,6 +21,8 @@ use super::{
 pub struct Model {
     records: BTreeMap<Key, Stored>,
     epochs: BTreeMap<Epoch, u64>,
+    /// The sequence of the last commit to each organization.
+    last: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -73,8 +75,32 @@ impl Model {
         Ok(())
     }
 
+    /// Returns the greatest sequence of the earlier commits to the organizations that a commit writes to or requires
+    /// something of: the sequence of the commit must be greater.
+    pub fn last_sequence(&self, commit: &Commit) -> u64 {
+        let required = commit.require.iter().filter_map(|require| match require {
+            Require::Absent(key) | Require::Exists(key) | Require::Revision(key, _) => Some(key.uid.root()),
+            Require::NoneBelow(uid, _) => Some(uid.root()),
+            Require::Epoch(epoch, _) => Some(epoch.organization()),
+            // No organization in particular.
+            Require::NoneWith(..) => None,
+        });
+        let written = self.written(commit);
+        let all = required.chain(written.iter().map(String::as_str));
+        all.filter_map(|organization| self.last.get(organization).copied()).max().unwrap_or_default()
+    }
+
+    /// Returns the organizations that a commit writes to.
+    fn written(&self, commit: &Commit) -> BTreeSet<String> {
+        let deleted = self.records.values().filter(|stored| commit.delete.iter().any(|one| stored.is_deleted_by(one)));
+        let deleted = deleted.map(|stored| stored.put.key.uid.root());
+        let put = commit.put.iter().map(|put| put.key.uid.root());
+        deleted.chain(put).chain(commit.raise.iter().map(Epoch::organization)).map(str::to_owned).collect()
+    }
+
     /// Applies a commit that [`Model::check`] accepts, with this sequence.
     pub fn apply(&mut self, commit: &Commit, sequence: u64) {
+        self.last.extend(self.written(commit).into_iter().map(|organization| (organization, sequence)));
         self.records.retain(|_, stored| !commit.delete.iter().any(|delete| stored.is_deleted_by(delete)));
         for put in &commit.put {
             self.records.insert(put.key.clone(), Stored { put: put.clone(), revision: sequence });

@@ -13,11 +13,12 @@ use crate::store::StoreError;
 /// use platform_engine::{
 ///     store::{Commit, Epoch, Store},
 ///     testing::{Call, GatedStore},
+///     uid::Uid,
 /// };
 /// use pollster::block_on;
 ///
 /// let (store, gate) = GatedStore::in_memory();
-/// let epoch: Epoch = "a".into();
+/// let epoch = Epoch::new("changes", Uid::opaque("a"));
 /// let raise = || block_on(store.commit(Commit { raise: vec![epoch.clone()], ..Commit::default() })).unwrap();
 /// let read = || block_on(store.get(&[], &[epoch.clone()])).unwrap().epochs;
 /// // The read begins before the epoch is raised, and is blocked until it is.

@@ -1,6 +1,9 @@
 //! Reads of single entries and of short ranges, used by readers and by the writer.
 
-use platform_engine::{store::StoreError, uid::Uid};
+use platform_engine::{
+    store::{Epoch, StoreError},
+    uid::Uid,
+};
 
 use crate::{
     error::{corrupt, from_sled},
@@ -8,8 +11,8 @@ use crate::{
 };
 
 /// Returns the value of an epoch: 0 if it was never raised.
-pub(crate) fn epoch(db: &sled::Db, name: &str) -> Result<u64, StoreError> {
-    let key = schema::epoch_key(name);
+pub(crate) fn epoch(db: &sled::Db, epoch: &Epoch) -> Result<u64, StoreError> {
+    let key = schema::epoch_key(epoch);
     let Some(stored) = db.get(&key).map_err(from_sled)? else { return Ok(0) };
     let value = schema::unseal(&key, &stored)?.0.try_into().map(u64::from_le_bytes);
     value.map_err(|_| corrupt("an epoch is malformed"))

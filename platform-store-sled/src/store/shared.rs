@@ -135,7 +135,7 @@ impl Shared {
             Err(panic) => (panic, false, true),
         };
         let why = format!("a write failed, and it is unknown how much of it is on disk ({why}); restart the server");
-        let error = StoreError::Unavailable(reason(why.clone()));
+        let error = StoreError::Unknown(reason(why.clone()));
         *self.stopped.write() = Some(Stop { why, full, by_panic, torn });
         error
     }

@@ -21,9 +21,9 @@ use crate::{
     context::Context,
     error::{Error, Result},
     fields,
-    kind::{Action, Authorization, Field, Kind, Resource, Roots, Type, epoch_of},
+    kind::{Action, Authorization, Field, Kind, Resource, Roots, Type},
     platform::Rendered,
-    store::{Filter, KeyValue, Query, Scope},
+    store::{Epoch, Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
     verbs::PAGE_BYTES,
 };
@@ -233,7 +233,8 @@ async fn list(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
             let all = vec![Filter::AnyOf { key: "live", values: vec![KeyValue::boolean(true)] }];
             let platform = cx.platform();
             let public = data_of::<PublicAdvisories>(cx)?;
-            let epochs: BTreeSet<_> = public.groups.iter().map(|group| epoch_of(ADVISORIES_EPOCH, group)).collect();
+            let epochs: BTreeSet<_> =
+                public.groups.iter().map(|group| Epoch::of_organization(ADVISORIES_EPOCH, group)).collect();
             let epochs: Vec<_> = epochs.into_iter().collect();
             public.documents.get(platform.store(), &epochs, render(cx, all, usize::MAX)).await?
         }

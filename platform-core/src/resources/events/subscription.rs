@@ -68,7 +68,7 @@ impl SinkPolicy {
 
 /// Returns the epoch that every change of an organization's subscriptions raises.
 pub(crate) fn subscriptions_epoch(organization: &str) -> Epoch {
-    format!("subscriptions/{organization}").into()
+    Epoch::of_organization("subscriptions", organization)
 }
 
 impl Resource for Subscription {

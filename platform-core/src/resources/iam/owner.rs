@@ -63,7 +63,7 @@ struct Binding {
 
 /// Returns the epoch that every commit raises if it may remove an owner of an organization.
 fn owners_epoch(organization: &str) -> Epoch {
-    format!("owners/{organization}").into()
+    Epoch::of_organization("owners", organization)
 }
 
 /// Requires that the organization of a binding has an owner left when the binding is deleted or replaced. `old` and

@@ -153,7 +153,7 @@ const MAX_EXAMINED: usize = 2 * MAX_SIGN_INS;
 /// [`MAX_SIGN_INS`]. Each new sign-in requires and raises an epoch of the person, so that concurrent ones cannot exceed
 /// the limit.
 async fn end_oldest(cx: &Context<'_>, person: &Uid, now: Timestamp, write: &mut Write) -> Result<()> {
-    let epoch: Epoch = format!("signIns/{person}").into();
+    let epoch: Epoch = Epoch::new("signIns", person.clone());
     let mut of_person = Query::new(SignIn::KIND.name, Scope::Children(person.clone()));
     (of_person.limit, of_person.epochs) = (MAX_EXAMINED, [Epoch::clone(&epoch)].into());
     let page = cx.platform().store().list(&of_person).await?;

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     context::Context,
     error::{Error, Result},
-    kind::{Imported, Resource, epoch_of},
+    kind::{Imported, Resource},
     scope::Scopes,
     store::{Epoch, Filter, KeyValue, Order, OrderBy, Query, Scope},
     timestamp::Timestamp,
@@ -77,9 +77,17 @@ struct Computed {
     digest: Digest,
     /// The revision of the image.
     revision: u64,
-    /// The greatest epoch of the advisories and the metadata, which rises with each change.
-    as_of: u64,
+    as_of: Versions,
     exposures: Arc<Exposures>,
+}
+
+/// The epochs that the vulnerabilities of an organization's images depend on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Versions {
+    /// Those of the vulnerability metadata and of the public advisories.
+    common: Arc<[u64]>,
+    /// That of the organization's advisories.
+    own: u64,
 }
 
 /// The vulnerabilities of an imported report.
@@ -316,7 +324,7 @@ async fn computed(cx: &Context<'_>, subjects: &[Subject]) -> Result<Vec<Option<A
                 found.push(None);
                 continue;
             };
-            let as_of = as_of.get(subject.repo.root()).copied().unwrap_or_default();
+            let as_of = as_of.get(subject.repo.root()).cloned().unwrap_or_default();
             let is_fresh = |known: &Arc<Computed>| {
                 known.revision == record.revision && known.as_of == as_of && known.digest == subject.digest
             };
@@ -348,24 +356,25 @@ async fn computed(cx: &Context<'_>, subjects: &[Subject]) -> Result<Vec<Option<A
     Ok(all)
 }
 
-/// Returns, for each organization of these images, the greatest epoch of the advisories that apply to it and of the
+/// Returns, for each organization of these images, the epochs of the advisories that apply to it and of the
 /// vulnerability metadata.
-async fn epochs<'s>(cx: &Context<'_>, public: &Scopes, subjects: &'s [Subject]) -> Result<HashMap<&'s str, u64>> {
+async fn epochs<'s>(cx: &Context<'_>, public: &Scopes, subjects: &'s [Subject]) -> Result<HashMap<&'s str, Versions>> {
     let metadata = VulnerabilityMetadata::EPOCH.unwrap_or_default();
-    let mut shared: Vec<Epoch> = vec![epoch_of(metadata, "")];
+    let mut shared: Vec<Epoch> = vec![Epoch::of_organization(metadata, "")];
     shared.extend(public.as_slice().iter().filter_map(|scope| match scope {
-        Scope::Subtree(group) => Some(epoch_of(ADVISORIES_EPOCH, group)),
+        Scope::Subtree(group) => Some(Epoch::of_organization(ADVISORIES_EPOCH, group)),
         _ => None,
     }));
     let mut organizations: Vec<_> = subjects.iter().map(|subject| subject.repo.root()).collect();
     organizations.sort_unstable();
     organizations.dedup();
-    let own = organizations.iter().map(|organization| epoch_of(ADVISORIES_EPOCH, organization));
+    let own = organizations.iter().map(|organization| Epoch::of_organization(ADVISORIES_EPOCH, organization));
     let (common, epochs) = (shared.len(), shared.iter().cloned().chain(own).collect::<Vec<_>>());
     let values = cx.platform().store().get(&[], &epochs).await?.epochs;
     let (common, own) = values.split_at_checked(common).unwrap_or_default();
-    let common = common.iter().copied().max().unwrap_or_default();
-    Ok(organizations.into_iter().zip(own).map(|(organization, own)| (organization, common.max(*own))).collect())
+    let common: Arc<[u64]> = common.into();
+    let versions = |own: &u64| Versions { common: Arc::clone(&common), own: *own };
+    Ok(organizations.into_iter().zip(own).map(|(organization, own)| (organization, versions(own))).collect())
 }
 
 /// Returns whether an advisory of a group applies to the images of a repo: advisories of the groups above the repo do,

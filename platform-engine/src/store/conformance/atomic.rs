@@ -1,14 +1,14 @@
 //! Commits are atomic, for writers and readers.
 
 use super::{
-    super::{Commit, Conflict, Delete, Epoch, Query, Require, Scope},
+    super::{Commit, Conflict, Delete, Query, Require, Scope},
     Case, Fixture, cases,
-    records::{Ask, Describe, PART, THING, any_of, key, part, text, thing, things, things_in, uid},
+    records::{Ask, Describe, PART, THING, any_of, epoch, key, part, text, thing, things, things_in, uid},
 };
 
 pub(super) const CASES: &[Case] = cases![
     a_commit_writes_all_of_its_puts,
-    an_empty_commit_succeeds_with_a_new_sequence,
+    an_empty_commit_succeeds,
     a_commit_with_a_failed_requirement_does_nothing,
     a_commit_with_a_taken_unique_key_does_nothing,
     deletes_are_applied_before_puts,
@@ -25,9 +25,9 @@ async fn a_commit_writes_all_of_its_puts(fixture: &mut Fixture) {
     assert!(fixture.record(PART, "b").await.is_some());
 }
 
-async fn an_empty_commit_succeeds_with_a_new_sequence(fixture: &mut Fixture) {
-    let before = fixture.put([thing("a")]).await;
-    assert!(fixture.commit(Commit::default()).await > before);
+async fn an_empty_commit_succeeds(fixture: &mut Fixture) {
+    fixture.put([thing("a")]).await;
+    fixture.commit(Commit::default()).await;
     assert_eq!(fixture.uids(&things()).await, ["a"]);
 }
 
@@ -39,7 +39,7 @@ async fn prepared(fixture: &Fixture) -> Commit {
         require: vec![Require::Exists(key("old"))],
         delete: vec![Delete::Key(key("other")), Delete::With(THING, "color", text("red"))],
         put: vec![thing("new"), thing("old").named("after").body("changed")],
-        raise: vec![Epoch::from("epoch")],
+        raise: vec![epoch("epoch")],
     }
 }
 
@@ -87,7 +87,7 @@ async fn a_key_deleted_and_put_in_one_commit_exists(fixture: &mut Fixture) {
 async fn a_commit_is_visible_to_every_later_call(fixture: &mut Fixture) {
     for round in 0..50 {
         let latest = format!("ab/{round:02}");
-        let raise = vec![Epoch::from("epoch")];
+        let raise = vec![epoch("epoch")];
         let sequence = fixture.commit(Commit { put: vec![thing(&latest)], raise, ..Commit::default() }).await;
         assert_eq!(fixture.record(THING, &latest).await.unwrap().revision, sequence);
         assert_eq!(fixture.uids(&things_in(Scope::Children(uid("ab"))).descending().limit(1)).await, [latest]);
@@ -105,7 +105,7 @@ fn while_writing(fixture: &Fixture, read: impl AsyncFn(&Fixture) + Sync) {
             if thread == 0 {
                 let body = round.to_string();
                 let put = vec![thing("left").body(body.clone()), thing("right").body(body)];
-                let raise = vec![Epoch::from("epoch")];
+                let raise = vec![epoch("epoch")];
                 store.commit(Commit { put, raise, ..Commit::default() }).await.unwrap();
             } else {
                 read(fixture).await;
@@ -131,7 +131,7 @@ async fn a_list_never_sees_part_of_a_commit(fixture: &mut Fixture) {
 }
 
 async fn an_epoch_is_always_consistent_with_the_records_read_with_it(fixture: &mut Fixture) {
-    let epochs = [Epoch::from("epoch")];
+    let epochs = [epoch("epoch")];
     while_writing(fixture, async |fixture| {
         let read = fixture.store().get(&[key("left")], &epochs).await.unwrap();
         assert_eq!(read.records[0].as_ref().map_or(0, |record| record.revision), read.epochs[0]);

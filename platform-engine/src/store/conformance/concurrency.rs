@@ -1,10 +1,10 @@
 //! Concurrent commits: of conflicting commits exactly one succeeds.
 
 use super::{
-    super::{Commit, Conflict, Delete, Epoch, Key, Require, Scope, Store},
+    super::{Commit, Conflict, Delete, Key, Require, Scope, Store},
     Case, Fixture, cases,
     fixture::conflict,
-    records::{Describe, PART, THING, guarded, key, part, text, thing, things, things_in, uid},
+    records::{Describe, PART, THING, epoch, guarded, key, part, text, thing, things, things_in, uid},
 };
 
 pub(super) const CASES: &[Case] = cases![
@@ -120,12 +120,12 @@ async fn deleting_a_record_and_referring_to_it_concurrently_leaves_no_dangling_r
 
 async fn a_commit_that_requires_an_epoch_never_follows_its_raise(fixture: &mut Fixture) {
     for round in 0..ROUNDS {
-        let seen = fixture.epochs(["grants"]).await[0];
+        let seen = fixture.epochs(["a"]).await[0];
         let sequences = fixture.together(2, async |thread, store| {
             let commit = if thread == 0 {
-                Commit { raise: vec![Epoch::from("grants")], ..Commit::default() }
+                Commit { raise: vec![epoch("a")], ..Commit::default() }
             } else {
-                guarded([Require::Epoch("grants".into(), seen)], [thing(&format!("a/{round}"))])
+                guarded([Require::Epoch(epoch("a"), seen)], [thing(&format!("a/{round}"))])
             };
             conflict(store.commit(commit).await).ok()
         });

@@ -8,10 +8,11 @@ use std::{
 
 use super::{
     super::{
-        Commit, Committed, Conflict, Delete, Epoch, Key, KindName, Page, Position, Put, Query, Record, Require, Store,
+        Commit, Committed, Conflict, Delete, Key, KindName, Page, Position, Put, Query, Record, Require, Store,
         StoreError,
     },
     Check, Suite,
+    records::epoch,
 };
 use crate::uid::Uid;
 
@@ -77,7 +78,7 @@ impl Fixture {
     }
 
     pub(super) async fn raise(&self, epochs: impl IntoIterator<Item = &str>) -> u64 {
-        self.commit(Commit { raise: epochs.into_iter().map(Epoch::from).collect(), ..Commit::default() }).await
+        self.commit(Commit { raise: epochs.into_iter().map(epoch).collect(), ..Commit::default() }).await
     }
 
     /// Makes a commit that must be rejected, and returns the conflict.
@@ -105,7 +106,7 @@ impl Fixture {
     }
 
     pub(super) async fn epochs<const N: usize>(&self, epochs: [&str; N]) -> [u64; N] {
-        let read = self.store().get(&[], &epochs.map(Epoch::from)).await.expect("the read succeeds");
+        let read = self.store().get(&[], &epochs.map(epoch)).await.expect("the read succeeds");
         read.epochs.try_into().expect("a value for each epoch")
     }
 

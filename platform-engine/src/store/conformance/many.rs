@@ -3,7 +3,7 @@
 use super::{
     super::{Commit, Conflict, Delete, Epoch, Key, Query, Require, Scope},
     Case, Fixture, cases,
-    records::{Ask, Describe, THING, any_of, key, text, thing, things, things_in, uid},
+    records::{Ask, Describe, THING, any_of, epoch, key, text, thing, things, things_in, uid},
 };
 
 pub(super) const CASES: &[Case] = cases![
@@ -69,9 +69,9 @@ async fn one_delete_can_delete_thousands_of_records_with_a_value(fixture: &mut F
 }
 
 async fn one_commit_and_one_read_can_have_hundreds_of_epochs(fixture: &mut Fixture) {
-    let names: Vec<String> = (0..500).map(|i| format!("epoch {i}")).collect();
+    let names: Vec<String> = (0..500).map(|i| format!("{}/{i}", i % 10)).collect();
     let sequence = fixture.raise(names.iter().map(String::as_str)).await;
-    let epochs: Vec<Epoch> = names.iter().map(|name| name.as_str().into()).collect();
+    let epochs: Vec<Epoch> = names.iter().map(|name| epoch(name)).collect();
     assert_eq!(fixture.store().get(&[], &epochs).await.unwrap().epochs, [sequence; 500]);
 }
 

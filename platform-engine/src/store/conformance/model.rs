@@ -37,10 +37,9 @@ struct Failure {
 /// the model, so that any subset of the seeds is a valid run.
 async fn run(fixture: &mut Fixture, seeds: &[u64]) -> Result<(), Failure> {
     let (mut model, mut operations) = (Model::default(), Vec::new());
-    let mut last = 0;
     for seed in seeds {
         let operation = Operation::random(&mut Random::new(*seed), &model);
-        let outcome = operation.check(fixture, &mut model, &mut last).await;
+        let outcome = operation.check(fixture, &mut model).await;
         operations.push(format!("{operation:?}"));
         outcome.map_err(|message| Failure { operations: std::mem::take(&mut operations), message })?;
     }

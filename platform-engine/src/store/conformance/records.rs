@@ -1,7 +1,8 @@
 //! Builders of the records and queries of the cases.
 
 use super::super::{
-    Commit, Filter, Key, KeyName, KeyValue, KindName, Order, OrderBy, Position, Put, Query, Require, Scope, UniqueKey,
+    Commit, Epoch, Filter, Key, KeyName, KeyValue, KindName, Order, OrderBy, Position, Put, Query, Require, Scope,
+    UniqueKey,
 };
 use crate::uid::Uid;
 
@@ -18,6 +19,11 @@ pub(super) fn uid(text: &str) -> Uid {
 
 pub(super) fn key(text: &str) -> Key {
     Key::new(THING, uid(text))
+}
+
+/// Returns the epoch of the data of a uid. The first segment of the uid is the epoch's organization.
+pub(super) fn epoch(of: &str) -> Epoch {
+    Epoch::new("data", uid(of))
 }
 
 pub(super) fn text(text: &str) -> KeyValue {

@@ -3,7 +3,7 @@
 use super::{
     super::{Commit, Conflict, Delete, Put, Require, Scope},
     Case, Fixture, cases,
-    records::{Ask, Describe, PART, THING, any_of, guarded, key, part, text, thing, things, things_in, uid},
+    records::{Ask, Describe, PART, THING, any_of, epoch, guarded, key, part, text, thing, things, things_in, uid},
 };
 
 pub(super) const CASES: &[Case] = cases![
@@ -102,21 +102,21 @@ async fn epochs_are_stored_after_reopening(fixture: &mut Fixture) {
     let second = fixture.raise(["b"]).await;
     fixture.reopen().await;
     assert_eq!(fixture.epochs(["a", "b", "c"]).await, [first, second, 0]);
-    assert!(fixture.holds(Require::Epoch("b".into(), second)).await);
-    assert!(!fixture.holds(Require::Epoch("b".into(), first)).await);
+    assert!(fixture.holds(Require::Epoch(epoch("b"), second)).await);
+    assert!(!fixture.holds(Require::Epoch(epoch("b"), first)).await);
 }
 
 async fn the_sequence_continues_after_reopening(fixture: &mut Fixture) {
-    fixture.put([thing("a")]).await;
-    let mut last = fixture.put([thing("b")]).await;
+    fixture.put([thing("o/a")]).await;
+    let mut last = fixture.put([thing("o/b")]).await;
     // The last commit may leave no record, but its sequence must not be reused.
     for _ in 0..3 {
-        last = fixture.delete([Delete::Key(key("b"))]).await.max(last);
+        last = fixture.delete([Delete::Key(key("o/b"))]).await.max(last);
         fixture.reopen().await;
-        let next = fixture.put([thing("b")]).await;
+        let next = fixture.put([thing("o/b")]).await;
         assert!(next > last, "{next} after {last}");
         last = next;
-        assert_eq!(fixture.uids(&things().by_sequence()).await, ["a", "b"]);
+        assert_eq!(fixture.uids(&things().by_sequence()).await, ["o/a", "o/b"]);
     }
 }
 
@@ -124,7 +124,7 @@ async fn a_rejected_commit_leaves_nothing_to_reopen(fixture: &mut Fixture) {
     fixture.put([thing("a").owning("name", "x")]).await;
     let put = vec![thing("b"), thing("c").owning("name", "x")];
     let commit =
-        Commit { delete: vec![Delete::Key(key("missing"))], put, raise: vec!["e".into()], ..Commit::default() };
+        Commit { delete: vec![Delete::Key(key("missing"))], put, raise: vec![epoch("e")], ..Commit::default() };
     fixture.rejected(commit).await;
     fixture.reopen().await;
     assert_eq!(fixture.uids(&things()).await, ["a"]);

@@ -3,7 +3,7 @@
 use super::{
     super::{Commit, Conflict, Delete, Key, KindName, Query, Require, Scope},
     Case, Fixture, cases,
-    records::{Describe, PART, THING, TICKET, above, guarded, key, part, text, thing, ticket, uid},
+    records::{Describe, PART, THING, TICKET, above, epoch, guarded, key, part, text, thing, ticket, uid},
 };
 
 pub(super) const CASES: &[Case] = cases![
@@ -147,7 +147,7 @@ async fn all_requirements_must_hold_and_the_conflict_names_the_first_failed_one(
             Require::Revision(key("a"), sequence),
             none_below("a/b", &[THING]),
             none_with("editor"),
-            Require::Epoch("epoch".into(), 0),
+            Require::Epoch(epoch("epoch"), 0),
         ]
     };
     let bad = [
@@ -156,7 +156,7 @@ async fn all_requirements_must_hold_and_the_conflict_names_the_first_failed_one(
         Require::Revision(key("a"), sequence - 1),
         none_below("a", &[THING]),
         none_with("owner"),
-        Require::Epoch("epoch".into(), 1),
+        Require::Epoch(epoch("epoch"), 1),
     ];
     for (first, bad) in bad.iter().enumerate() {
         let mut require = good();

@@ -1,14 +1,16 @@
 //! Sequences of commits, which are the commit order.
 
 use super::{
-    super::{Commit, KeyValue, Position, Query},
+    super::{Commit, Delete, KeyValue, Position, Query, Require},
     Case, Fixture, cases,
     fixture::walk,
-    records::{Ask, PART, THING, part, thing, things, uid},
+    records::{Ask, PART, THING, epoch, guarded, key, part, thing, things, uid},
 };
 
 pub(super) const CASES: &[Case] = cases![
-    sequences_increase_with_every_commit,
+    sequences_of_an_organization_increase_with_every_commit,
+    a_commit_to_two_organizations_follows_all_earlier_commits_to_both,
+    a_commit_follows_all_earlier_commits_to_an_organization_that_it_requires_something_of,
     the_revision_of_a_record_is_the_sequence_of_its_commit,
     a_list_by_sequence_is_in_commit_order,
     a_list_can_continue_after_a_sequence,
@@ -17,7 +19,7 @@ pub(super) const CASES: &[Case] = cases![
     a_reader_by_sequence_misses_nothing_of_concurrent_commits,
 ];
 
-async fn sequences_increase_with_every_commit(fixture: &mut Fixture) {
+async fn sequences_of_an_organization_increase_with_every_commit(fixture: &mut Fixture) {
     let mut last = 0;
     for round in 0..20 {
         let uid = format!("a/{round}");
@@ -25,7 +27,50 @@ async fn sequences_increase_with_every_commit(fixture: &mut Fixture) {
         assert!(sequence > last, "{sequence} after {last}");
         last = sequence;
     }
-    assert!(fixture.raise(["epoch"]).await > last);
+    let raised = fixture.raise(["a/b"]).await;
+    assert!(raised > last);
+    assert!(fixture.delete([Delete::Below(uid("a"), vec![THING])]).await > raised);
+}
+
+async fn a_commit_to_two_organizations_follows_all_earlier_commits_to_both(fixture: &mut Fixture) {
+    let mut last = 0;
+    for round in 0..10 {
+        // Commits to one organization more than to the other, so that counters of their own differ.
+        for number in 0..round {
+            last = last.max(fixture.put([thing(&format!("a/{round}-{number}"))]).await);
+        }
+        last = last.max(fixture.raise(["b"]).await);
+        let both = match round % 3 {
+            0 => fixture.put([thing("a/both"), thing("b/both")]).await,
+            1 => {
+                let (delete, raise) = (vec![Delete::Key(key("a/both"))], vec![epoch("b")]);
+                fixture.commit(Commit { delete, raise, ..Commit::default() }).await
+            }
+            _ => fixture.raise(["a", "b/c"]).await,
+        };
+        assert!(both > last, "{both} after {last} in round {round}");
+        let after = [fixture.put([thing("a/after")]).await, fixture.put([thing("b/after")]).await];
+        assert!(after.iter().all(|sequence| *sequence > both), "{after:?} after {both}");
+        last = both.max(after[0]).max(after[1]);
+    }
+}
+
+async fn a_commit_follows_all_earlier_commits_to_an_organization_that_it_requires_something_of(fixture: &mut Fixture) {
+    let mut value = 0;
+    for round in 0..10 {
+        for number in 0..3 {
+            fixture.put([thing(&format!("a/{round}-{number}"))]).await;
+        }
+        let record = fixture.put([thing("a/record")]).await;
+        let require = match round % 3 {
+            0 => Require::Revision(key("a/record"), record),
+            1 => Require::NoneBelow(uid("a/record"), vec![THING]),
+            _ => Require::Epoch(epoch("a"), value),
+        };
+        let written = fixture.commit(guarded([require], [thing("b")])).await;
+        assert!(written > record, "{written} after {record} in round {round}");
+        value = fixture.raise(["a"]).await;
+    }
 }
 
 async fn the_revision_of_a_record_is_the_sequence_of_its_commit(fixture: &mut Fixture) {
@@ -39,12 +84,14 @@ async fn the_revision_of_a_record_is_the_sequence_of_its_commit(fixture: &mut Fi
 }
 
 async fn a_list_by_sequence_is_in_commit_order(fixture: &mut Fixture) {
-    for uids in [["m", "c"], ["a", "z"], ["b", "y"]] {
+    for uids in [["o/m", "o/c"], ["o/a", "o/z"], ["o/b", "o/y"]] {
         fixture.put(uids.map(thing)).await;
         fixture.put([part("between")]).await;
     }
-    assert_eq!(fixture.uids(&things().by_sequence()).await, ["c", "m", "a", "z", "b", "y"]);
-    assert_eq!(fixture.uids(&things().by_sequence().descending()).await, ["y", "b", "z", "a", "m", "c"]);
+    let sorted = ["o/c", "o/m", "o/a", "o/z", "o/b", "o/y"];
+    assert_eq!(fixture.uids(&things().by_sequence()).await, sorted);
+    let reversed: Vec<_> = sorted.into_iter().rev().collect();
+    assert_eq!(fixture.uids(&things().by_sequence().descending()).await, reversed);
 }
 
 /// Returns the position after every record of the commit and before those of the next commit.
@@ -53,24 +100,24 @@ fn after_commit(sequence: u64) -> Position {
 }
 
 async fn a_list_can_continue_after_a_sequence(fixture: &mut Fixture) {
-    fixture.put(["a", "z"].map(thing)).await;
-    let second = fixture.put(["b", "y"].map(thing)).await;
-    fixture.put(["c", "x"].map(thing)).await;
+    fixture.put(["o/a", "o/z"].map(thing)).await;
+    let second = fixture.put(["o/b", "o/y"].map(thing)).await;
+    fixture.put(["o/c", "o/x"].map(thing)).await;
     let query = things().by_sequence().after(after_commit(second));
-    assert_eq!(fixture.uids(&query).await, ["c", "x"]);
-    assert_eq!(fixture.walk(&query, 1).await, ["c", "x"]);
-    let within = Position { value: KeyValue::integer(i64::try_from(second).unwrap()), uid: uid("b") };
-    assert_eq!(fixture.uids(&things().by_sequence().after(within)).await, ["y", "c", "x"]);
+    assert_eq!(fixture.uids(&query).await, ["o/c", "o/x"]);
+    assert_eq!(fixture.walk(&query, 1).await, ["o/c", "o/x"]);
+    let within = Position { value: KeyValue::integer(i64::try_from(second).unwrap()), uid: uid("o/b") };
+    assert_eq!(fixture.uids(&things().by_sequence().after(within)).await, ["o/y", "o/c", "o/x"]);
     let from_the_start = Position { value: KeyValue::integer(0), uid: uid("") };
     assert_eq!(fixture.uids(&things().by_sequence().after(from_the_start)).await.len(), 6);
 }
 
 async fn a_replaced_record_moves_to_the_end_of_a_list_by_sequence(fixture: &mut Fixture) {
-    for uid in ["a", "b", "c"] {
+    for uid in ["o/a", "o/b", "o/c"] {
         fixture.put([thing(uid)]).await;
     }
-    fixture.put([thing("a")]).await;
-    assert_eq!(fixture.uids(&things().by_sequence()).await, ["b", "c", "a"]);
+    fixture.put([thing("o/a")]).await;
+    assert_eq!(fixture.uids(&things().by_sequence()).await, ["o/b", "o/c", "o/a"]);
     assert_eq!(fixture.total(&things().by_sequence()).await, 3);
 }
 

@@ -114,7 +114,7 @@ impl State {
         Ok(next)
     }
 
-    fn epoch(&self, epoch: &str) -> u64 {
+    fn epoch(&self, epoch: &Epoch) -> u64 {
         self.epochs.get(epoch).copied().unwrap_or(0)
     }
 

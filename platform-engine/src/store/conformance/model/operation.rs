@@ -7,8 +7,8 @@
 use super::{
     super::{
         super::{
-            Commit, Delete, Epoch, Filter, Key, KeyValue, KindName, Order, OrderBy, Position, Put, Query, Require,
-            Scope, StoreError, UniqueKey, model::Model,
+            Commit, Committed, Delete, Epoch, Filter, Key, KeyValue, KindName, Order, OrderBy, Position, Put, Query,
+            Require, Scope, StoreError, UniqueKey, model::Model,
         },
         Fixture,
         fixture::differ,
@@ -32,7 +32,7 @@ const NAMES: [&str; 9] = ["", "a", "A", "a b", "a\0", "ab", "b", "é", "zz"];
 const COLORS: [&str; 6] = ["red", "red", "red", "green", "blue", ""];
 const SIZES: [&str; 3] = ["1", "2", "10"];
 const UNIQUE: [&str; 5] = ["x", "y", "z", "xx", ""];
-const EPOCHS: [&str; 3] = ["e", "f", "e/f"];
+const EPOCHS: [(&str, &str); 4] = [("e", "a"), ("f", "a/f"), ("e", "ab"), ("e", "")];
 
 impl Operation {
     pub(super) fn random(random: &mut Random, model: &Model) -> Self {
@@ -45,20 +45,21 @@ impl Operation {
     }
 
     /// Runs the operation on both, and returns a message if the result differs from the model's.
-    pub(super) async fn check(&self, fixture: &mut Fixture, model: &mut Model, last: &mut u64) -> Result<(), String> {
+    pub(super) async fn check(&self, fixture: &mut Fixture, model: &mut Model) -> Result<(), String> {
         match self {
             Self::Commit(commit) => {
                 let outcome = fixture.store().commit(commit.clone()).await;
                 match (outcome, model.check(commit)) {
-                    (Ok(committed), Ok(())) if committed.sequence > *last => {
-                        *last = committed.sequence;
-                        model.apply(commit, *last);
+                    (Ok(Committed { sequence }), Ok(())) => {
+                        let last = model.last_sequence(commit);
+                        if sequence <= last {
+                            return Err(format!("returned the sequence {sequence} after {last}"));
+                        }
+                        model.apply(commit, sequence);
                         Ok(())
                     }
                     (Err(StoreError::Conflict(conflict)), Err(expected)) if conflict == expected => Ok(()),
-                    (outcome, expected) => {
-                        Err(format!("returned {outcome:?}, expected {expected:?}, after sequence {last}"))
-                    }
+                    (outcome, expected) => Err(format!("returned {outcome:?}, expected {expected:?}")),
                 }
             }
             Self::Get(keys, epochs) => {
@@ -101,7 +102,8 @@ fn any_key(random: &mut Random) -> Key {
 }
 
 fn any_epoch(random: &mut Random) -> Epoch {
-    Epoch::from(random.pick(&EPOCHS))
+    let (name, of) = random.pick(&EPOCHS);
+    Epoch::new(name, uid(of))
 }
 
 fn any_kinds(random: &mut Random) -> Vec<KindName> {
