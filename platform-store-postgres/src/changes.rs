@@ -331,8 +331,7 @@ pub(crate) const PUT_OWNERS: &str = "INSERT INTO owner (org, space, value, kind,
 pub(crate) const PUT_TALLIES: &str = "INSERT INTO tally AS t (org, list, kind, direct, deep) \
      SELECT * FROM unnest($1::int8[], $2::uuid[], $3::text[], $4::int8[], $5::int8[]) \
      ON CONFLICT (org, list) DO UPDATE SET direct = t.direct + excluded.direct, deep = t.deep + excluded.deep \
-     RETURNING t.org, t.list, (t.direct + t.deep > 4096) <> t.blocked AND (t.blocked OR t.direct + t.deep > 4096) AND \
-     (NOT t.blocked OR t.direct + t.deep < 1024)";
+     RETURNING t.org, t.list, CASE WHEN t.blocked THEN t.direct + t.deep < 1024 ELSE t.direct + t.deep > 4096 END";
 pub(crate) const DELETE_TALLIES: &str = "DELETE FROM tally t USING unnest($1::int8[], $2::uuid[]) k(org, list) \
      WHERE t.org = k.org AND t.list = k.list AND t.direct = 0 AND t.deep = 0 AND NOT t.blocked";
 /// Returns the lists with blocks that are too long or empty.

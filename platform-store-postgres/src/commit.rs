@@ -183,11 +183,11 @@ pub(crate) struct State {
 
 impl State {
     /// Decides about a commit, and applies it to the state if nothing is in the way. Returns its sequence.
-    pub(crate) fn decide(&mut self, commit: Commit, homes: &Homes, now: i64) -> Result<i64, Conflict> {
+    pub(crate) fn decide(&mut self, commit: &Commit, homes: &Homes, now: i64) -> Result<i64, Conflict> {
         if let Some(index) = commit.require.iter().position(|require| !self.holds(require)) {
             return Err(Conflict::Require(index));
         }
-        let deleted = self.deleted(&commit);
+        let deleted = self.deleted(commit);
         let changed: HashSet<(&str, &str)> =
             deleted.iter().chain(commit.put.iter().map(|put| &put.key)).map(|key| (key.kind, key.uid.as_str())).collect();
         let conflict = commit.unique_conflict(|key| {
@@ -247,7 +247,7 @@ impl State {
         deleted
     }
 
-    fn apply(&mut self, commit: Commit, deleted: HashSet<Key>, homes: &Homes, now: i64) -> i64 {
+    fn apply(&mut self, commit: &Commit, deleted: HashSet<Key>, homes: &Homes, now: i64) -> i64 {
         let touched: BTreeSet<Org> =
             homes.written.iter().copied().chain(deleted.iter().map(|key| schema::organization(&key.uid))).collect();
         let head = |org: &Org| self.heads.get(org).copied().unwrap_or(0);
@@ -259,20 +259,18 @@ impl State {
             self.heads.insert(org, sequence);
             self.moved.insert(org);
         }
-        let released: Vec<UniqueKey> = {
-            let changed: HashSet<(&str, &str)> = deleted
-                .iter()
-                .chain(commit.put.iter().map(|put| &put.key))
-                .map(|key| (key.kind, key.uid.as_str()))
-                .collect();
-            let owned = self.owners.iter().filter(|(_, (kind, uid))| changed.contains(&(kind, uid)));
-            owned.map(|(key, _)| key.clone()).collect()
+        let changed: HashSet<(&str, &str)> =
+            deleted.iter().chain(commit.put.iter().map(|put| &put.key)).map(|key| (key.kind, key.uid.as_str())).collect();
+        let has_unique = |key: &Key| {
+            self.records.get(key).and_then(Change::now).is_some_and(|stored| !stored.unique.is_empty())
         };
-        released.iter().for_each(|key| drop(self.owners.remove(key)));
+        if deleted.iter().chain(commit.put.iter().map(|put| &put.key)).any(has_unique) {
+            self.owners.retain(|_, (kind, uid)| !changed.contains(&(kind, uid)));
+        }
         for key in deleted {
             self.records.entry(key).or_default().after = Some(None);
         }
-        for put in commit.put {
+        for put in commit.put.iter().cloned() {
             for key in &put.unique {
                 self.owners.insert(key.clone(), (put.key.kind.to_owned(), put.key.uid.to_string()));
             }
@@ -280,8 +278,8 @@ impl State {
             let key = put.key.clone();
             self.records.entry(key).or_default().after = Some(Some(After { put, stored }));
         }
-        for epoch in commit.raise {
-            self.raised.insert(epoch, sequence);
+        for epoch in &commit.raise {
+            self.raised.insert(epoch.clone(), sequence);
         }
         sequence
     }

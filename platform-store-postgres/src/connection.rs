@@ -12,8 +12,9 @@ use parking_lot::Mutex;
 use platform_engine::store::StoreError;
 use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer};
 use tokio_postgres::{
-    Client, Config, Row,
+    Client, Config, Row, Socket,
     config::{Host, SslMode, TargetSessionAttrs},
+    tls::MakeTlsConnect,
     types::ToSql,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -46,6 +47,9 @@ struct Generation {
     seen: Option<(i64, String)>,
     number: u64,
 }
+
+/// Drives a connection.
+type Driver = tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
 /// A connection from a pool, to which it returns when it is dropped.
 pub(crate) struct Connection(Object);
@@ -112,12 +116,7 @@ impl Database {
     }
 
     /// Opens a connection that is not part of a pool, and returns it with the future that drives it.
-    pub(crate) async fn separate(
-        &self,
-    ) -> Result<
-        (Client, tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres_rustls::RustlsStream<tokio_postgres::Socket>>),
-        Failure,
-    > {
+    pub(crate) async fn separate(&self) -> Result<(Client, Driver), Failure> {
         Ok(self.config.connect(self.tls.clone()).await?)
     }
 

@@ -191,8 +191,7 @@ impl Slots {
 
 /// Returns an epoch's organization and its name in the table `epoch`.
 pub(crate) fn epoch(epoch: &Epoch) -> (Org, String) {
-    let uid = epoch.split_once('/').map_or("", |(_, uid)| uid);
-    (organization(uid), epoch.to_string())
+    (organization(epoch.organization()), epoch.to_string())
 }
 
 /// Returns the literal of an array of bytes, for a cast to `bytea[]`: arrays of arrays of different lengths cannot be

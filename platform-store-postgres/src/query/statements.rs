@@ -294,7 +294,7 @@ impl By {
              start AS MATERIALIZED (SELECT COALESCE({start}, {value}) AS key, {start_uid} AS uid, \
              $12::int8 - COALESCE((SELECT l.before FROM lower_level l), 0) AS left_over WHERE $12::int8 < (SELECT n FROM length)) "
         );
-        let after = |table| self.after(table, "start.key", "start.uid", !self.descending);
+        let after = |table: &str| self.after(table, "start.key", "start.uid", !self.descending);
         let branch = |select: &str, table: &str, condition: &str| {
             let (after, key) = (after(table), self.key(table));
             format!("SELECT {table}.uid, {select} AS home, {key} AS key FROM {condition} AND {after}")
@@ -398,3 +398,47 @@ impl By {
         self.list_of(&with, &page, "SELECT count(*) FROM hits")
     }
 }
+
+/// Returns the statement that finds the positions at which blocks of $7 records begin, among the next $6 records of an
+/// order from a position ($4, $5): $1 organization, $2 list, $3 kind, $8 uid of the list. The first position is not
+/// among them.
+fn boundaries(column: Column) -> String {
+    let by = By { column, descending: false };
+    let value = format!("$4::{}", by.key_type());
+    let branch = |table: &str, from: &str| {
+        let (key, after, order) = (by.key(table), by.after(table, &value, "$5", true), by.order(table));
+        format!("(SELECT {key} AS key, {table}.uid FROM {from} AND {after} ORDER BY {order} LIMIT $6::int8)")
+    };
+    let order = by.order_of_rows("u");
+    format!(
+        "SELECT x.key, x.uid FROM (SELECT u.key, u.uid, row_number() OVER (ORDER BY {order}) AS n FROM \
+         ({} UNION ALL {} UNION ALL {}) u) x WHERE x.n <= $6 AND x.n > 1 AND x.n % $7::int8 = 1 ORDER BY x.n",
+        branch("r", "record r WHERE r.org = $1 AND r.list = $2"),
+        branch("d", "deep d WHERE d.org = $1 AND d.list = $2"),
+        branch("r", "record r WHERE r.org = $1 AND r.kind = $3 AND r.uid = $8"),
+    )
+}
+
+/// The statements of [`boundaries`].
+pub(crate) static BOUNDARIES: LazyLock<HashMap<Column, String>> =
+    LazyLock::new(|| Column::INDEXED.into_iter().map(|column| (column, boundaries(column))).collect());
+
+/// Returns the statement that counts the records of a list from a position ($4, $5) up to, excluding, another ($6, $7).
+fn count_between(column: Column) -> String {
+    let by = By { column, descending: false };
+    let branch = |table: &str, from: &str| {
+        let from_low = by.after(table, &format!("$4::{}", by.key_type()), "$5", true);
+        let to = By { descending: true, ..by }.after(table, &format!("$6::{}", by.key_type()), "$7", false);
+        format!("(SELECT count(*) FROM {from} AND {from_low} AND {to})")
+    };
+    format!(
+        "SELECT {} + {} + {}",
+        branch("r", "record r WHERE r.org = $1 AND r.list = $2"),
+        branch("d", "deep d WHERE d.org = $1 AND d.list = $2"),
+        branch("r", "record r WHERE r.org = $1 AND r.kind = $3 AND r.uid = $8"),
+    )
+}
+
+/// The statements of [`count_between`].
+pub(crate) static COUNTS: LazyLock<HashMap<Column, String>> =
+    LazyLock::new(|| Column::INDEXED.into_iter().map(|column| (column, count_between(column))).collect());
