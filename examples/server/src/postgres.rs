@@ -63,7 +63,7 @@ impl SharedStore for Postgres {
 
     async fn check(&self) -> Result<Vec<String>> {
         let found = self.0.check().await.context("the check could not be completed")?;
-        Ok(found.iter().map(|finding| format!("{}; {}", finding.what, finding.advice)).collect())
+        Ok(found.iter().map(ToString::to_string).collect())
     }
 }
 
