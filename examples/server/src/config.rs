@@ -260,7 +260,9 @@ impl FromStr for Store {
             ("sled", _) => Err("this server was built without the feature `sled`".to_owned()),
             ("memory", None) => Ok(Self::Memory),
             ("postgres" | "postgresql", _) => Err("must be postgres://USER@HOST/DATABASE".to_owned()),
-            _ => Err("must be sqlite, sqlite:PATH, sled, sled:PATH, memory or postgres://USER@HOST/DATABASE".to_owned()),
+            _ => {
+                Err("must be sqlite, sqlite:PATH, sled, sled:PATH, memory or postgres://USER@HOST/DATABASE".to_owned())
+            }
         }
     }
 }

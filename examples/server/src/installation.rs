@@ -14,8 +14,8 @@ use anyhow::{Context, Result, bail};
 use platform_blobs::BlobDirectory;
 use platform_core::{
     blob::{BlobStore, MemoryBlobs},
-    iam::{self, Iam},
     error::Code,
+    iam::{self, Iam},
     platform::{Platform, Settings},
     resources::{
         advisory::PublicAdvisories,

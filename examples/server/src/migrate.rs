@@ -10,7 +10,9 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
     match &config.store {
         #[cfg(feature = "postgres")]
         Store::Postgres(url) => crate::installation::block_on(crate::postgres::migrate(url)),
-        Store::Sqlite(_) | Store::Memory => bail!("only a database needs this: set --store postgres://USER@HOST/DATABASE"),
+        Store::Sqlite(_) | Store::Memory => {
+            bail!("only a database needs this: set --store postgres://USER@HOST/DATABASE")
+        }
         #[cfg(feature = "sled")]
         Store::Sled(_) => bail!("only a database needs this: set --store postgres://USER@HOST/DATABASE"),
     }

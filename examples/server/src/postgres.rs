@@ -8,10 +8,7 @@ use platform_core::{
     store::{Store, StoreError},
     timestamp::Timestamp,
 };
-use platform_oidc::{
-    DataDirError, Documents,
-    data_dir::Document,
-};
+use platform_oidc::{DataDirError, Documents, data_dir::Document};
 use platform_store_postgres::{Heard, Listener, Options, PostgresStore};
 use zeroize::Zeroizing;
 

@@ -260,9 +260,8 @@ fn an_event_that_one_server_records_is_delivered_while_the_others_are_killed() {
         victim.kill();
     }
     let started = Instant::now();
-    let delivered = || -> Vec<String> {
-        receiver.subjects().into_iter().filter(|subject| expected.contains(subject)).collect()
-    };
+    let delivered =
+        || -> Vec<String> { receiver.subjects().into_iter().filter(|subject| expected.contains(subject)).collect() };
     while delivered() != expected {
         assert!(started.elapsed() < Duration::from_secs(60), "{:?}", delivered());
         thread::sleep(Duration::from_millis(50));

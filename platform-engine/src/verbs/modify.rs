@@ -56,7 +56,8 @@ impl Context<'_> {
             write,
         };
         let registered = Registered::of::<R>();
-        let (Some(body), _) = run_hooks(self, &registered, &mut change, &old, keeps_unknown(record.rendering)).await? else {
+        let (Some(body), _) = run_hooks(self, &registered, &mut change, &old, keeps_unknown(record.rendering)).await?
+        else {
             return typed(old.into_inner());
         };
         let has_event = R::ACTIONS.iter().any(|known| known.name == action && known.event.is_some());

@@ -21,10 +21,8 @@ impl Pair {
         let store = Arc::new(MemoryStore::new());
         let wakeups = ["one", "two"].map(|name| Arc::new(Wakeups::new(name)));
         let [one, two] = &wakeups;
-        let worlds = [
-            World::waking(store.clone(), Some(one.clone())).await,
-            World::waking(store, Some(two.clone())).await,
-        ];
+        let worlds =
+            [World::waking(store.clone(), Some(one.clone())).await, World::waking(store, Some(two.clone())).await];
         worlds[1].number_from(1_000_000);
         let mut carriers = JoinSet::new();
         for from in wakeups.clone() {

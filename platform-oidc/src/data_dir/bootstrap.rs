@@ -63,10 +63,7 @@ impl Bootstrap {
     ///
     /// # Errors
     /// [`DataDirError`].
-    pub async fn load_or_create(
-        documents: &dyn Documents,
-        make: impl FnOnce() -> Self,
-    ) -> Result<Self, DataDirError> {
+    pub async fn load_or_create(documents: &dyn Documents, make: impl FnOnce() -> Self) -> Result<Self, DataDirError> {
         let (bootstrap, _): (Self, _) = documents::load_or_create(documents, DOCUMENT, || Ok(make())).await?;
         bootstrap.validated(&documents.place(DOCUMENT))
     }

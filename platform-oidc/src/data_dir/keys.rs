@@ -328,11 +328,7 @@ impl KeysFile {
 
 /// Moves the key that is in use to the front of a list, which is newest first. Returns the creation time of the oldest
 /// key that is newer than it.
-fn put_in_use<T>(
-    keys: &mut Vec<T>,
-    created: impl Fn(&T) -> Timestamp,
-    cutoff: Option<Timestamp>,
-) -> Option<Timestamp> {
+fn put_in_use<T>(keys: &mut Vec<T>, created: impl Fn(&T) -> Timestamp, cutoff: Option<Timestamp>) -> Option<Timestamp> {
     let cutoff = cutoff?;
     let oldest = keys.len().checked_sub(1)?;
     let in_use = keys.iter().position(|key| created(key) <= cutoff).unwrap_or(oldest);
