@@ -221,3 +221,57 @@ fn command(program: &Path, owner: Option<(u32, u32)>) -> Command {
     }
     command
 }
+
+/// Returns every statement of gets, lists and commits, with a name, for tests of their plans.
+pub fn statements() -> Vec<(String, &'static str)> {
+    use crate::{batch, blocks, changes, documents, query, query::statements, registry, writer};
+    let lists = statements::LISTS.iter().map(|(key, sql)| (format!("list {key:?}"), sql.as_str()));
+    let boundaries = statements::BOUNDARIES.iter().map(|(key, sql)| (format!("boundaries {key:?}"), sql.as_str()));
+    let counts = statements::COUNTS.iter().map(|(key, sql)| (format!("counts {key:?}"), sql.as_str()));
+    let others = [
+        ("get one", statements::GET_ONE),
+        ("get many", statements::GET_MANY),
+        ("count in an organization", query::COUNT_IN_ORGANIZATION),
+        ("count everywhere", query::COUNT_EVERYWHERE),
+        ("read heads", batch::READ_HEADS),
+        ("read epochs", batch::READ_EPOCHS),
+        ("read records", batch::READ_RECORDS),
+        ("read below", batch::READ_BELOW),
+        ("read with", batch::READ_WITH),
+        ("find below", batch::FIND_BELOW),
+        ("find with", batch::FIND_WITH),
+        ("read owners", batch::READ_OWNERS),
+        ("read blocked", batch::READ_BLOCKED),
+        ("read slots", batch::READ_SLOTS),
+        ("put batch", batch::PUT_BATCH),
+        ("find batch", batch::FIND_BATCH),
+        ("prune batches", writer::PRUNE_BATCHES),
+        ("load slots", registry::LOAD),
+        ("delete records", changes::DELETE_RECORDS),
+        ("put records", changes::PUT_RECORDS),
+        ("delete deep", changes::DELETE_DEEP),
+        ("put deep", changes::PUT_DEEP),
+        ("delete members", changes::DELETE_MEMBERS),
+        ("put members", changes::PUT_MEMBERS),
+        ("delete owners", changes::DELETE_OWNERS),
+        ("put owners", changes::PUT_OWNERS),
+        ("put tallies", changes::PUT_TALLIES),
+        ("delete tallies", changes::DELETE_TALLIES),
+        ("shift blocks", changes::SHIFT_BLOCKS),
+        ("put epochs", changes::PUT_EPOCHS),
+        ("put heads", changes::PUT_HEADS),
+        ("read tally", blocks::READ_TALLY),
+        ("read top", blocks::READ_TOP),
+        ("read blocks", blocks::READ_BLOCKS),
+        ("delete blocks", blocks::DELETE_BLOCKS),
+        ("delete some blocks", blocks::DELETE_SOME),
+        ("delete groups", blocks::DELETE_GROUPS),
+        ("put blocks", blocks::PUT_BLOCKS),
+        ("set blocked", blocks::SET_BLOCKED),
+        ("read document", documents::READ),
+        ("create document", documents::CREATE),
+        ("replace document", documents::REPLACE),
+    ];
+    let others = others.into_iter().map(|(name, sql)| (name.to_owned(), sql));
+    lists.chain(boundaries).chain(counts).chain(others).collect()
+}
