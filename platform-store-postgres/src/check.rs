@@ -1,12 +1,3 @@
-<<<<<<< HEAD
-//! .
-use platform_engine::store::{StoreError, check::Finding};
-
-use crate::writer::Shared;
-
-pub(crate) async fn check(_shared: &Shared) -> Result<Vec<Finding>, StoreError> {
-    Ok(Vec::new())
-=======
 //! The check of index entries, lengths, blocks, unique keys and epochs against the records.
 //!
 //! Each organization is read in one snapshot, so that commits of other servers do not look like inconsistencies. Sums of
@@ -350,5 +341,4 @@ async fn everywhere(connection: &Connection, findings: &mut Findings) -> Result<
     let keys: Vec<i64> = column(connection, OF_OWNERS, &[]).await?;
     findings.expect(keys == [owned], || format!("records have {keys:?} unique keys, but {owned} are stored"));
     Ok(())
->>>>>>> postgres
 }

@@ -125,14 +125,6 @@ impl Database {
         self.generation.lock().number
     }
 
-<<<<<<< HEAD
-    /// Returns the time for which a call is repeated while no connection works.
-    pub(crate) const fn retry(&self) -> Duration {
-        self.retry
-    }
-
-=======
->>>>>>> postgres
     /// Returns the attempts of a call that can be repeated.
     pub(crate) fn attempts(&self) -> Attempts<'_> {
         Attempts { database: self, start: Instant::now(), pause: Duration::from_millis(5) }

@@ -17,13 +17,6 @@ pub(crate) const LAYOUT: i32 = 1;
 /// The migrations, in order: the first makes layout 1 of an empty database.
 pub(crate) const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001.sql")];
 
-<<<<<<< HEAD
-/// The tables, for checks and tests.
-pub(crate) const TABLES: [&str; 11] =
-    ["head", "epoch", "slot", "record", "deep", "member", "owner", "tally", "block", "batch", "document"];
-
-=======
->>>>>>> postgres
 /// An organization: the hash of the first segment of a uid. Organizations with the same hash share a lane, and nothing
 /// else, because all lookups compare whole uids.
 pub(crate) type Org = i64;

@@ -195,11 +195,7 @@ impl By {
              FROM (SELECT p.uid, p.revision, p.rendering, p.body, p.key, row_number() OVER o AS place, \
              sum(octet_length(p.body)) OVER o AS through FROM ({page}) p \
              WINDOW o AS (ORDER BY {order} ROWS UNBOUNDED PRECEDING)) w \
-<<<<<<< HEAD
-             WHERE w.place = 1 OR w.through - octet_length(w.body) <= $5::int8"
-=======
              WHERE w.place <= 2 OR w.through - octet_length(w.body) <= $5::int8"
->>>>>>> postgres
         )
     }
 
