@@ -188,7 +188,7 @@ fn a_revocation_on_one_server_holds_at_once_on_the_other() {
         let body = json!({ "identityUid": robot, "roleUid": viewer });
         let binding = uid(&granting.post(&format!("/iam/v2/roleBindings/{organization}"), &body).ok());
         robot_at.get(&format!("/registry/v2/repos/{repo}")).ok();
-        granting.delete(&format!("/iam/v2/roleBindings/{binding}")).ok();
+        assert_eq!(granting.delete(&format!("/iam/v2/roleBindings/{binding}")).status, 200);
         robot_at.get(&format!("/registry/v2/repos/{repo}")).error(403);
     }
 }
