@@ -183,3 +183,20 @@ async fn when_one_of_two_processes_is_killed_no_event_is_lost_and_the_order_stay
         assert_eq!(once.into_iter().map(|(subject, _)| subject).collect::<Vec<_>>(), *expected, "{name}");
     }
 }
+
+/// The mistake that names of dispatchers prevent: with one name, each takes the lease of the other as its own.
+#[tokio::test(start_paused = true)]
+async fn two_dispatchers_of_one_name_deliver_events_twice() {
+    let pair = Pair::new(true).await;
+    let [one, two] = &pair.worlds;
+    one.subscribe(&one.org, "https://a.test/").await;
+    let (first_sink, second_sink) = (Scripted::slow(), Scripted::slow());
+    let _first = one.deliver(&first_sink, |options| options.name = "server".to_owned());
+    let _second = two.deliver(&second_sink, |options| options.name = "server".to_owned());
+    let expected = one.repos(&one.org, 30).await;
+    let delivered = || [&first_sink, &second_sink].into_iter().flat_map(|sink| sink.ids()).collect::<Vec<_>>();
+    while delivered().iter().collect::<HashSet<_>>().len() < expected.len() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(delivered().len() > expected.len(), "each event was delivered once");
+}
