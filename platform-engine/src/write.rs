@@ -21,7 +21,9 @@ mod dependents;
 pub(crate) use dependents::Dependents;
 
 /// The rendering of bodies that are stored as replies return them. Raised when a release renders differently, so that
-/// bodies of earlier releases are rendered when they are read.
+/// bodies of earlier releases are rendered when they are read. Bodies of later releases are rendered too, and updates
+/// keep their additional fields, so that two releases can serve one store during an upgrade. A release that removes a
+/// field raises it.
 pub const CURRENT_RENDERING: u16 = 1;
 
 /// The rendering of bodies that [`Resource::render`](crate::kind::Resource::render) completes at each read.

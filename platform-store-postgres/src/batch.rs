@@ -1,0 +1,381 @@
+//! One transaction of a lane: it takes locks, reads what its commits depend on, and writes what they change. Statements
+//! are pipelined, so that it takes two round trips.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::future::join_all;
+use platform_engine::{
+    store::{Commit, Conflict, Key, place::below},
+    uid::Uid,
+};
+use tokio_postgres::{Row, types::ToSql};
+use uuid::Uuid;
+
+use crate::{
+    changes::{self, Changes, Delta},
+    commit::{Homes, State, Stored, Wanted},
+    connection::Connection,
+    error::Failure,
+    locks::{LOCK, Locks},
+    schema::{self, List, Org},
+};
+
+/// The parameters of a statement.
+pub(crate) type Params = Vec<Box<dyn ToSql + Sync + Send>>;
+
+/// The result of an attempt to commit a batch.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    /// The batch is durable: the outcome of each commit, and the lists whose blocks have to be changed.
+    Done(Vec<Result<i64, Conflict>>, Vec<(List, Delta)>),
+    /// A kind or a sort key is not registered; nothing was written.
+    Unregistered,
+    /// Nothing was written.
+    Failed(Failure),
+    /// It is not known whether the batch was written. If it was, these are the outcomes.
+    Unknown(Failure, Vec<Result<i64, Conflict>>),
+}
+
+/// Sends the statements one after another without waiting for their results, and returns the results.
+pub(crate) async fn pipeline(
+    connection: &Connection,
+    calls: &[(&'static str, Params)],
+) -> Result<Vec<Result<Vec<Row>, tokio_postgres::Error>>, Failure> {
+    let mut prepared = Vec::with_capacity(calls.len());
+    for (sql, params) in calls {
+        let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|param| &**param as &(dyn ToSql + Sync)).collect();
+        prepared.push((connection.prepare(sql).await?, params));
+    }
+    // The first poll of each, which is in this order, sends it.
+    let running = prepared.iter().map(|(statement, params)| connection.client().query(statement, params));
+    Ok(join_all(running).await)
+}
+
+/// Returns the first error of a pipeline, or else all rows. Only the first error is the cause: it aborts the
+/// transaction, which makes the other statements fail.
+pub(crate) fn all_of(results: Vec<Result<Vec<Row>, tokio_postgres::Error>>) -> Result<Vec<Vec<Row>>, Failure> {
+    results.into_iter().map(|result| result.map_err(Failure::from)).collect()
+}
+
+pub(crate) const BEGIN: &str = "BEGIN";
+pub(crate) const COMMIT: &str = "COMMIT";
+pub(crate) const ROLLBACK: &str = "ROLLBACK";
+
+pub(crate) const READ_HEADS: &str = "SELECT h.org, h.sequence FROM head h WHERE h.org = ANY($1::int8[])";
+pub(crate) const READ_EPOCHS: &str = "SELECT q.place, e.value FROM unnest($1::int8[], $2::text[]) WITH ORDINALITY \
+     q(org, name, place) CROSS JOIN LATERAL (SELECT e.value FROM epoch e WHERE e.org = q.org AND e.name = q.name) e";
+
+macro_rules! stored {
+    () => {
+        "r.uid, r.revision, r.queue, r.s1, r.s2, r.s3, r.s4, r.filter_keys, r.filter_values, r.unique_spaces, \
+         r.unique_values FROM "
+    };
+}
+
+pub(crate) const READ_RECORDS: &str = concat!(
+    "SELECT k.place, ",
+    stored!(),
+    "unnest($1::int8[], $2::text[], $3::text[]) WITH ORDINALITY k(org, kind, uid, place) CROSS JOIN LATERAL \
+     (SELECT * FROM record r WHERE r.org = k.org AND r.kind = k.kind AND r.uid = k.uid) r"
+);
+pub(crate) const READ_BELOW: &str = concat!(
+    "SELECT k.place, ",
+    stored!(),
+    "unnest($1::int8[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY k(org, kind, low, high, place) \
+     CROSS JOIN LATERAL (SELECT * FROM record r WHERE r.org = k.org AND r.kind = k.kind AND r.uid > k.low AND \
+     r.uid < k.high) r"
+);
+pub(crate) const READ_WITH: &str = concat!(
+    "SELECT k.place, ",
+    stored!(),
+    "unnest($1::text[], $2::uuid[]) WITH ORDINALITY k(kind, value, place) CROSS JOIN LATERAL \
+     (SELECT m.org, m.uid FROM member m WHERE m.value = k.value) m CROSS JOIN LATERAL \
+     (SELECT * FROM record r WHERE r.org = m.org AND r.kind = k.kind AND r.uid = m.uid) r"
+);
+pub(crate) const FIND_BELOW: &str = "SELECT k.place FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[]) \
+     WITH ORDINALITY k(org, kind, low, high, place) WHERE EXISTS (SELECT FROM record r WHERE r.org = k.org AND \
+     r.kind = k.kind AND r.uid > k.low AND r.uid < k.high)";
+pub(crate) const FIND_WITH: &str = "SELECT k.place FROM unnest($1::uuid[]) WITH ORDINALITY k(value, place) \
+     WHERE EXISTS (SELECT FROM member m WHERE m.value = k.value)";
+pub(crate) const READ_OWNERS: &str = "SELECT k.place, o.kind, o.uid FROM unnest($1::int8[], $2::text[], $3::bytea[]) \
+     WITH ORDINALITY k(org, space, value, place) CROSS JOIN LATERAL (SELECT o.kind, o.uid FROM owner o \
+     WHERE o.org = k.org AND o.space = k.space AND o.value = k.value) o";
+pub(crate) const READ_BLOCKED: &str = "SELECT t.org, t.list FROM unnest($1::int8[], $2::uuid[]) k(org, list) \
+     CROSS JOIN LATERAL (SELECT t.org, t.list FROM tally t WHERE t.org = k.org AND t.list = k.list AND t.blocked) t";
+pub(crate) const READ_SLOTS: &str = "SELECT s.kind, s.key, s.slot FROM slot s WHERE s.kind = ANY($1::text[]) \
+     ORDER BY s.kind, s.slot, s.key";
+pub(crate) const PUT_BATCH: &str = "INSERT INTO batch (org, id, at) VALUES ($1, $2, $3)";
+pub(crate) const FIND_BATCH: &str = "SELECT b.at FROM batch b WHERE b.org = $1 AND b.id = $2";
+
+/// A batch: its commits, what each of them touches, and the identifier of its row.
+#[derive(Debug)]
+pub(crate) struct Batch<'c> {
+    pub(crate) commits: &'c [Commit],
+    pub(crate) each: Vec<Homes>,
+    /// The union of the homes of all commits.
+    pub(crate) homes: Homes,
+    pub(crate) id: Uuid,
+}
+
+impl<'c> Batch<'c> {
+    pub(crate) fn new(commits: &'c [Commit], id: Uuid) -> Self {
+        let each: Vec<Homes> = commits.iter().map(Homes::of).collect();
+        let mut homes = Homes::default();
+        each.iter().for_each(|one| homes.extend(one));
+        Self { commits, each, homes, id }
+    }
+
+    /// Returns the organization of the batch's row.
+    pub(crate) fn org(&self) -> Org {
+        self.homes.written.first().copied().unwrap_or_else(schema::installation)
+    }
+
+    /// Returns the statement that takes the batch's locks.
+    pub(crate) fn lock(&self, salt: u64) -> (&'static str, Params) {
+        let Locks { keys, exclusive } = Locks::of(&self.homes, salt);
+        (LOCK, vec![Box::new(keys), Box::new(exclusive)])
+    }
+
+    /// Makes one attempt to commit the batch. `now` is the time in microseconds.
+    pub(crate) async fn attempt(&self, connection: &Connection, salt: u64, now: i64) -> Attempt {
+        let (mut state, blocked) = match self.read(connection, salt).await {
+            Ok(read) => read,
+            Err(failure) => return abandon(connection, failure).await,
+        };
+        let unregistered = self.commits.iter().flat_map(|commit| &commit.put).any(|put| {
+            let kind = put.key.kind;
+            !state.slots.has_kind(kind)
+                || put.queue && !state.slots.is_queue(kind)
+                || put.sort.iter().any(|(key, _)| !state.slots.knows(kind, key))
+        });
+        if unregistered {
+            return match connection.execute(ROLLBACK, &[]).await {
+                Ok(_) => Attempt::Unregistered,
+                Err(failure) => Attempt::Failed(failure),
+            };
+        }
+        let commits = self.commits.iter().zip(&self.each);
+        let outcomes: Vec<_> = commits.map(|(commit, homes)| state.decide(commit, homes, now)).collect();
+        if outcomes.iter().all(Result::is_err) {
+            return match connection.execute(ROLLBACK, &[]).await {
+                Ok(_) => Attempt::Done(outcomes, Vec::new()),
+                Err(failure) => Attempt::Failed(failure),
+            };
+        }
+        let mut changes = Changes::of(&state);
+        let known = blocked.0;
+        let unknown: Vec<List> = changes.lists.keys().filter(|list| !known.contains(list)).copied().collect();
+        let mut blocked = blocked.1;
+        if !unknown.is_empty() {
+            match read_blocked(connection, &unknown).await {
+                Ok(others) => blocked.extend(others),
+                Err(failure) => return abandon(connection, failure).await,
+            }
+        }
+        changes.keep(&blocked);
+        self.write(connection, &state, &changes, outcomes, now).await
+    }
+
+    /// Takes the locks, and then reads the state before the batch: each statement sees what was committed before it
+    /// began. Returns the lists of which it is known whether they have blocks, and those that have.
+    async fn read(
+        &self,
+        connection: &Connection,
+        salt: u64,
+    ) -> Result<(State, (BTreeSet<List>, BTreeSet<List>)), Failure> {
+        let mut wanted = Wanted::default();
+        self.commits.iter().for_each(|commit| wanted.add(commit));
+        let keys: Vec<Key> = wanted.keys.into_iter().collect();
+        let epochs: Vec<_> = wanted.epochs.into_iter().collect();
+        let unique: Vec<_> = wanted.unique.into_iter().collect();
+        let mut kinds: Vec<&'static str> =
+            self.commits.iter().flat_map(|commit| &commit.put).map(|put| put.key.kind).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let orgs: Vec<Org> = self.homes.written.union(&self.homes.read).copied().collect();
+        let lists: BTreeSet<List> = keys
+            .iter()
+            .flat_map(|key| schema::lists(key.kind, &key.uid, false).map(|(list, _)| list))
+            .collect();
+
+        let mut calls: Vec<(&'static str, Params)> = vec![(BEGIN, Vec::new()), self.lock(salt)];
+        let mut add = |has_rows: bool, sql, params: Params| {
+            has_rows.then(|| {
+                calls.push((sql, params));
+                calls.len() - 1
+            })
+        };
+        let heads = add(!orgs.is_empty(), READ_HEADS, vec![Box::new(orgs)]);
+        let (epoch_orgs, epoch_names) = crate::query::epoch_rows(&epochs);
+        let read_epochs = add(!epochs.is_empty(), READ_EPOCHS, vec![Box::new(epoch_orgs), Box::new(epoch_names)]);
+        let params: Params = vec![
+            Box::new(keys.iter().map(|key| schema::organization(&key.uid)).collect::<Vec<_>>()),
+            Box::new(keys.iter().map(|key| key.kind).collect::<Vec<_>>()),
+            Box::new(keys.iter().map(|key| key.uid.to_string()).collect::<Vec<_>>()),
+        ];
+        let records = add(!keys.is_empty(), READ_RECORDS, params);
+        let ranges = |of: &[(&'static str, String)]| -> Params {
+            let (lows, highs): (Vec<_>, Vec<_>) = of.iter().map(|(_, uid)| below(uid)).unzip();
+            vec![
+                Box::new(of.iter().map(|(_, uid)| schema::organization(uid)).collect::<Vec<_>>()),
+                Box::new(of.iter().map(|(kind, _)| *kind).collect::<Vec<_>>()),
+                Box::new(lows),
+                Box::new(highs),
+            ]
+        };
+        let find_below = add(!wanted.none_below.is_empty(), FIND_BELOW, ranges(&wanted.none_below));
+        let read_below = add(!wanted.below.is_empty(), READ_BELOW, ranges(&wanted.below));
+        let find_with = add(!wanted.none_with.is_empty(), FIND_WITH, vec![Box::new(wanted.none_with.clone())]);
+        let params: Params = vec![
+            Box::new(wanted.with.iter().map(|(kind, _)| *kind).collect::<Vec<_>>()),
+            Box::new(wanted.with.iter().map(|(_, value)| *value).collect::<Vec<_>>()),
+        ];
+        let read_with = add(!wanted.with.is_empty(), READ_WITH, params);
+        let org_of = |key: &platform_engine::store::UniqueKey| {
+            schema::organization_of_unique(key.space, key.value.as_bytes())
+        };
+        let params: Params = vec![
+            Box::new(unique.iter().map(org_of).collect::<Vec<_>>()),
+            Box::new(unique.iter().map(|key| key.space).collect::<Vec<_>>()),
+            Box::new(unique.iter().map(|key| key.value.as_bytes().to_vec()).collect::<Vec<_>>()),
+        ];
+        let owners = add(!unique.is_empty(), READ_OWNERS, params);
+        let blocked = add(!lists.is_empty(), READ_BLOCKED, blocked_params(lists.iter()));
+        let slots = add(!kinds.is_empty(), READ_SLOTS, vec![Box::new(kinds)]);
+
+        let results = all_of(pipeline(connection, &calls).await?)?;
+        let rows = |index: Option<usize>| index.and_then(|index| results.get(index)).into_iter().flatten();
+        let mut state = State::default();
+        for row in rows(heads) {
+            state.heads.insert(row.try_get(0)?, row.try_get(1)?);
+        }
+        for row in rows(read_epochs) {
+            if let Some(epoch) = at(&epochs, row)? {
+                state.epochs.insert(epoch.clone(), row.try_get::<_, i64>(1)?.cast_unsigned());
+            }
+        }
+        for row in rows(slots) {
+            state.slots.add(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        }
+        for row in rows(records) {
+            if let Some(key) = at(&keys, row)? {
+                state.records.entry(key.clone()).or_default().before = Some(stored(row)?);
+            }
+        }
+        for (index, of) in [(read_below, kinds_of(&wanted.below)), (read_with, kinds_of(&wanted.with))] {
+            for row in rows(index) {
+                if let Some(kind) = at(&of, row)? {
+                    let key = Key::new(kind, Uid::opaque(row.try_get::<_, &str>(1)?));
+                    state.records.entry(key).or_default().before = Some(stored(row)?);
+                }
+            }
+        }
+        for row in rows(find_below) {
+            state.found_below.extend(at(&wanted.none_below, row)?.cloned());
+        }
+        for row in rows(find_with) {
+            state.found_with.extend(at(&wanted.none_with, row)?.copied());
+        }
+        for row in rows(owners) {
+            if let Some(key) = at(&unique, row)? {
+                state.owners.insert(key.clone(), (row.try_get(1)?, row.try_get(2)?));
+            }
+        }
+        let blocked = rows(blocked).map(list).collect::<Result<_, _>>()?;
+        if read_with.is_some() {
+            // The organizations of these records were not known before.
+            let orgs: BTreeSet<Org> = state.records.keys().map(|key| schema::organization(&key.uid)).collect();
+            let orgs: Vec<Org> = orgs.into_iter().collect();
+            for row in connection.query(READ_HEADS, &[&orgs]).await? {
+                state.heads.insert(row.try_get(0)?, row.try_get(1)?);
+            }
+        }
+        Ok((state, (lists, blocked)))
+    }
+
+    /// Writes the changes and commits the transaction.
+    async fn write(
+        &self,
+        connection: &Connection,
+        state: &State,
+        changes: &Changes,
+        outcomes: Vec<Result<i64, Conflict>>,
+        now: i64,
+    ) -> Attempt {
+        let params: Params = vec![Box::new(self.org()), Box::new(self.id), Box::new(now)];
+        let mut calls = vec![(PUT_BATCH, params)];
+        calls.extend(changes::calls(state, changes));
+        calls.push((COMMIT, Vec::new()));
+        let results = match pipeline(connection, &calls).await {
+            Ok(results) => results,
+            // A statement could not be prepared, so that none was sent.
+            Err(failure) => return abandon(connection, failure).await,
+        };
+        match all_of(results) {
+            Ok(rows) => {
+                let mut changed: BTreeMap<List, Delta> = BTreeMap::new();
+                let lists = calls.iter().zip(&rows).filter(|((sql, _), _)| {
+                    [changes::PUT_TALLIES, changes::SHIFT_BLOCKS].contains(sql)
+                });
+                for row in lists.flat_map(|(_, rows)| rows) {
+                    let (Ok(list), Ok(true)) = (list(row), row.try_get(2)) else { continue };
+                    changed.extend(changes.lists.get(&list).map(|delta| (list, delta.clone())));
+                }
+                Attempt::Done(outcomes, changed.into_iter().collect())
+            }
+            Err(failure @ Failure::Lost(_)) => Attempt::Unknown(failure, outcomes),
+            // The statement COMMIT ended the aborted transaction.
+            Err(failure) => Attempt::Failed(failure),
+        }
+    }
+}
+
+/// Ends the transaction after an error.
+async fn abandon(connection: &Connection, failure: Failure) -> Attempt {
+    if matches!(failure, Failure::Lost(_)) {
+        return Attempt::Failed(failure);
+    }
+    match connection.execute(ROLLBACK, &[]).await {
+        Ok(_) => Attempt::Failed(failure),
+        Err(lost) => Attempt::Failed(lost),
+    }
+}
+
+fn kinds_of<T>(of: &[(&'static str, T)]) -> Vec<&'static str> {
+    of.iter().map(|(kind, _)| *kind).collect()
+}
+
+/// Returns the element that a row belongs to, by the place in its first column.
+fn at<'a, T>(of: &'a [T], row: &Row) -> Result<Option<&'a T>, Failure> {
+    let place: i64 = row.try_get(0)?;
+    Ok(usize::try_from(place).ok().and_then(|place| of.get(place.checked_sub(1)?)))
+}
+
+fn list(row: &Row) -> Result<List, Failure> {
+    Ok(List { org: row.try_get(0)?, id: row.try_get(1)? })
+}
+
+fn blocked_params<'l>(lists: impl Iterator<Item = &'l List> + Clone) -> Params {
+    let orgs: Vec<Org> = lists.clone().map(|list| list.org).collect();
+    vec![Box::new(orgs), Box::new(lists.map(|list| list.id).collect::<Vec<_>>())]
+}
+
+async fn read_blocked(connection: &Connection, lists: &[List]) -> Result<Vec<List>, Failure> {
+    let rows = all_of(pipeline(connection, &[(READ_BLOCKED, blocked_params(lists.iter()))]).await?)?;
+    rows.iter().flatten().map(list).collect()
+}
+
+/// Reads the columns of `stored!` after the first.
+pub(crate) fn stored(row: &Row) -> Result<Stored, Failure> {
+    let pairs = |keys: usize| -> Result<Vec<(String, Vec<u8>)>, Failure> {
+        let (names, values) = (row.try_get::<_, Vec<String>>(keys)?, row.try_get::<_, Vec<Vec<u8>>>(keys + 1)?);
+        Ok(names.into_iter().zip(values).collect())
+    };
+    Ok(Stored {
+        revision: row.try_get(2)?,
+        queue: row.try_get(3)?,
+        sort: [row.try_get(4)?, row.try_get(5)?, row.try_get(6)?, row.try_get(7)?],
+        filter: pairs(8)?,
+        unique: pairs(10)?,
+    })
+}

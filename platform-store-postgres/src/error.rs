@@ -1,0 +1,139 @@
+//! Errors, with messages that state the problem, its cause and the remedy.
+
+use std::{error::Error, fmt};
+
+use deadpool_postgres::PoolError;
+use platform_engine::store::{Cause, StoreError};
+use tokio_postgres::error::SqlState;
+
+/// The error of opening or migrating a database.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The URL is not one of a PostgreSQL database.
+    #[error("the URL of the database is invalid ({0}): write postgres://USER:PASSWORD@HOST:PORT/DATABASE")]
+    Url(#[source] Cause),
+    /// The database cannot be reached or refuses the connection.
+    #[error("the database cannot be opened: {0}")]
+    Unavailable(#[source] Cause),
+    /// The server is a standby, whose answers can be old.
+    #[error("the database is a standby: give the address of the primary, or all addresses separated by commas")]
+    Standby,
+    /// The database has no tables of the platform.
+    #[error("the database has no tables of the platform: run `platform-server migrate`")]
+    Empty,
+    /// An earlier release wrote the database.
+    #[error("the database has layout {found}, but this release needs layout {known}: run `platform-server migrate`")]
+    Older {
+        /// The layout of the database.
+        found: i32,
+        /// The layout of this release.
+        known: i32,
+    },
+    /// A later release wrote the database.
+    #[error("the database has layout {found}, but this release knows at most {known}: use a later release")]
+    Newer {
+        /// The layout of the database.
+        found: i32,
+        /// The layout of this release.
+        known: i32,
+    },
+}
+
+/// A failed call to the database.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The connection broke, or the server is not, or no longer, the primary. Another connection may work.
+    Lost(Cause),
+    /// A unique key was taken between the check and the write.
+    Taken,
+    /// Any other error.
+    Other(StoreError),
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let Some(state) = error.as_db_error().map(|error| error.code().clone()) else {
+            // Errors without a code are those of the connection, except those of this crate's own conversions.
+            let is_own = error.source().is_some_and(|source| !source.is::<std::io::Error>()) && !error.is_closed();
+            return if is_own { Self::Other(unavailable(Described(error))) } else { Self::Lost(error.into()) };
+        };
+        match state {
+            SqlState::UNIQUE_VIOLATION => Self::Taken,
+            SqlState::DISK_FULL => Self::Other(StoreError::Full(Described(error).into())),
+            SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => {
+                Self::Other(StoreError::Corrupt(Described(error).into()))
+            }
+            SqlState::READ_ONLY_SQL_TRANSACTION
+            | SqlState::ADMIN_SHUTDOWN
+            | SqlState::CRASH_SHUTDOWN
+            | SqlState::CANNOT_CONNECT_NOW
+            | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
+            | SqlState::TOO_MANY_CONNECTIONS => Self::Lost(Described(error).into()),
+            state if state.code().starts_with("08") => Self::Lost(Described(error).into()),
+            _ => Self::Other(unavailable(Described(error))),
+        }
+    }
+}
+
+impl From<PoolError> for Failure {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Backend(error) => match Self::from(error) {
+                // Without a connection, nothing else can be the cause: a password that is refused now may be accepted
+                // by the next primary.
+                Self::Other(StoreError::Unavailable(cause)) => Self::Lost(cause),
+                other => other,
+            },
+            other => Self::Lost(other.into()),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Lost(cause) => Self::Unavailable(cause),
+            Failure::Taken => unavailable("a unique key was taken by a concurrent commit"),
+            Failure::Other(error) => error,
+        }
+    }
+}
+
+/// An error of the driver, with the server's message, which the driver's own text leaves out.
+#[derive(Debug)]
+struct Described(tokio_postgres::Error);
+
+impl fmt::Display for Described {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_db_error() {
+            Some(error) => write!(f, "{} (SQLSTATE {})", error.message(), error.code().code()),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+impl Error for Described {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// Returns an error of the driver as a cause that includes the server's message.
+pub(crate) fn cause(error: tokio_postgres::Error) -> Cause {
+    Described(error).into()
+}
+
+pub(crate) fn unavailable(cause: impl Into<Cause>) -> StoreError {
+    StoreError::Unavailable(cause.into())
+}
+
+pub(crate) fn corrupt(what: impl Into<String>) -> StoreError {
+    StoreError::Corrupt(what.into().into())
+}

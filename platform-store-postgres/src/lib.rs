@@ -1,0 +1,36 @@
+#![doc = include_str!("docs.md")]
+
+mod store;
+
+mod query;
+
+mod batch;
+mod blocks;
+mod changes;
+mod commit;
+mod locks;
+mod registry;
+mod writer;
+
+mod connection;
+mod documents;
+mod migrate;
+mod notify;
+mod schema;
+
+mod check;
+mod error;
+
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use documents::Documents;
+pub use error::OpenError;
+pub use notify::{Heard, Listener};
+pub use platform_engine::store::check::Finding;
+pub use store::{Options, PostgresStore};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

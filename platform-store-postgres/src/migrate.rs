@@ -1,0 +1,79 @@
+//! The layout of a database: numbered migrations, and the check that a database has the layout of this release.
+
+use platform_engine::store::StoreError;
+use tokio_postgres::{Client, config::TargetSessionAttrs};
+use uuid::Uuid;
+
+use crate::{
+    connection::{Connection, configure},
+    error::{Failure, OpenError, cause},
+    schema::{LAYOUT, MIGRATIONS, installation},
+    store::{Instance, Options},
+    writer,
+};
+
+/// The table with the number of the layout and the identifier of the installation. All layouts have it.
+const LAYOUT_TABLE: &str = "CREATE TABLE IF NOT EXISTS layout (org int8 PRIMARY KEY, version int4 NOT NULL, \
+     instance uuid NOT NULL)";
+const READ: &str = "SELECT l.version, l.instance FROM layout l WHERE l.org = $1";
+const PUT: &str = "INSERT INTO layout (org, version, instance) VALUES ($1, $2, $3) \
+     ON CONFLICT (org) DO UPDATE SET version = excluded.version";
+/// The key of the lock that one migration holds; a random number.
+const MIGRATION: i64 = 0x706c_6174_666f_726d;
+
+/// Runs the migrations that a database lacks.
+pub(crate) async fn migrate(url: &str, options: &Options) -> Result<(), OpenError> {
+    let (mut config, tls) = configure(url, options)?;
+    config.target_session_attrs(TargetSessionAttrs::Any);
+    let failed = |error| OpenError::Unavailable(cause(error));
+    let (client, connection) = config.connect(tls).await.map_err(failed)?;
+    let driver = tokio::spawn(connection);
+    let result = run(&client).await;
+    drop(client);
+    // Dropping the client closes the connection, which releases the lock.
+    drop(driver.await);
+    result
+}
+
+async fn run(client: &Client) -> Result<(), OpenError> {
+    let failed = |error| OpenError::Unavailable(cause(error));
+    let row = client.query_one("SELECT pg_is_in_recovery()", &[]).await.map_err(failed)?;
+    if row.try_get(0).map_err(failed)? {
+        return Err(OpenError::Standby);
+    }
+    client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION]).await.map_err(failed)?;
+    client.batch_execute(LAYOUT_TABLE).await.map_err(failed)?;
+    let found = client.query_opt(READ, &[&installation()]).await.map_err(failed)?;
+    let found: i32 = found.map_or(Ok(0), |row| row.try_get(0)).map_err(failed)?;
+    if found > LAYOUT {
+        return Err(OpenError::Newer { found, known: LAYOUT });
+    }
+    let instance = writer::random().map_err(|error| OpenError::Unavailable(error.into()))?;
+    let missing = MIGRATIONS.iter().zip(1..).filter(|(_, version)| *version > found);
+    for (sql, version) in missing {
+        client.batch_execute("BEGIN").await.map_err(failed)?;
+        client.batch_execute(sql).await.map_err(failed)?;
+        client.execute(PUT, &[&installation(), &version, &instance]).await.map_err(failed)?;
+        client.batch_execute("COMMIT").await.map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Verifies that the database has the layout of this release, and returns the identifier of the installation.
+pub(crate) async fn verify(connection: &Connection) -> Result<Instance, OpenError> {
+    let failed = |failure: Failure| OpenError::Unavailable(StoreError::from(failure).into());
+    let exists = connection.query("SELECT to_regclass('layout') IS NOT NULL", &[]).await.map_err(failed)?;
+    let exists = exists.first().is_some_and(|row| row.try_get(0).unwrap_or(false));
+    if !exists {
+        return Err(OpenError::Empty);
+    }
+    let rows = connection.query(READ, &[&installation()]).await.map_err(failed)?;
+    let Some(row) = rows.first() else { return Err(OpenError::Empty) };
+    let read = || Ok::<(i32, Uuid), tokio_postgres::Error>((row.try_get(0)?, row.try_get(1)?));
+    let (found, instance) = read().map_err(|error| failed(error.into()))?;
+    match found {
+        LAYOUT => Ok(instance),
+        found if found < LAYOUT => Err(OpenError::Older { found, known: LAYOUT }),
+        found => Err(OpenError::Newer { found, known: LAYOUT }),
+    }
+}

@@ -1,0 +1,352 @@
+//! Gets and lists, each answered by one statement.
+
+pub(crate) mod statements;
+
+use bytes::Bytes;
+use platform_engine::{
+    store::{
+        Epoch, Filter, Item, Key, KeyValue, OrderBy, Page, Position, Query, Read, Record, Scope,
+        order::{sequence_of, sequence_value},
+        place::{Place, below},
+        plan::{Plan, distinct},
+    },
+    uid::Uid,
+};
+use tokio_postgres::{Row, types::ToSql};
+use uuid::Uuid;
+
+use self::statements::{GET_MANY, GET_ONE, LISTS, Shape};
+use crate::{
+    connection::Connection,
+    error::{Failure, corrupt},
+    schema::{self, Column, Org, Slots},
+};
+
+/// The longest value that is compared in SQL: greater than every value of a key.
+const GREATEST: [u8; KeyValue::MAX_LEN + 8] = [u8::MAX; KeyValue::MAX_LEN + 8];
+
+/// Returns the organizations and the names of epochs, as the table `epoch` has them.
+pub(crate) fn epoch_rows<'e>(epochs: impl IntoIterator<Item = &'e Epoch>) -> (Vec<Org>, Vec<String>) {
+    epochs.into_iter().map(schema::epoch).unzip()
+}
+
+/// Reads records by key, and epochs.
+pub(crate) async fn get(connection: &Connection, keys: &[Key], epochs: &[Epoch]) -> Result<Read, Failure> {
+    let (orgs, names) = epoch_rows(epochs);
+    let rows = if let [key] = keys {
+        let (org, kind, uid) = (schema::organization(&key.uid), key.kind, &*key.uid);
+        connection.query(GET_ONE, &[&orgs, &names, &org, &kind, &uid]).await?
+    } else {
+        let of: Vec<Org> = keys.iter().map(|key| schema::organization(&key.uid)).collect();
+        let kinds: Vec<&str> = keys.iter().map(|key| key.kind).collect();
+        let uids: Vec<&str> = keys.iter().map(|key| &*key.uid).collect();
+        connection.query(GET_MANY, &[&orgs, &names, &of, &kinds, &uids]).await?
+    };
+    let mut read = Read { records: keys.iter().map(|_| None).collect(), epochs: Vec::new() };
+    for row in &rows {
+        let Some(place) = row.try_get::<_, Option<i64>>(0)? else {
+            read.epochs = epoch_values(row, 5)?;
+            continue;
+        };
+        let place = usize::try_from(place).unwrap_or_default().wrapping_sub(1);
+        if let (Some(key), Some(record)) = (keys.get(place), read.records.get_mut(place)) {
+            let (revision, rendering) = (revision(row, 1)?, rendering(row, 2)?);
+            *record = Some(Record { key: key.clone(), revision, rendering, body: bytes(row, 3)?, private: bytes(row, 4)? });
+        }
+    }
+    Ok(read)
+}
+
+fn epoch_values(row: &Row, column: usize) -> Result<Vec<u64>, Failure> {
+    Ok(row.try_get::<_, Vec<i64>>(column)?.into_iter().map(i64::cast_unsigned).collect())
+}
+
+fn revision(row: &Row, column: usize) -> Result<u64, Failure> {
+    Ok(row.try_get::<_, i64>(column)?.cast_unsigned())
+}
+
+fn rendering(row: &Row, column: usize) -> Result<u16, Failure> {
+    let stored: i32 = row.try_get(column)?;
+    u16::try_from(stored).map_err(|_| corrupt(format!("a record has the rendering {stored}")).into())
+}
+
+fn bytes(row: &Row, column: usize) -> Result<Bytes, Failure> {
+    Ok(Bytes::copy_from_slice(row.try_get(column)?))
+}
+
+/// The scopes of a query, as parameters.
+#[derive(Debug, Default)]
+struct Scopes<'q> {
+    orgs: Vec<Org>,
+    modes: Vec<i32>,
+    lows: Vec<String>,
+    highs: Vec<String>,
+    /// Whether a scope is in no organization.
+    everywhere: bool,
+    /// The lists of children, of further descendants, and single uids.
+    direct: (Vec<Org>, Vec<Uuid>),
+    deep: (Vec<Org>, Vec<Uuid>),
+    exact: (Vec<Org>, Vec<&'q str>),
+}
+
+impl<'q> Scopes<'q> {
+    fn of(kind: &str, scopes: &'q [Scope]) -> Self {
+        let mut all = Self::default();
+        for scope in scopes {
+            let org = match scope {
+                Scope::Subtree(uid) | Scope::Children(uid) | Scope::Exact(uid) => schema::organization(uid),
+                Scope::Roots | Scope::All => schema::installation(),
+            };
+            let list = Place::of_scope(scope).map(|place| schema::list(kind, place));
+            let mut add = |mode, (low, high)| {
+                all.orgs.push(org);
+                all.modes.push(mode);
+                all.lows.push(low);
+                all.highs.push(high);
+            };
+            match scope {
+                Scope::Exact(uid) => add(0, only(uid)),
+                Scope::Children(uid) => add(1, below(uid)),
+                Scope::Subtree(uid) => {
+                    add(0, only(uid));
+                    add(2, below(uid));
+                }
+                Scope::Roots => add(3, Default::default()),
+                Scope::All => add(4, Default::default()),
+            }
+            all.everywhere |= matches!(scope, Scope::Roots | Scope::All);
+            if matches!(scope, Scope::Children(_) | Scope::Subtree(_)) {
+                all.direct.0.push(org);
+                all.direct.1.extend(list);
+            }
+            if matches!(scope, Scope::Roots | Scope::Subtree(_)) {
+                all.deep.0.push(org);
+                all.deep.1.extend(list);
+            }
+            if let Scope::Exact(uid) | Scope::Subtree(uid) = scope {
+                all.exact.0.push(org);
+                all.exact.1.push(uid);
+            }
+        }
+        all
+    }
+}
+
+/// Returns a range that contains the uid, and few others.
+fn only(uid: &str) -> (String, String) {
+    (uid.to_owned(), format!("{uid}\u{1}"))
+}
+
+/// The filters of a query, as parameters.
+#[derive(Debug, Default)]
+struct Filters<'q> {
+    operations: Vec<i32>,
+    numbers: Vec<i32>,
+    keys: Vec<&'q str>,
+    values: Vec<&'q [u8]>,
+}
+
+impl<'q> Filters<'q> {
+    fn of(filters: &'q [Filter]) -> Self {
+        let mut all = Self::default();
+        for (filter, number) in filters.iter().zip(1..) {
+            let (operation, values) = match filter {
+                Filter::AnyOf { values, .. } => (0, &**values),
+                Filter::NoneOf { values, .. } => (1, &**values),
+                Filter::Above { value, .. } => (2, std::slice::from_ref(value)),
+                Filter::Contains { bytes, .. } => (3, std::slice::from_ref(bytes)),
+            };
+            all.operations.push(operation);
+            for key in filter.keys() {
+                for value in values {
+                    all.numbers.push(number);
+                    all.keys.push(key);
+                    all.values.push(value.as_bytes());
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Reads a page. `slots` must know the kind, unless it has no records.
+pub(crate) async fn list(connection: &Connection, slots: &Slots, query: &Query) -> Result<Page, Failure> {
+    let (column, descending) = (slots.column(query.kind, query.order.by), query.order.descending);
+    let (epoch_orgs, epoch_names) = epoch_rows(query.epochs.iter());
+    let (limit, most) = (i64::try_from(query.limit).unwrap_or(i64::MAX).min(MOST), i64::try_from(query.bytes));
+    let (most, skip) = (most.unwrap_or(i64::MAX), i64::try_from(query.skip).unwrap_or(i64::MAX).min(MOST));
+    let after = After::of(column, descending, query.after.as_ref());
+    let scopes = Scopes::of(query.kind, &query.scopes);
+    let installation = schema::installation();
+    let mut params: Vec<&(dyn ToSql + Sync)> =
+        vec![&epoch_orgs, &epoch_names, &query.count, &limit, &most, after.value(), &after.uid];
+    let mut shape = shape(slots, query, column);
+    let scope = query.scopes.first();
+    let has_deep = !matches!(scope, Some(Scope::Children(_)));
+    let org = scopes.orgs.first().copied().unwrap_or(installation);
+    let place = scope.and_then(Place::of_scope).filter(|place| *place != Place::All).unwrap_or(Place::Roots);
+    let list = schema::list(query.kind, place);
+    let uid = if let Some(Scope::Subtree(top) | Scope::Children(top)) = scope { top } else { "" };
+    let name = if let OrderBy::Key(name) = query.order.by { name } else { "" };
+    let (filters, driver) = match shape {
+        Shape::Scan { .. } => (Filters::of(&query.filters), driver(connection, &scopes, query).await?),
+        _ => Default::default(),
+    };
+    let (by_member, members) = (driver.is_some(), driver.unwrap_or_default());
+    match shape {
+        Shape::Children => params.extend::<[&(dyn ToSql + Sync); 2]>([&org, &list]),
+        Shape::Roots => params.extend::<[&(dyn ToSql + Sync); 3]>([&org, &list, &query.kind]),
+        Shape::Subtree => params.extend::<[&(dyn ToSql + Sync); 4]>([&org, &list, &query.kind, &uid]),
+        Shape::Skip => {
+            params.extend::<[&(dyn ToSql + Sync); 6]>([&org, &list, &query.kind, &uid, &skip, &has_deep]);
+        }
+        Shape::Merge => {
+            params.push(&query.kind);
+            let lists: [&(dyn ToSql + Sync); 4] = [&scopes.direct.0, &scopes.direct.1, &scopes.deep.0, &scopes.deep.1];
+            params.extend(lists);
+            params.extend::<[&(dyn ToSql + Sync); 3]>([&scopes.exact.0, &scopes.exact.1, &skip]);
+        }
+        Shape::All => params.extend::<[&(dyn ToSql + Sync); 4]>([&query.kind, &skip, &installation, &list]),
+        Shape::Scan { .. } => {
+            shape = Shape::Scan { everywhere: scopes.everywhere, by_member };
+            let places: [&(dyn ToSql + Sync); 5] =
+                [&query.kind, &scopes.orgs, &scopes.modes, &scopes.lows, &scopes.highs];
+            params.extend(places);
+            let values: [&(dyn ToSql + Sync); 5] =
+                [&filters.operations, &filters.numbers, &filters.keys, &filters.values, &skip];
+            params.extend(values);
+            if column == Column::Other {
+                params.push(&name);
+            }
+            if by_member {
+                params.push(&members);
+            }
+        }
+    }
+    let statement = LISTS.get(&(shape, column, descending)).ok_or_else(|| corrupt("an order has no statement"))?;
+    let rows = connection.query(statement, &params).await?;
+    page(query, column, &rows)
+}
+
+/// The greatest limit and skip: sums of them do not overflow.
+const MOST: i64 = 1 << 60;
+
+/// Returns how to read a list; a scan's details are decided later.
+fn shape(slots: &Slots, query: &Query, column: Column) -> Shape {
+    let scan = Shape::Scan { everywhere: false, by_member: false };
+    if !query.filters.is_empty() || column == Column::Other || !slots.has_kind(query.kind) {
+        return scan;
+    }
+    let is_queue = slots.is_queue(query.kind);
+    match &*query.scopes {
+        [Scope::All] if matches!(column, Column::Uid | Column::Sequence) => Shape::All,
+        scopes if scopes.contains(&Scope::All) => scan,
+        scopes if is_queue && !scopes.iter().all(|scope| matches!(scope, Scope::Children(_) | Scope::Exact(_))) => scan,
+        [Scope::Children(_) | Scope::Subtree(_) | Scope::Roots] if query.skip > 0 && query.after.is_none() => Shape::Skip,
+        [Scope::Children(_)] if query.skip == 0 => Shape::Children,
+        [Scope::Subtree(_)] if query.skip == 0 => Shape::Subtree,
+        [Scope::Roots] if query.skip == 0 => Shape::Roots,
+        _ => Shape::Merge,
+    }
+}
+
+/// Returns the filter values that lead to the fewest candidates; `None` if no filter is a [`Filter::AnyOf`].
+async fn driver(connection: &Connection, scopes: &Scopes<'_>, query: &Query) -> Result<Option<Vec<Uuid>>, Failure> {
+    let value = |key: &str, value: &[u8]| schema::filter_value(query.kind, key, value);
+    let choices = query.filters.iter().filter_map(|filter| match filter {
+        Filter::AnyOf { key, values } => {
+            Some(distinct(values).into_iter().map(|bytes| value(key, bytes)).collect::<Vec<_>>())
+        }
+        _ => None,
+    });
+    let choices: Vec<Vec<Uuid>> = choices.collect();
+    if choices.len() < 2 {
+        return Ok(choices.into_iter().next());
+    }
+    // An estimate: at most a thousand members of each value are counted, in one organization if there is only one.
+    let mut all: Vec<Uuid> = choices.iter().flatten().copied().collect();
+    all.sort_unstable();
+    all.dedup();
+    let org = scopes.orgs.first().filter(|org| !scopes.everywhere && scopes.orgs.iter().all(|other| other == *org));
+    let rows = match org {
+        Some(org) => connection.query(COUNT_IN_ORGANIZATION, &[&all, org]).await?,
+        None => connection.query(COUNT_EVERYWHERE, &[&all]).await?,
+    };
+    let mut counts = Vec::with_capacity(rows.len());
+    for row in &rows {
+        counts.push((row.try_get::<_, Uuid>(0)?, row.try_get::<_, i64>(1)?.cast_unsigned()));
+    }
+    let count = |wanted: Uuid| counts.iter().find(|(value, _)| *value == wanted).map_or(0, |(_, count)| *count);
+    let one = Query { scopes: vec![Scope::All], ..query.clone() };
+    let Ok(plan) = Plan::of(&one, |_, key, bytes| Ok::<_, std::convert::Infallible>(count(value(key, bytes))));
+    let driver = plan.driver.map(|(key, values)| values.into_iter().map(|bytes| value(key, bytes)).collect());
+    Ok(driver)
+}
+
+/// Counts the members of filter values, each up to a limit.
+pub(crate) const COUNT_IN_ORGANIZATION: &str = "SELECT v.value, (SELECT count(*) FROM (SELECT FROM member m \
+     WHERE m.org = $2 AND m.value = v.value LIMIT 1000) m) FROM unnest($1::uuid[]) v(value)";
+pub(crate) const COUNT_EVERYWHERE: &str = "SELECT v.value, (SELECT count(*) FROM (SELECT FROM member m \
+     WHERE m.value = v.value LIMIT 1000) m) FROM unnest($1::uuid[]) v(value)";
+
+/// The position after which a page begins, as parameters.
+#[derive(Debug)]
+struct After {
+    bytes: Vec<u8>,
+    sequence: i64,
+    uid: String,
+    is_sequence: bool,
+}
+
+impl After {
+    /// Without a position, returns one before all records in the direction of the list.
+    fn of(column: Column, descending: bool, position: Option<&Position>) -> Self {
+        let is_sequence = column == Column::Sequence;
+        if let Some(Position { value, uid }) = position {
+            let sequence = match <[u8; 8]>::try_from(value.as_bytes()) {
+                Ok(value) => sequence_of(value).cast_signed(),
+                // Not a sequence: the least one.
+                Err(_) => i64::MIN,
+            };
+            return Self { bytes: value.as_bytes().to_vec(), sequence, uid: uid.to_string(), is_sequence };
+        }
+        let (bytes, sequence, uid) = match descending {
+            false => (Vec::new(), i64::MIN, String::new()),
+            true => (GREATEST.to_vec(), i64::MAX, char::MAX.to_string().repeat(256)),
+        };
+        Self { bytes, sequence, uid, is_sequence }
+    }
+
+    fn value(&self) -> &(dyn ToSql + Sync) {
+        if self.is_sequence { &self.sequence } else { &self.bytes }
+    }
+}
+
+/// Returns the page of the rows of a list statement.
+fn page(query: &Query, column: Column, rows: &[Row]) -> Result<Page, Failure> {
+    let mut page = Page::default();
+    let (mut last, mut has_more) = (None, false);
+    for row in rows {
+        let Some(uid) = row.try_get::<_, Option<&str>>(0)? else {
+            page.total = row.try_get::<_, Option<i64>>(5)?.map(i64::cast_unsigned);
+            page.epochs = epoch_values(row, 6)?;
+            continue;
+        };
+        let Some(body) = row.try_get::<_, Option<&[u8]>>(3)? else {
+            has_more = true;
+            continue;
+        };
+        let (uid, revision, rendering) = (Uid::opaque(uid), revision(row, 1)?, rendering(row, 2)?);
+        last = Some(row);
+        page.items.push(Item { uid, revision, rendering, body: Bytes::copy_from_slice(body) });
+    }
+    if let (Some(row), Some(item), true) = (last, page.items.last(), has_more && query.limit > 0) {
+        let value = match column {
+            Column::Uid => KeyValue::default(),
+            Column::Sequence => KeyValue::from_bytes(sequence_value(item.revision)),
+            Column::Slot(_) | Column::Other => KeyValue::from_bytes(row.try_get::<_, &[u8]>(4)?),
+        };
+        page.next = Some(Position { value, uid: item.uid.clone() });
+    }
+    Ok(page)
+}

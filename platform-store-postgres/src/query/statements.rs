@@ -1,0 +1,444 @@
+//! The statements of gets and lists. Each reads one snapshot: records, total and epochs are of one state.
+//!
+//! A list's first row has its total and the epochs; the others have the records of the page, and at most one that is
+//! not part of it, without a body: the record with which the page would be too long.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+use crate::schema::Column;
+
+/// How a list is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Shape {
+    /// The children of one uid: $8 organization, $9 list.
+    Children,
+    /// The list of roots: $8 organization of the installation, $9 list, $10 kind.
+    Roots,
+    /// One uid and everything below it: $8 organization, $9 list, $10 kind, $11 uid.
+    Subtree,
+    /// One of these lists after a skip of $12 records: $8 to $11 as for a subtree; $13 is false for children alone.
+    Skip,
+    /// Several lists and uids: $8 kind, $9 and $10 lists of children, $11 and $12 lists of further descendants, $13 and
+    /// $14 organizations and uids of single records, $15 records to skip.
+    Merge,
+    /// All records of a kind: $8 kind, $9 records to skip, $10 and $11 the list of roots.
+    All,
+    /// The records of some scopes that pass filters, by examining all candidates: $8 kind, $9 to $12 scopes, $13 to $16
+    /// filters, $17 records to skip, $18 name of the sort key (only if it has no column), $19 (or $18) the filter values
+    /// that lead to the candidates.
+    Scan {
+        /// Whether the scopes may be in any organization.
+        everywhere: bool,
+        /// Whether a filter leads to the candidates.
+        by_member: bool,
+    },
+}
+
+const SHAPES: [Shape; 10] = [
+    Shape::Children,
+    Shape::Roots,
+    Shape::Subtree,
+    Shape::Skip,
+    Shape::Merge,
+    Shape::All,
+    Shape::Scan { everywhere: false, by_member: false },
+    Shape::Scan { everywhere: false, by_member: true },
+    Shape::Scan { everywhere: true, by_member: false },
+    Shape::Scan { everywhere: true, by_member: true },
+];
+
+/// A statement for lists.
+pub(crate) type ListKey = (Shape, Column, bool);
+
+/// All statements for lists, by shape, order, and whether it is descending.
+pub(crate) static LISTS: LazyLock<HashMap<ListKey, String>> = LazyLock::new(|| {
+    let mut all = HashMap::new();
+    for shape in SHAPES {
+        for column in Column::INDEXED.into_iter().chain([Column::Other]) {
+            let is_scan = matches!(shape, Shape::Scan { .. });
+            let is_sequence_or_uid = matches!(column, Column::Uid | Column::Sequence);
+            if column == Column::Other && !is_scan || shape == Shape::All && !is_sequence_or_uid {
+                continue;
+            }
+            for descending in [false, true] {
+                all.insert((shape, column, descending), By { column, descending }.list(shape));
+            }
+        }
+    }
+    all
+});
+
+macro_rules! epochs {
+    () => {
+        "ARRAY(SELECT COALESCE((SELECT e.value FROM epoch e WHERE e.org = q.org AND e.name = q.name), 0) \
+         FROM unnest($1::int8[], $2::text[]) WITH ORDINALITY q(org, name, place) ORDER BY q.place)"
+    };
+}
+
+/// Reads one record ($3 organization, $4 kind, $5 uid) and the epochs ($1, $2), which are in the row without a place.
+pub(crate) const GET_ONE: &str = concat!(
+    "SELECT NULL::int8, NULL::int8, NULL::int4, NULL::bytea, NULL::bytea, ",
+    epochs!(),
+    " UNION ALL SELECT 1, r.revision, r.rendering, r.body, r.private, NULL FROM record r \
+     WHERE r.org = $3 AND r.kind = $4 AND r.uid = $5"
+);
+
+/// Reads the records with these organizations, kinds and uids, with their places among the keys; epochs as `GET_ONE`.
+pub(crate) const GET_MANY: &str = concat!(
+    "SELECT NULL::int8, NULL::int8, NULL::int4, NULL::bytea, NULL::bytea, ",
+    epochs!(),
+    " UNION ALL SELECT k.place, r.revision, r.rendering, r.body, r.private, NULL \
+     FROM unnest($3::int8[], $4::text[], $5::text[]) WITH ORDINALITY k(org, kind, uid, place) CROSS JOIN LATERAL \
+     (SELECT * FROM record r WHERE r.org = k.org AND r.kind = k.kind AND r.uid = k.uid) r"
+);
+
+/// Whether `r.uid` is in the scope `s`.
+const IN_SCOPE: &str = "CASE s.mode WHEN 0 THEN r.uid = s.low \
+     WHEN 1 THEN r.uid > s.low AND r.uid < s.high AND strpos(substr(r.uid, length(s.low) + 1), '/') = 0 \
+     WHEN 2 THEN r.uid > s.low AND r.uid < s.high WHEN 3 THEN strpos(r.uid, '/') = 0 ELSE true END";
+
+/// Whether `r` passes all filters: filter `f.no` compares the record's values with those of `w`, and a filter with
+/// operation 1 (none of) passes if no comparison holds.
+const PASSES: &str = "NOT EXISTS (SELECT 1 FROM unnest($13::int4[]) WITH ORDINALITY f(op, no) WHERE (f.op = 1) = EXISTS (\
+     SELECT 1 FROM unnest($14::int4[], $15::text[], $16::bytea[]) w(no, key, value), \
+     unnest(r.filter_keys, r.filter_values) h(key, value) WHERE w.no = f.no AND w.key = h.key AND \
+     CASE f.op WHEN 2 THEN h.value > w.value WHEN 3 THEN position(w.value IN h.value) > 0 ELSE h.value = w.value END))";
+
+const SCOPES: &str = "unnest($9::int8[], $10::int4[], $11::text[], $12::text[]) s(org, mode, low, high)";
+
+/// The order of a list.
+#[derive(Debug, Clone, Copy)]
+struct By {
+    column: Column,
+    descending: bool,
+}
+
+impl By {
+    /// Returns the expression of the sort key.
+    fn key(self, table: &str) -> String {
+        match self.column {
+            Column::Uid => "''::bytea".to_owned(),
+            Column::Sequence => format!("{table}.revision"),
+            Column::Slot(slot) => format!("{table}.s{}", slot + 1),
+            Column::Other => format!(
+                "COALESCE((SELECT x.value FROM unnest({table}.sort_keys, {table}.sort_values) x(key, value) \
+                 WHERE x.key = $18 LIMIT 1), '')"
+            ),
+        }
+    }
+
+    const fn key_type(self) -> &'static str {
+        if matches!(self.column, Column::Sequence) { "int8" } else { "bytea" }
+    }
+
+    /// Returns the condition that a row of a table comes after a position.
+    fn after(self, table: &str, value: &str, uid: &str, or_equal: bool) -> String {
+        let operator = match (self.descending, or_equal) {
+            (false, false) => ">",
+            (false, true) => ">=",
+            (true, false) => "<",
+            (true, true) => "<=",
+        };
+        let of_key = |key: String| format!("({key}, {table}.uid) {operator} ({value}, {uid})");
+        match self.column {
+            // The value is compared too, because the type of an unused parameter is unknown.
+            Column::Uid => format!("{table}.uid {operator} {uid} AND {value} IS NOT NULL"),
+            Column::Slot(_) => format!("{0} AND {1} IS NOT NULL", of_key(self.key(table)), self.key(table)),
+            _ => of_key(self.key(table)),
+        }
+    }
+
+    fn direction(self) -> &'static str {
+        if self.descending { " DESC" } else { "" }
+    }
+
+    /// Returns the expressions to order a table by.
+    fn order(self, table: &str) -> String {
+        let direction = self.direction();
+        match self.column {
+            Column::Uid => format!("{table}.uid{direction}"),
+            _ => format!("{}{direction}, {table}.uid{direction}", self.key(table)),
+        }
+    }
+
+    /// Returns the expressions to order rows by that have the columns `key` and `uid`.
+    fn order_of_rows(self, rows: &str) -> String {
+        let direction = self.direction();
+        match self.column {
+            Column::Uid => format!("{rows}.uid{direction}"),
+            _ => format!("{rows}.key{direction}, {rows}.uid{direction}"),
+        }
+    }
+
+    fn after_of_rows(self, rows: &str) -> String {
+        let operator = if self.descending { "<" } else { ">" };
+        let value = self.after_value();
+        match self.column {
+            Column::Uid => format!("{rows}.uid {operator} $7 AND {value} IS NOT NULL"),
+            _ => format!("({rows}.key, {rows}.uid) {operator} ({value}, $7)"),
+        }
+    }
+
+    fn after_value(self) -> String {
+        format!("$6::{}", self.key_type())
+    }
+
+    /// Returns the statement with this page and total. The page has at most $4 + 1 rows.
+    fn list_of(self, with: &str, page: &str, total: &str) -> String {
+        let epochs = epochs!();
+        let (order, key_type) = (self.order_of_rows("p"), self.key_type());
+        format!(
+            "{with}SELECT NULL::text, NULL::int8, NULL::int4, NULL::bytea, NULL::{key_type}, \
+             CASE WHEN $3::bool THEN ({total})::int8 END, {epochs} \
+             UNION ALL SELECT w.uid, w.revision, w.rendering, \
+             CASE WHEN w.place <= $4::int8 AND (w.place = 1 OR w.through <= $5::int8) THEN w.body END, w.key, NULL, NULL \
+             FROM (SELECT p.uid, p.revision, p.rendering, p.body, p.key, row_number() OVER o AS place, \
+             sum(octet_length(p.body)) OVER o AS through FROM ({page}) p \
+             WINDOW o AS (ORDER BY {order} ROWS UNBOUNDED PRECEDING)) w \
+             WHERE w.place <= 2 OR w.through - octet_length(w.body) <= $5::int8"
+        )
+    }
+
+    fn list(self, shape: Shape) -> String {
+        match shape {
+            Shape::Children => self.list_of("", &self.direct(), "SELECT COALESCE((SELECT t.direct FROM tally t WHERE t.org = $8 AND t.list = $9), 0)"),
+            Shape::Roots => {
+                let total = "SELECT COALESCE((SELECT t.deep FROM tally t WHERE t.org = $8 AND t.list = $9), 0)";
+                self.list_of("", &format!("{} ORDER BY {}", self.deep(), self.order_of_rows("e")), total)
+            }
+            Shape::Subtree => self.subtree(),
+            Shape::Skip => self.skip(),
+            Shape::Merge => self.merge(),
+            Shape::All => self.all(),
+            Shape::Scan { everywhere, by_member } => self.scan(everywhere, by_member),
+        }
+    }
+
+    /// Returns the first children of a uid, with their bodies.
+    fn direct(self) -> String {
+        let (key, after, order) = (self.key("r"), self.after("r", &self.after_value(), "$7", false), self.order("r"));
+        format!(
+            "SELECT r.uid, r.revision, r.rendering, r.body, {key} AS key FROM record r \
+             WHERE r.org = $8 AND r.list = $9 AND {after} ORDER BY {order} LIMIT $4::int8 + 1"
+        )
+    }
+
+    /// Returns the first of the other records of a list, with their bodies.
+    fn deep(self) -> String {
+        let (key, after, order) = (self.key("d"), self.after("d", &self.after_value(), "$7", false), self.order("d"));
+        format!(
+            "SELECT r.uid, r.revision, r.rendering, r.body, e.key FROM (SELECT d.uid, d.home, {key} AS key FROM deep d \
+             WHERE d.org = $8 AND d.list = $9 AND {after} ORDER BY {order} LIMIT $4::int8 + 1) e \
+             JOIN record r ON r.org = e.home AND r.kind = $10 AND r.uid = e.uid"
+        )
+    }
+
+    fn subtree(self) -> String {
+        let (direct, deep, order) = (self.direct(), self.deep(), self.order_of_rows("u"));
+        let (key, after) = (self.key("r"), self.after("r", &self.after_value(), "$7", false));
+        let page = format!(
+            "SELECT * FROM (({direct}) UNION ALL ({deep}) UNION ALL (SELECT r.uid, r.revision, r.rendering, r.body, \
+             {key} AS key FROM record r WHERE r.org = $8 AND r.kind = $10 AND r.uid = $11 AND {after})) u \
+             ORDER BY {order} LIMIT $4::int8 + 1"
+        );
+        let total = "SELECT COALESCE((SELECT t.direct + t.deep FROM tally t WHERE t.org = $8 AND t.list = $9), 0) + \
+             (SELECT count(*) FROM record r WHERE r.org = $8 AND r.kind = $10 AND r.uid = $11)";
+        self.list_of("", &page, total)
+    }
+
+    /// Returns a statement that finds the block in which the page begins, in two levels. Without blocks, all records
+    /// before the page are read.
+    fn skip(self) -> String {
+        let number = self.column.number();
+        let usable = "(SELECT $13::bool OR all_of_list.deep = 0 FROM all_of_list)";
+        // In descending order, a page begins at the end of its block, which is the beginning of the next one.
+        let (start, start_uid) = match self.descending {
+            false => ("b.low", "b.low_uid"),
+            true => ("lag(b.low) OVER o", "lag(b.low_uid) OVER o"),
+        };
+        let direction = self.direction();
+        let level = |level: i32, from: &str, base: &str, within: &str| {
+            format!(
+                "SELECT x.low, x.low_uid, x.next, x.next_uid, x.start, x.start_uid, x.before FROM \
+                 (SELECT b.low, b.low_uid, b.n, lead(b.low) OVER a AS next, lead(b.low_uid) OVER a AS next_uid, \
+                 {start} AS start, {start_uid} AS start_uid, {base} + sum(b.n) OVER o - b.n AS before FROM {from}block b \
+                 WHERE b.org = $8 AND b.list = $9 AND b.ord = {number} AND b.level = {level}{within} \
+                 WINDOW o AS (ORDER BY b.low{direction}, b.low_uid{direction}), a AS (ORDER BY b.low, b.low_uid)) x \
+                 WHERE x.before <= $12::int8 AND $12::int8 < x.before + x.n LIMIT 1"
+            )
+        };
+        let outer = level(2, "", "0", &format!(" AND {usable}"));
+        let within = " AND (b.low, b.low_uid) >= (u.low, u.low_uid) AND \
+             (u.next IS NULL OR (b.low, b.low_uid) < (u.next, u.next_uid))";
+        let inner = level(1, "upper_level u, ", "u.before", within);
+        // The last block of the upper block, in descending order, ends where the upper block ends.
+        let (default, default_uid) = match self.descending {
+            false => ("NULL::bytea".to_owned(), "NULL::text".to_owned()),
+            true => ("(SELECT u.next FROM upper_level u)".to_owned(), "(SELECT u.next_uid FROM upper_level u)".to_owned()),
+        };
+        let to_key = |bytes: String| match self.column {
+            Column::Sequence => {
+                format!("(('x' || encode({bytes}, 'hex'))::bit(64)::int8 # (-9223372036854775808)::int8)")
+            }
+            _ => bytes,
+        };
+        let start = to_key(format!("COALESCE((SELECT l.start FROM lower_level l), {default})"));
+        let start_uid = format!("COALESCE((SELECT l.start_uid FROM lower_level l), {default_uid}, $7::text)");
+        let value = self.after_value();
+        let with = format!(
+            "WITH all_of_list AS MATERIALIZED (SELECT COALESCE(sum(t.direct), 0)::int8 AS direct, \
+             COALESCE(sum(t.deep), 0)::int8 + (SELECT count(*) FROM record r WHERE r.org = $8 AND r.kind = $10 AND \
+             r.uid = $11) AS deep FROM tally t WHERE t.org = $8 AND t.list = $9), \
+             length AS MATERIALIZED (SELECT direct + CASE WHEN $13::bool THEN deep ELSE 0 END AS n FROM all_of_list), \
+             upper_level AS MATERIALIZED ({outer}), lower_level AS MATERIALIZED ({inner}), \
+             start AS MATERIALIZED (SELECT COALESCE({start}, {value}) AS key, {start_uid} AS uid, \
+             $12::int8 - COALESCE((SELECT l.before FROM lower_level l), 0) AS left_over WHERE $12::int8 < (SELECT n FROM length)) "
+        );
+        let after = |table: &str| self.after(table, "start.key", "start.uid", !self.descending);
+        let branch = |select: &str, table: &str, condition: &str| {
+            let (after, key) = (after(table), self.key(table));
+            format!("SELECT {table}.uid, {select} AS home, {key} AS key FROM {condition} AND {after}")
+        };
+        let limited = |branch: String, table: &str| {
+            format!("({branch} ORDER BY {} LIMIT start.left_over + $4::int8 + 1)", self.order(table))
+        };
+        let direct = branch("r.org", "r", "record r WHERE r.org = $8 AND r.list = $9");
+        let deep = branch("d.home", "d", "deep d WHERE $13::bool AND d.org = $8 AND d.list = $9");
+        let top = branch("r.org", "r", "record r WHERE $13::bool AND r.org = $8 AND r.kind = $10 AND r.uid = $11");
+        let page = format!(
+            "SELECT r.uid, r.revision, r.rendering, r.body, h.key FROM start CROSS JOIN LATERAL (SELECT * FROM \
+             ({} UNION ALL {} UNION ALL ({top})) u ORDER BY {} OFFSET start.left_over LIMIT $4::int8 + 1) h \
+             JOIN record r ON r.org = h.home AND r.kind = $10 AND r.uid = h.uid",
+            limited(direct, "r"),
+            limited(deep, "d"),
+            self.order_of_rows("u"),
+        );
+        self.list_of(&with, &page, "SELECT n FROM length")
+    }
+
+    fn merge(self) -> String {
+        let (value, outer) = (self.after_value(), self.order_of_rows("u"));
+        let branch = |home: &str, table: &str, condition: String| {
+            let (key, after) = (self.key(table), self.after(table, &value, "$7", false));
+            format!("SELECT {table}.uid, {home} AS home, {key} AS key FROM {condition} AND {after}")
+        };
+        let of_lists = |arrays: &str, home: &str, table: &str, name: &str| {
+            let condition = format!("{name} {table} WHERE {table}.org = q.org AND {table}.list = q.list");
+            let (branch, order) = (branch(home, table, condition), self.order(table));
+            format!(
+                "SELECT l.* FROM unnest({arrays}) q(org, list) CROSS JOIN LATERAL \
+                 ({branch} ORDER BY {order} LIMIT $4::int8 + $15::int8 + 1) l"
+            )
+        };
+        let direct = of_lists("$9::int8[], $10::uuid[]", "r.org", "r", "record");
+        let deep = of_lists("$11::int8[], $12::uuid[]", "d.home", "d", "deep");
+        let exact = branch("r.org", "r", "record r WHERE r.org = q.org AND r.kind = $8 AND r.uid = q.uid".to_owned());
+        let page = format!(
+            "SELECT r.uid, r.revision, r.rendering, r.body, h.key FROM (SELECT u.* FROM ({direct} UNION ALL {deep} \
+             UNION ALL SELECT l.* FROM unnest($13::int8[], $14::text[]) q(org, uid) CROSS JOIN LATERAL ({exact}) l) u \
+             ORDER BY {outer} OFFSET $15::int8 LIMIT $4::int8 + 1) h \
+             JOIN record r ON r.org = h.home AND r.kind = $8 AND r.uid = h.uid"
+        );
+        let tallies = |arrays: &str, column: &str| {
+            format!(
+                "SELECT COALESCE(sum((SELECT t.{column} FROM tally t WHERE t.org = q.org AND t.list = q.list)), 0) \
+                 FROM unnest({arrays}) q(org, list)"
+            )
+        };
+        let total = format!(
+            "SELECT ({}) + ({}) + (SELECT count(*) FROM unnest($13::int8[], $14::text[]) q(org, uid) CROSS JOIN LATERAL \
+             (SELECT FROM record r WHERE r.org = q.org AND r.kind = $8 AND r.uid = q.uid) r)",
+            tallies("$9::int8[], $10::uuid[]", "direct"),
+            tallies("$11::int8[], $12::uuid[]", "deep"),
+        );
+        self.list_of("", &page, &total)
+    }
+
+    fn all(self) -> String {
+        let (key, after, order) = (self.key("r"), self.after("r", &self.after_value(), "$7", false), self.order("r"));
+        let page = format!(
+            "SELECT r.uid, r.revision, r.rendering, r.body, {key} AS key FROM record r \
+             WHERE r.kind = $8 AND {after} ORDER BY {order} OFFSET $9::int8 LIMIT $4::int8 + 1"
+        );
+        let total = "SELECT COALESCE((SELECT sum(t.direct) FROM tally t WHERE t.kind = $8), 0) + \
+             COALESCE((SELECT t.deep FROM tally t WHERE t.org = $10 AND t.list = $11), 0)";
+        self.list_of("", &page, total)
+    }
+
+    fn scan(self, everywhere: bool, by_member: bool) -> String {
+        let values = if self.column == Column::Other { "$19" } else { "$18" };
+        let in_scopes = format!("EXISTS (SELECT 1 FROM {SCOPES} WHERE {IN_SCOPE})");
+        let candidates = match (everywhere, by_member) {
+            (true, false) => format!("record r WHERE r.kind = $8 AND {in_scopes}"),
+            (true, true) => format!(
+                "unnest({values}::uuid[]) v(value) CROSS JOIN LATERAL \
+                 (SELECT m.org, m.uid FROM member m WHERE m.value = v.value) m CROSS JOIN LATERAL \
+                 (SELECT * FROM record r WHERE r.org = m.org AND r.kind = $8 AND r.uid = m.uid) r WHERE {in_scopes}"
+            ),
+            (false, false) => format!(
+                "{SCOPES} CROSS JOIN LATERAL (SELECT * FROM record r WHERE r.org = s.org AND r.kind = $8 AND \
+                 r.uid >= s.low AND r.uid < s.high) r WHERE {IN_SCOPE}"
+            ),
+            (false, true) => format!(
+                "{SCOPES} CROSS JOIN unnest({values}::uuid[]) v(value) CROSS JOIN LATERAL (SELECT m.uid FROM member m \
+                 WHERE m.org = s.org AND m.value = v.value AND m.uid >= s.low AND m.uid < s.high) m \
+                 CROSS JOIN LATERAL (SELECT * FROM record r WHERE r.org = s.org AND r.kind = $8 AND r.uid = m.uid) r \
+                 WHERE {IN_SCOPE}"
+            ),
+        };
+        let (key, after, order) = (self.key("r"), self.after_of_rows("h"), self.order_of_rows("h"));
+        let with = format!(
+            "WITH hits AS MATERIALIZED (SELECT DISTINCT r.org, r.uid, {key} AS key FROM {candidates} AND {PASSES}) "
+        );
+        let page = format!(
+            "SELECT r.uid, r.revision, r.rendering, r.body, h.key FROM (SELECT h.* FROM hits h WHERE {after} \
+             ORDER BY {order} OFFSET $17::int8 LIMIT $4::int8 + 1) h CROSS JOIN LATERAL (SELECT * FROM record r \
+             WHERE r.org = h.org AND r.kind = $8 AND r.uid = h.uid) r"
+        );
+        self.list_of(&with, &page, "SELECT count(*) FROM hits")
+    }
+}
+
+/// Returns the statement that finds the positions at which blocks of $7 records begin, among the next $6 records of an
+/// order from a position ($4, $5): $1 organization, $2 list, $3 kind, $8 uid of the list. The first position is not
+/// among them.
+fn boundaries(column: Column) -> String {
+    let by = By { column, descending: false };
+    let value = format!("$4::{}", by.key_type());
+    let branch = |table: &str, from: &str| {
+        let (key, after, order) = (by.key(table), by.after(table, &value, "$5", true), by.order(table));
+        format!("(SELECT {key} AS key, {table}.uid FROM {from} AND {after} ORDER BY {order} LIMIT $6::int8)")
+    };
+    let order = by.order_of_rows("u");
+    format!(
+        "SELECT x.key, x.uid FROM (SELECT u.key, u.uid, row_number() OVER (ORDER BY {order}) AS n FROM \
+         ({} UNION ALL {} UNION ALL {}) u) x WHERE x.n <= $6 AND x.n > 1 AND x.n % $7::int8 = 1 ORDER BY x.n",
+        branch("r", "record r WHERE r.org = $1 AND r.list = $2"),
+        branch("d", "deep d WHERE d.org = $1 AND d.list = $2"),
+        branch("r", "record r WHERE r.org = $1 AND r.kind = $3 AND r.uid = $8"),
+    )
+}
+
+/// The statements of [`boundaries`].
+pub(crate) static BOUNDARIES: LazyLock<HashMap<Column, String>> =
+    LazyLock::new(|| Column::INDEXED.into_iter().map(|column| (column, boundaries(column))).collect());
+
+/// Returns the statement that counts the records of a list from a position ($4, $5) up to, excluding, another ($6, $7).
+fn count_between(column: Column) -> String {
+    let by = By { column, descending: false };
+    let branch = |table: &str, from: &str| {
+        let from_low = by.after(table, &format!("$4::{}", by.key_type()), "$5", true);
+        let to = By { descending: true, ..by }.after(table, &format!("$6::{}", by.key_type()), "$7", false);
+        format!("(SELECT count(*) FROM {from} AND {from_low} AND {to})")
+    };
+    format!(
+        "SELECT {} + {} + {}",
+        branch("r", "record r WHERE r.org = $1 AND r.list = $2"),
+        branch("d", "deep d WHERE d.org = $1 AND d.list = $2"),
+        branch("r", "record r WHERE r.org = $1 AND r.kind = $3 AND r.uid = $8"),
+    )
+}
+
+/// The statements of [`count_between`].
+pub(crate) static COUNTS: LazyLock<HashMap<Column, String>> =
+    LazyLock::new(|| Column::INDEXED.into_iter().map(|column| (column, count_between(column))).collect());

@@ -1,0 +1,97 @@
+//! The registered kinds and the columns of their sort keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use platform_engine::store::{Put, StoreError};
+
+use crate::{
+    batch::{BEGIN, COMMIT, READ_SLOTS, ROLLBACK},
+    commit::Homes,
+    connection::Connection,
+    error::Failure,
+    locks::{LOCK, Locks},
+    schema::{SLOTS, Slots},
+};
+
+pub(crate) const LOAD: &str = "SELECT s.kind, s.key, s.slot FROM slot s ORDER BY s.kind, s.slot, s.key";
+
+/// Returns all registered kinds.
+pub(crate) async fn load(connection: &Connection) -> Result<Slots, StoreError> {
+    let mut slots = Slots::default();
+    for row in connection.query(LOAD, &[]).await? {
+        let read = || Ok::<_, tokio_postgres::Error>((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+        let (kind, key, slot) = read().map_err(Failure::from)?;
+        slots.add(kind, key, slot);
+    }
+    Ok(slots)
+}
+
+/// Registers the kinds of records, and their sort keys, in a transaction of its own that excludes all batches.
+///
+/// Records that were put before their kind got a key have its empty value, so that they get it in the key's column.
+pub(crate) async fn register<'p>(
+    connection: &Connection,
+    salt: u64,
+    puts: impl Iterator<Item = &'p Put>,
+) -> Result<(), Failure> {
+    let mut wanted: BTreeMap<&str, (bool, Vec<&str>)> = BTreeMap::new();
+    for put in puts {
+        let (queue, keys) = wanted.entry(put.key.kind).or_default();
+        *queue |= put.queue;
+        for (key, _) in &put.sort {
+            if !keys.contains(key) {
+                keys.push(key);
+            }
+        }
+    }
+    connection.execute(BEGIN, &[]).await?;
+    let result = write(connection, salt, &wanted).await;
+    let end = if result.is_ok() { COMMIT } else { ROLLBACK };
+    connection.execute(end, &[]).await?;
+    result
+}
+
+async fn write(
+    connection: &Connection,
+    salt: u64,
+    wanted: &BTreeMap<&str, (bool, Vec<&str>)>,
+) -> Result<(), Failure> {
+    let Locks { keys, exclusive } = Locks::of(&Homes { everywhere: true, ..Homes::default() }, salt);
+    connection.query(LOCK, &[&keys, &exclusive]).await?;
+    let kinds: Vec<&str> = wanted.keys().copied().collect();
+    let mut slots = Slots::default();
+    for row in connection.query(READ_SLOTS, &[&kinds]).await? {
+        slots.add(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    }
+    for (kind, (queue, keys)) in wanted {
+        let is_new = !slots.has_kind(kind);
+        connection.execute(PUT_KIND, &[kind, &i32::from(*queue || slots.is_queue(kind))]).await?;
+        let known: BTreeSet<&str> = slots.keys(kind).iter().map(String::as_str).collect();
+        let mut next = known.len();
+        for key in keys.iter().filter(|key| !known.contains(**key)) {
+            // The row of the kind itself sorts first.
+            let slot = i32::try_from(next).unwrap_or(i32::MAX).saturating_add(2);
+            connection.execute(PUT_SLOT, &[kind, key, &slot]).await?;
+            if !is_new && next < SLOTS {
+                for table in ["record", "deep"] {
+                    let column = format!("s{}", next + 1);
+                    let fill = format!("UPDATE {table} SET {column} = '' WHERE kind = $1 AND {column} IS NULL");
+                    connection.execute(&fill, &[kind]).await?;
+                }
+            }
+            next += 1;
+        }
+        if !is_new && next > known.len() {
+            // The blocks are made again with the new orders.
+            connection.execute(DROP_BLOCKS, &[kind]).await?;
+            connection.execute(UNBLOCK, &[kind]).await?;
+        }
+    }
+    Ok(())
+}
+
+const PUT_KIND: &str = "INSERT INTO slot (kind, key, slot) VALUES ($1, '', $2) \
+     ON CONFLICT (kind, key) DO UPDATE SET slot = excluded.slot";
+const PUT_SLOT: &str = "INSERT INTO slot (kind, key, slot) VALUES ($1, $2, $3)";
+const DROP_BLOCKS: &str = "DELETE FROM block b USING tally t WHERE b.org = t.org AND b.list = t.list AND t.kind = $1";
+const UNBLOCK: &str = "UPDATE tally SET blocked = false WHERE kind = $1 AND blocked";

@@ -1,0 +1,256 @@
+//! The names of what the tables contain: organizations, lists and filter values as hashes, and the columns of sort keys.
+//!
+//! The tables themselves are in `migrations`.
+
+use std::collections::{HashMap, HashSet};
+
+use platform_engine::{
+    store::{Epoch, OrderBy, place::Place},
+    uid,
+};
+use uuid::Uuid;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+/// The layout that this code reads and writes.
+pub(crate) const LAYOUT: i32 = 1;
+
+/// The migrations, in order: the first makes layout 1 of an empty database.
+pub(crate) const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001.sql")];
+
+/// An organization: the hash of the first segment of a uid. Organizations with the same hash share a lane, and nothing
+/// else, because all lookups compare whole uids.
+pub(crate) type Org = i64;
+
+/// Returns the organization of a uid; that of the installation for the empty uid.
+pub(crate) fn organization(uid: &str) -> Org {
+    xxh3_64(uid::root(uid).as_bytes()).cast_signed()
+}
+
+/// Returns the organization of the installation.
+pub(crate) fn installation() -> Org {
+    organization("")
+}
+
+/// Returns the organization of a unique key. The values of most spaces are hashes that include the parent's uid, so
+/// that the store cannot tell to which organization they belong: each value is an organization of its own.
+pub(crate) fn organization_of_unique(space: &str, value: &[u8]) -> Org {
+    hash([b"unique", space.as_bytes(), value]).as_u64_pair().0.cast_signed()
+}
+
+/// Returns the hash of parts, which includes their lengths.
+fn hash<const N: usize>(parts: [&[u8]; N]) -> Uuid {
+    let mut hasher = Xxh3::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    Uuid::from_u128(hasher.digest128())
+}
+
+/// Returns the identifier of the list of a kind in a place.
+pub(crate) fn list(kind: &str, place: Place<'_>) -> Uuid {
+    let (tag, uid) = place.encode();
+    hash([b"list", kind.as_bytes(), &[tag], uid.as_bytes()])
+}
+
+/// Returns the identifier of a filter value.
+pub(crate) fn filter_value(kind: &str, key: &str, value: &[u8]) -> Uuid {
+    hash([b"filter", kind.as_bytes(), key.as_bytes(), value])
+}
+
+/// A list that contains a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct List {
+    /// The organization in which the list is stored.
+    pub(crate) org: Org,
+    pub(crate) id: Uuid,
+}
+
+/// How a list contains a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The record is a child of the list's uid: the row of the record is its entry.
+    Direct,
+    /// The record is further below, or a root in the list of roots: it has an entry in `deep`.
+    Deep,
+    /// The record has the list's uid. It has no entry and is not in the tally, but in the counted blocks.
+    Top,
+}
+
+/// Returns the lists that a record is in. Records of a queue are only in the list of their parent, or of the roots.
+pub(crate) fn lists<'a>(kind: &'a str, uid: &'a str, queue: bool) -> impl Iterator<Item = (List, Part)> + 'a {
+    let org = organization(uid);
+    Place::of(uid, queue).filter_map(move |place| {
+        let (org, part) = match place {
+            Place::All => return None,
+            Place::Roots => (installation(), Part::Deep),
+            Place::At(top) if top == uid => (org, Part::Top),
+            Place::At(top) if uid::parent(uid) == Some(top) => (org, Part::Direct),
+            Place::At(_) => (org, Part::Deep),
+        };
+        Some((List { org, id: list(kind, place) }, part))
+    })
+}
+
+/// Returns the value of the column `record.list`: the list of the parent's children, or of the roots.
+pub(crate) fn own_list(kind: &str, uid: &str) -> Uuid {
+    list(kind, uid::parent(uid).map_or(Place::Roots, Place::At))
+}
+
+/// The number of columns for sort keys.
+pub(crate) const SLOTS: usize = 4;
+
+/// The columns of each kind's sort keys: a key's index is its column. Keys are added and never removed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Slots(HashMap<String, Vec<String>>, HashSet<String>);
+
+/// The column that an order reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Column {
+    /// The order by uid.
+    Uid,
+    /// The order by sequence.
+    Sequence,
+    /// The order by a sort key with a column.
+    Slot(usize),
+    /// The order by a sort key without one. Records without the key have the empty value.
+    Other,
+}
+
+impl Column {
+    /// All columns with an index.
+    pub(crate) const INDEXED: [Self; 2 + SLOTS] =
+        [Self::Uid, Self::Sequence, Self::Slot(0), Self::Slot(1), Self::Slot(2), Self::Slot(3)];
+
+    /// Returns the number of the order in `block`.
+    pub(crate) fn number(self) -> i32 {
+        match self {
+            Self::Uid => 0,
+            Self::Sequence => 1,
+            Self::Slot(slot) => i32::try_from(slot).map_or(i32::MAX, |slot| slot.saturating_add(2)),
+            Self::Other => i32::MAX,
+        }
+    }
+}
+
+impl Slots {
+    /// Returns the column of a kind's sort key; `None` if the key is not registered.
+    pub(crate) fn slot(&self, kind: &str, key: &str) -> Option<usize> {
+        self.keys(kind).iter().position(|known| known == key).filter(|slot| *slot < SLOTS)
+    }
+
+    /// Returns whether a record of the kind was ever put.
+    pub(crate) fn has_kind(&self, kind: &str) -> bool {
+        self.0.contains_key(kind)
+    }
+
+    /// Returns whether the kind is a queue.
+    pub(crate) fn is_queue(&self, kind: &str) -> bool {
+        self.1.contains(kind)
+    }
+
+    /// Returns whether a key is registered, with or without a column.
+    pub(crate) fn knows(&self, kind: &str, key: &str) -> bool {
+        self.keys(kind).iter().any(|known| known == key)
+    }
+
+    /// Returns the column of an order of a kind's lists.
+    pub(crate) fn column(&self, kind: &str, by: OrderBy) -> Column {
+        match by {
+            OrderBy::Uid => Column::Uid,
+            OrderBy::Sequence => Column::Sequence,
+            OrderBy::Key(key) => self.slot(kind, key).map_or(Column::Other, Column::Slot),
+        }
+    }
+
+    /// Returns the number of columns that a kind uses.
+    pub(crate) fn used(&self, kind: &str) -> usize {
+        self.keys(kind).len().min(SLOTS)
+    }
+
+    /// Adds a row of the table `slot`. Keys must be added in the order of their slots.
+    pub(crate) fn add(&mut self, kind: String, key: String, slot: i32) {
+        if key.is_empty() && slot == 1 {
+            self.1.insert(kind.clone());
+        }
+        let keys = self.0.entry(kind).or_default();
+        if !key.is_empty() && !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+
+    /// Returns the keys of a kind, in the order of their slots.
+    pub(crate) fn keys(&self, kind: &str) -> &[String] {
+        self.0.get(kind).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Returns an epoch's organization and its name in the table `epoch`.
+pub(crate) fn epoch(epoch: &Epoch) -> (Org, String) {
+    (organization(epoch.organization()), epoch.to_string())
+}
+
+/// Returns the literal of an array of bytes, for a cast to `bytea[]`: arrays of arrays of different lengths cannot be
+/// parameters.
+pub(crate) fn bytes_literal<'a>(values: impl Iterator<Item = &'a [u8]>) -> String {
+    let mut literal = String::from("{");
+    for value in values {
+        literal.push_str(if literal.len() > 1 { ",\"\\\\x" } else { "\"\\\\x" });
+        for byte in value {
+            for digit in [byte >> 4, byte & 15] {
+                literal.push(char::from_digit(digit.into(), 16).unwrap_or_default());
+            }
+        }
+        literal.push('"');
+    }
+    literal.push('}');
+    literal
+}
+
+/// Returns the literal of an array of texts, for a cast to `text[]`.
+pub(crate) fn texts_literal<'a>(values: impl Iterator<Item = &'a str>) -> String {
+    let mut literal = String::from("{");
+    for value in values {
+        literal.push_str(if literal.len() > 1 { ",\"" } else { "\"" });
+        for char in value.chars() {
+            if matches!(char, '"' | '\\') {
+                literal.push('\\');
+            }
+            literal.push(char);
+        }
+        literal.push('"');
+    }
+    literal.push('}');
+    literal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_in_the_lists_of_its_ancestors() {
+        let of = |uid, queue| -> Vec<_> { lists("Thing", uid, queue).collect() };
+        let at = |uid| List { org: organization("a"), id: list("Thing", Place::At(uid)) };
+        let roots = List { org: installation(), id: list("Thing", Place::Roots) };
+        assert_eq!(of("a", false), [(roots, Part::Deep), (at("a"), Part::Top)]);
+        let deep = [(at("a/b/c"), Part::Top), (at("a/b"), Part::Direct), (at("a"), Part::Deep)];
+        assert_eq!(of("a/b/c", false), deep);
+        assert_eq!(of("a/b/c", true), [(at("a/b"), Part::Direct)]);
+        assert_eq!(own_list("Thing", "a/b/c"), at("a/b").id);
+    }
+
+    #[test]
+    fn literals_of_arrays_are_quoted() {
+        assert_eq!(bytes_literal([&b"a\0"[..], b""].into_iter()), r#"{"\\x6100","\\x"}"#);
+        assert_eq!(texts_literal([r#"a"\b"#, ""].into_iter()), r#"{"a\"\\b",""}"#);
+        assert_eq!(texts_literal([].into_iter()), "{}");
+    }
+
+    #[test]
+    fn hashes_that_are_stored_do_not_change() {
+        assert_eq!(organization("ab/c"), organization("ab"));
+        assert_eq!(installation(), 0x2d06_8005_38d3_94c2);
+        assert_ne!(filter_value("A", "bc", b"d"), filter_value("AB", "c", b"d"));
+    }
+}

@@ -1,0 +1,283 @@
+//! The store: connections to a database, and the lanes that commit; opening and migrating.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use bytes::Bytes;
+use platform_engine::store::{Commit, Committed, Epoch, Key, OrderBy, Page, Query, Read, Store, StoreError, check::Finding};
+use rustls::pki_types::CertificateDer;
+use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
+
+use crate::{
+    check,
+    commit::Homes,
+    connection::{Database, Roots},
+    documents::Documents,
+    error::{Failure, OpenError, unavailable},
+    migrate, notify, query, registry,
+    schema::{self, LAYOUT},
+    writer::{self, Health, Request, Shared},
+};
+
+/// A store in a PostgreSQL database; see the crate's documentation for its guarantees and limits.
+///
+/// It must be opened and used within a tokio runtime. When it is dropped, pending commits are completed in the
+/// background.
+pub struct PostgresStore {
+    shared: Arc<Shared>,
+    lanes: Vec<mpsc::UnboundedSender<Request>>,
+    channel: String,
+}
+
+/// Options for opening a store.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+#[must_use]
+pub struct Options {
+    /// The maximum number of connections for reads; 16 by default.
+    pub readers: usize,
+    /// The number of lanes, each of which commits on a connection of its own; 4 by default. The commits of one
+    /// organization use one lane.
+    pub lanes: usize,
+    /// The maximum number of commits that share one transaction (group commit); 256 by default.
+    pub group_commits: usize,
+    /// The time for which a call is repeated while no connection works, such as during a failover; 3 seconds by
+    /// default.
+    pub retry: Duration,
+    /// Certificates in DER that TLS connections trust, besides the public certification authorities.
+    pub root_certificates: Roots,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            readers: 16,
+            lanes: 4,
+            group_commits: 256,
+            retry: Duration::from_secs(3),
+            root_certificates: Vec::new(),
+        }
+    }
+}
+
+impl Options {
+    /// Sets the maximum number of connections for reads.
+    pub const fn readers(mut self, readers: usize) -> Self {
+        self.readers = readers;
+        self
+    }
+
+    /// Sets the number of lanes; at least 1.
+    pub const fn lanes(mut self, lanes: usize) -> Self {
+        self.lanes = lanes;
+        self
+    }
+
+    /// Sets the maximum number of commits that share one transaction; at least 1.
+    pub const fn group_commits(mut self, commits: usize) -> Self {
+        self.group_commits = commits;
+        self
+    }
+
+    /// Sets the time for which a call is repeated while no connection works.
+    pub const fn retry(mut self, retry: Duration) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Adds certificates in DER that TLS connections trust.
+    pub fn root_certificates(mut self, certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Self {
+        self.root_certificates.extend(certificates);
+        self
+    }
+}
+
+impl PostgresStore {
+    /// Opens a database that [`PostgresStore::migrate`] has prepared.
+    ///
+    /// The URL is a connection string of `tokio-postgres`, such as `postgres://user:password@host:5432/database`. It may
+    /// name several hosts, separated by commas, of which the primary is used. Without `sslmode`, connections to other
+    /// machines use TLS with a verified certificate, and those to this machine do not use TLS (our choice).
+    ///
+    /// # Errors
+    /// [`OpenError`], which states the cause and the remedy.
+    pub async fn open(url: &str, options: Options) -> Result<Self, OpenError> {
+        let database = Database::connect(url, &options).await?;
+        let other = |error: StoreError| OpenError::Unavailable(error.into());
+        let connection = database.attempts().reader().await.map_err(other)?;
+        let instance = migrate::verify(&connection).await?;
+        let slots = registry::load(&connection).await.map_err(other)?;
+        drop(connection);
+        let shared = Arc::new(Shared {
+            database,
+            slots: ArcSwap::from_pointee(slots),
+            salt: instance.as_u64_pair().0,
+            health: Health::default(),
+            group: options.group_commits,
+        });
+        let lane = |_| {
+            let (sender, requests) = mpsc::unbounded_channel();
+            tokio::spawn(writer::run(shared.clone(), requests));
+            sender
+        };
+        let lanes = (0..options.lanes.max(1)).map(lane).collect();
+        Ok(Self { shared, lanes, channel: notify::channel(instance) })
+    }
+
+    /// Creates the tables of an empty database, or brings those of an earlier release to this release's layout
+    /// (currently 1).
+    ///
+    /// Concurrent calls wait for each other. Each migration is one transaction. Servers refuse a database of another
+    /// layout.
+    ///
+    /// # Errors
+    /// [`OpenError`]; the database then has the layout of the last migration that succeeded.
+    pub async fn migrate(url: &str, options: &Options) -> Result<(), OpenError> {
+        migrate::migrate(url, options).await
+    }
+
+    /// The layout that this release reads and writes.
+    pub const LAYOUT: i32 = LAYOUT;
+
+    /// Returns the small documents of the installation.
+    pub fn documents(&self) -> Documents {
+        Documents::new(self.shared.clone())
+    }
+
+    /// Sends a text of at most 7,999 bytes to all listeners of the database, those of this store included. It is not
+    /// part of any commit, and can be lost when a connection breaks: nothing must depend on it but how soon something
+    /// happens.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub async fn notify(&self, payload: &str) -> Result<(), StoreError> {
+        notify::notify(&self.shared, &self.channel, payload).await
+    }
+
+    /// Returns the notifications that are sent from now on, on a connection of its own that is opened again when it
+    /// breaks; see [`Heard`](crate::Heard).
+    pub fn listen(&self) -> notify::Listener {
+        notify::listen(self.shared.clone(), self.channel.clone())
+    }
+
+    /// Returns a number that changes when connections reach another primary than before: after a failover that lost
+    /// commits, epochs may have old values again, so that whatever was cached must be dropped.
+    pub fn generation(&self) -> u64 {
+        self.shared.database.generation()
+    }
+
+    /// Returns the time of the database's clock, in microseconds since 1970.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub async fn clock(&self) -> Result<u64, StoreError> {
+        let mut attempts = self.shared.database.attempts();
+        loop {
+            let connection = attempts.reader().await?;
+            let read = async {
+                let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
+                let rows = connection.query(sql, &[]).await?;
+                Ok::<i64, Failure>(rows.first().map_or(Ok(0), |row| row.try_get(0))?)
+            };
+            match read.await {
+                Ok(time) => return Ok(time.cast_unsigned()),
+                Err(failure) => {
+                    connection.close();
+                    attempts.pause(failure).await?;
+                }
+            }
+        }
+    }
+
+    /// Verifies index entries, lengths of lists, counted blocks, unique keys and epochs against the records, and returns
+    /// every inconsistency: an empty list if the store is consistent.
+    ///
+    /// Reads every row, one organization after another, each in one snapshot. Reads and commits of all servers can run
+    /// concurrently.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the database cannot answer.
+    pub async fn check(&self) -> Result<Vec<Finding>, StoreError> {
+        check::check(&self.shared).await
+    }
+
+    /// Loads the registered kinds if the query's kind or order is not among the known ones.
+    async fn refresh(&self, query: &Query, connection: &crate::connection::Connection) -> Result<(), StoreError> {
+        let slots = self.shared.slots.load();
+        let is_known = match query.order.by {
+            OrderBy::Key(key) => slots.knows(query.kind, key),
+            OrderBy::Uid | OrderBy::Sequence => slots.has_kind(query.kind),
+        };
+        if !is_known {
+            self.shared.slots.store(Arc::new(registry::load(connection).await?));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").field("database", &self.shared.database).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
+        let mut attempts = self.shared.database.attempts();
+        loop {
+            let connection = attempts.reader().await?;
+            match query::get(&connection, keys, epochs).await {
+                Ok(read) => return Ok(read),
+                Err(failure) => {
+                    if matches!(failure, Failure::Lost(_)) {
+                        connection.close();
+                    }
+                    attempts.pause(failure).await?;
+                }
+            }
+        }
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        let mut attempts = self.shared.database.attempts();
+        loop {
+            let connection = attempts.reader().await?;
+            self.refresh(query, &connection).await?;
+            let slots = self.shared.slots.load_full();
+            match query::list(&connection, &slots, query).await {
+                Ok(page) => return Ok(page),
+                Err(failure) => {
+                    if matches!(failure, Failure::Lost(_)) {
+                        connection.close();
+                    }
+                    attempts.pause(failure).await?;
+                }
+            }
+        }
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        let stopped = || unavailable("the store is closed");
+        // The commits of an organization share a lane, so that they share transactions.
+        let homes = Homes::of(&commit);
+        let org = homes.written.first().or(homes.read.first()).copied().unwrap_or_else(schema::installation);
+        let lane = org.cast_unsigned() % (self.lanes.len() as u64).max(1);
+        let lane = usize::try_from(lane).ok().and_then(|lane| self.lanes.get(lane)).ok_or_else(stopped)?;
+        let (reply, outcome) = oneshot::channel();
+        lane.send(Request { commit, reply }).map_err(|_| stopped())?;
+        outcome.await.map_err(|_| StoreError::Unknown("the lane of the commit has stopped".into()))?
+    }
+
+    fn health(&self) -> Result<(), StoreError> {
+        self.shared.health.check()
+    }
+}
+
+/// Bytes of a document and the revision that a write requires to replace it.
+pub(crate) type Document = (Bytes, u64);
+
+/// The identifier of an installation.
+pub(crate) type Instance = Uuid;

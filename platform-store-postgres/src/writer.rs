@@ -1,0 +1,248 @@
+//! Lanes: each commits the changes of its organizations, many commits in one transaction (group commit).
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use arc_swap::ArcSwap;
+use platform_engine::store::{Commit, Committed, Conflict, StoreError};
+use tokio::sync::{mpsc::UnboundedReceiver, oneshot};
+use uuid::Uuid;
+
+use crate::{
+    batch::{Attempt, BEGIN, Batch, COMMIT, FIND_BATCH, Params, all_of, pipeline},
+    blocks,
+    changes::Delta,
+    commit::is_open,
+    connection::Database,
+    error::{Failure, unavailable},
+    registry,
+    schema::{List, Slots},
+};
+
+/// A commit, and where to send its outcome.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) commit: Commit,
+    pub(crate) reply: oneshot::Sender<Result<Committed, StoreError>>,
+}
+
+/// Whether commits are expected to succeed, by the last one of any lane.
+#[derive(Debug, Default)]
+pub(crate) struct Health(AtomicU8);
+
+impl Health {
+    fn set(&self, outcome: Result<(), &StoreError>) {
+        let state = match outcome {
+            Ok(()) | Err(StoreError::Conflict(_)) => 0,
+            Err(StoreError::Full(_)) => 1,
+            Err(_) => 2,
+        };
+        self.0.store(state, Ordering::Relaxed);
+    }
+
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            1 => Err(StoreError::Full("the database's disk is full".into())),
+            _ => Err(unavailable("the last commit failed")),
+        }
+    }
+}
+
+/// What the lanes share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) database: Database,
+    pub(crate) slots: ArcSwap<Slots>,
+    /// Distinguishes the advisory locks of the installations of one database.
+    pub(crate) salt: u64,
+    pub(crate) health: Health,
+    /// The maximum number of commits of a batch.
+    pub(crate) group: usize,
+}
+
+/// The maximum number of records that the commits of a batch put and delete, unless the first has more.
+const MOST_RECORDS: usize = 2_000;
+/// The maximum number of bytes in the records of a batch, unless those of the first are longer.
+const MOST_BYTES: usize = 8 << 20;
+/// The number of batches of a lane after which it deletes old rows of `batch`.
+const PRUNE: u32 = 1_024;
+/// The time for which the row of a batch is kept, in microseconds: ten minutes. It is only read within seconds.
+const KEPT: i64 = 600_000_000;
+
+pub(crate) const PRUNE_BATCHES: &str = "DELETE FROM batch b USING (SELECT o.org, o.id FROM batch o WHERE o.at < $1 \
+     ORDER BY o.at LIMIT 4096) o WHERE b.org = o.org AND b.id = o.id";
+
+/// Commits the requests of a lane until the store is dropped.
+pub(crate) async fn run(shared: Arc<Shared>, mut requests: UnboundedReceiver<Request>) {
+    let mut waiting = VecDeque::new();
+    let mut batches = 0_u32;
+    loop {
+        if waiting.is_empty() {
+            let Some(request) = requests.recv().await else { return };
+            waiting.push_back(request);
+        }
+        while let Ok(request) = requests.try_recv() {
+            waiting.push_back(request);
+        }
+        let (commits, replies) = take(&mut waiting, shared.group);
+        let lists = shared.commit(&commits, replies).await;
+        for (list, delta) in lists {
+            // Counts stay correct without it: the next batch that changes the list tries again.
+            drop(blocks::maintain(&shared, list, &delta).await);
+        }
+        batches = batches.wrapping_add(1);
+        if batches % PRUNE == 16 {
+            drop(shared.prune().await);
+        }
+    }
+}
+
+type Reply = oneshot::Sender<Result<Committed, StoreError>>;
+
+/// Removes the commits of the next batch.
+fn take(waiting: &mut VecDeque<Request>, group: usize) -> (Vec<Commit>, Vec<Reply>) {
+    let (mut commits, mut replies) = (Vec::new(), Vec::new());
+    let (mut records, mut bytes) = (0_usize, 0_usize);
+    while let Some(Request { commit, .. }) = waiting.front() {
+        records += commit.put.len() + commit.delete.len() + commit.require.len();
+        bytes += commit.put.iter().map(|put| put.body.len() + put.private.len()).sum::<usize>();
+        let is_full = commits.len() >= group.max(1) || records > MOST_RECORDS || bytes > MOST_BYTES;
+        if !commits.is_empty() && (is_full || is_open(commit)) {
+            break;
+        }
+        let Some(Request { commit, reply }) = waiting.pop_front() else { break };
+        commits.push(commit);
+        replies.push(reply);
+    }
+    (commits, replies)
+}
+
+/// Returns the time in microseconds since 1970.
+pub(crate) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX / 2)
+}
+
+/// Returns a random identifier.
+pub(crate) fn random() -> Result<Uuid, StoreError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| unavailable(error.to_string()))?;
+    Ok(Uuid::from_bytes(bytes))
+}
+
+impl Shared {
+    /// Commits a batch and replies to its callers. Returns the lists whose blocks have to be changed.
+    async fn commit(&self, commits: &[Commit], replies: Vec<Reply>) -> Vec<(List, Delta)> {
+        let send = |reply: Reply, outcome: Result<i64, Conflict>| {
+            let outcome = outcome.map(|sequence| Committed { sequence: sequence.cast_unsigned() });
+            // The caller may have been canceled.
+            drop(reply.send(outcome.map_err(StoreError::Conflict)));
+        };
+        match self.batch(commits).await {
+            Ok((outcomes, lists)) => {
+                self.health.set(Ok(()));
+                replies.into_iter().zip(outcomes).for_each(|(reply, outcome)| send(reply, outcome));
+                lists
+            }
+            Err(error) if commits.len() == 1 || matches!(error, StoreError::Unknown(_)) => {
+                self.health.set(Err(&error));
+                let text = error.to_string();
+                let mut error = Some(error);
+                for reply in replies {
+                    let unknown = || StoreError::Unknown(text.clone().into());
+                    drop(reply.send(Err(error.take().unwrap_or_else(unknown))));
+                }
+                Vec::new()
+            }
+            Err(_) => {
+                // One of the commits may be the cause: the others must not fail with it.
+                let mut lists = Vec::new();
+                for (commit, reply) in commits.iter().zip(replies) {
+                    match self.batch(std::slice::from_ref(commit)).await {
+                        Ok((outcomes, changed)) => {
+                            self.health.set(Ok(()));
+                            lists.extend(changed);
+                            outcomes.into_iter().zip([reply]).for_each(|(outcome, reply)| send(reply, outcome));
+                        }
+                        Err(error) => {
+                            self.health.set(Err(&error));
+                            drop(reply.send(Err(error)));
+                        }
+                    }
+                }
+                lists
+            }
+        }
+    }
+
+    async fn batch(&self, commits: &[Commit]) -> Result<(Vec<Result<i64, Conflict>>, Vec<(List, Delta)>), StoreError> {
+        let mut batch = Batch::new(commits, random()?);
+        let mut attempts = self.database.attempts();
+        loop {
+            let connection = attempts.writer().await?;
+            match batch.attempt(&connection, self.salt, now()).await {
+                Attempt::Done(outcomes, lists) => return Ok((outcomes, lists)),
+                Attempt::Unregistered => {
+                    let puts = commits.iter().flat_map(|commit| &commit.put);
+                    match registry::register(&connection, self.salt, puts).await {
+                        Ok(()) => self.slots.store(Arc::new(registry::load(&connection).await?)),
+                        Err(failure) => {
+                            connection.close();
+                            attempts.pause(failure).await?;
+                        }
+                    }
+                }
+                // Another organization took a unique key between the check and the write. With the exclusive gate,
+                // nobody can.
+                Attempt::Failed(Failure::Taken) if !batch.homes.everywhere => batch.homes.everywhere = true,
+                Attempt::Failed(failure) => {
+                    if matches!(failure, Failure::Lost(_)) {
+                        connection.close();
+                    }
+                    attempts.pause(failure).await?;
+                }
+                Attempt::Unknown(failure, outcomes) => {
+                    connection.close();
+                    match self.is_committed(&batch).await {
+                        Ok(true) => return Ok((outcomes, Vec::new())),
+                        Ok(false) => {}
+                        Err(_) => {
+                            let Failure::Lost(cause) = failure else { return Err(failure.into()) };
+                            return Err(StoreError::Unknown(cause));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns whether a batch whose connection broke was committed: whether its row exists. Takes the locks of the
+    /// batch first, for which it waits if the server still works on it.
+    async fn is_committed(&self, batch: &Batch<'_>) -> Result<bool, StoreError> {
+        let mut attempts = self.database.attempts();
+        loop {
+            let connection = attempts.writer().await?;
+            let params: Params = vec![Box::new(batch.org()), Box::new(batch.id)];
+            let calls = [(BEGIN, Vec::new()), batch.lock(self.salt), (FIND_BATCH, params), (COMMIT, Vec::new())];
+            let found = match pipeline(&connection, &calls).await.and_then(all_of) {
+                Ok(rows) => return Ok(rows.get(2).is_some_and(|rows| !rows.is_empty())),
+                Err(failure) => failure,
+            };
+            connection.close();
+            attempts.pause(found).await?;
+        }
+    }
+
+    async fn prune(&self) -> Result<(), StoreError> {
+        let connection = self.database.attempts().writer().await?;
+        connection.execute(PRUNE_BATCHES, &[&now().saturating_sub(KEPT)]).await?;
+        Ok(())
+    }
+}
