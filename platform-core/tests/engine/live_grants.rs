@@ -1,10 +1,11 @@
 //! Grants are live: a grant counts immediately, and a revocation takes effect immediately, for requests in flight too.
 
-use std::sync::Arc;
+use std::{sync::Arc, thread};
 
 use platform_core::{
     access::{Caller, Narrowing},
     error::{Code, Result},
+    resources::iam::Identity,
     store::memory::MemoryStore,
     testing::{Call, Gate, GatedStore},
     uid::Uid,
@@ -296,6 +297,63 @@ fn the_narrowing_of_a_token_removes_capabilities_and_never_adds_any() {
     let elsewhere = narrowed(&world.organization(), &["repo.list"]);
     assert_eq!(world.list(&elsewhere, "Repo", &[]).unwrap().total, 0);
     assert_eq!(text(&world.get(&viewer, "Repo", &in_sibling).unwrap(), "uid"), &*in_sibling);
+}
+
+#[test]
+fn a_person_whose_organizations_were_not_recorded_has_all_grants_and_gets_new_ones() {
+    let world = World::new();
+    let [first, second, third] = [(); 3].map(|()| world.organization());
+    let ada = world.person("ada", None);
+    let binding = world.bind(&ada, &built_in("viewer"), &first);
+    world.bind(&ada, &built_in("viewer"), &second);
+    world.change_private::<Identity>(&ada.identity, |private| {
+        private.as_object_mut().unwrap().remove("organizations").unwrap();
+    });
+    let sees = |organization: &Uid| world.get(&ada, "Group", organization).is_ok();
+    for repeated in [false, true] {
+        // The second time, the record has the organizations again.
+        assert_eq!([&first, &second, &third].map(sees), [!repeated, true, false], "{repeated}");
+        if repeated {
+            continue;
+        }
+        world.delete(&world.operator, "RoleBinding", &binding).unwrap();
+        assert!(!sees(&first));
+        let again = world.bind(&ada, &built_in("viewer"), &third);
+        assert!(sees(&third));
+        world.delete(&world.operator, "RoleBinding", &again).unwrap();
+    }
+    world.bind(&ada, &built_in("viewer"), &first);
+    world.bind(&ada, &built_in("viewer"), &third);
+    assert_eq!([&first, &second, &third].map(sees), [true; 3]);
+}
+
+#[test]
+fn first_bindings_of_a_person_in_several_organizations_at_once_all_count() {
+    let world = World::new();
+    let organizations: Vec<_> = (0..8).map(|_| world.organization()).collect();
+    let ada = world.person("ada", None);
+    thread::scope(|scope| {
+        for organization in &organizations {
+            scope.spawn(|| world.bind(&ada, &built_in("viewer"), organization));
+        }
+    });
+    for organization in &organizations {
+        world.get(&ada, "Group", organization).unwrap();
+    }
+}
+
+#[test]
+fn a_batch_of_several_bindings_of_one_person_counts() {
+    let world = World::new();
+    let organization = world.organization();
+    let ada = world.person("ada", None);
+    let roles = [built_in("viewer"), built_in("editor")];
+    let requests: Vec<_> =
+        roles.iter().map(|role| json!({ "roleBinding": { "identityUid": ada.identity, "roleUid": role } })).collect();
+    let request = json!({ "parent": organization, "requests": requests });
+    world.run(Some(&world.operator), "BatchCreateRoleBindings", request).unwrap();
+    world.get(&ada, "Group", &organization).unwrap();
+    world.create(&ada, "Repo", &organization, json!({ "name": "repo" })).unwrap();
 }
 
 #[test]
