@@ -5,14 +5,16 @@ use std::{sync::Arc, thread};
 use platform_core::{
     access::{Caller, Narrowing},
     error::{Code, Result},
-    resources::iam::Identity,
+    iam::Iam,
+    resources::iam::{Identity, person_uid},
     store::memory::MemoryStore,
     testing::{Call, Gate, GatedStore},
     uid::Uid,
 };
+use pollster::block_on;
 use serde_json::{Value, json};
 
-use crate::common::{World, built_in, code, digest, text};
+use crate::common::{ISSUER, World, built_in, code, digest, text, uid_of};
 
 #[test]
 fn a_grant_counts_as_soon_as_it_is_acknowledged_even_after_a_denial() {
@@ -367,4 +369,28 @@ fn a_revocation_by_one_server_applies_to_other_servers_of_the_same_store() {
     assert_eq!(code(other.get(&ada, "Group", &other.org)), Code::PermissionDenied);
     one.bind(&ada, &built_in("viewer"), &one.org);
     other.get(&ada, "Group", &other.org).unwrap();
+}
+
+#[test]
+fn a_person_who_was_bound_before_they_registered_has_the_role_afterwards() {
+    let world = World::new();
+    let organization = uid_of(&world.create(&world.operator, "Group", "", json!({ "name": "acme" })).unwrap());
+    let person = Caller::new(person_uid(ISSUER, "invited"));
+    world.bind(&person, &built_in("owner"), &organization);
+    let register = || {
+        block_on(Iam::of(&world.platform).register_person(&person.identity, ISSUER, "invited", None)).unwrap();
+    };
+    register();
+    assert_eq!(world.get(&person, "Group", &organization).unwrap()["name"], "acme");
+    // Another binding there and one elsewhere keep it.
+    let other = uid_of(&world.create(&world.operator, "Group", "", json!({ "name": "other" })).unwrap());
+    world.bind(&person, &built_in("viewer"), &other);
+    assert_eq!(world.get(&person, "Group", &organization).unwrap()["name"], "acme");
+    assert_eq!(world.get(&person, "Group", &other).unwrap()["name"], "other");
+    // The same after the person was deleted with the bindings, and bound and registered again.
+    world.delete(&world.operator, "Identity", &person.identity).unwrap();
+    world.bind(&person, &built_in("viewer"), &other);
+    register();
+    assert_eq!(world.get(&person, "Group", &other).unwrap()["name"], "other");
+    assert!(world.get(&person, "Group", &organization).is_err());
 }

@@ -397,9 +397,9 @@ impl Private {
     }
 }
 
-/// Returns the private part of a new registered person.
+/// Returns the private part of a new registered person. It has no organizations: there may be bindings already.
 pub(crate) fn private_of(registration: RegistrationId) -> Result<Bytes> {
-    Private { registration: Some(registration), organizations: Some(BTreeSet::new()) }.write()
+    Private { registration: Some(registration), organizations: None }.write()
 }
 
 /// Reads the registration of a person from the private part of their record.

@@ -19,8 +19,8 @@ use crate::{
     write::Write,
 };
 
-/// Returns the organizations by the private part of a person's record; `None` if it was written before they were
-/// recorded, and for an identity of a group.
+/// Returns the organizations by the private part of a person's record; `None` before the first binding of a registered
+/// person, and for an identity of a group. Bindings are then found by a search.
 pub(crate) fn organizations_of(private: &[u8]) -> Result<Option<BTreeSet<Uid>>> {
     Ok(Private::read(private)?.organizations)
 }
@@ -33,7 +33,7 @@ pub(crate) fn bindings_of(identity: &Uid) -> Query {
 
 /// Completes a write that puts a role binding of an identity at a group: raises the epoch of the identity's bindings
 /// there and, with the first binding of a person in the group's organization, adds the organization to the person's
-/// record. Without the identity it does nothing, because its absence makes the commit fail.
+/// record. A person may be bound before they register; their record then does not have the organizations.
 ///
 /// # Errors
 /// As [`Context::records`].
@@ -42,9 +42,15 @@ pub(crate) async fn add_binding(cx: &Context<'_>, identity: &Uid, group: &Uid, w
     if !identity.is_root() {
         return Ok(());
     }
-    let Some(record) = cx.record(Identity::KIND, identity).await? else { return Ok(()) };
+    let Some(record) = cx.record(Identity::KIND, identity).await? else {
+        // The person may register before the commit.
+        write.raise(identity_epoch(identity));
+        return Ok(());
+    };
     let mut private = Private::read(&record.private)?;
-    let mut organizations = match private.organizations.take() {
+    let recorded = private.organizations.take();
+    let was_recorded = recorded.is_some();
+    let mut organizations = match recorded {
         Some(organizations) => organizations,
         None => {
             let bindings = cx.page(bindings_of(identity)).await?.items;
@@ -55,7 +61,8 @@ pub(crate) async fn add_binding(cx: &Context<'_>, identity: &Uid, group: &Uid, w
     // Concurrent first bindings in two organizations must not overwrite each other, and a person who was deleted and
     // registered again has another record.
     write.require_or_retry(Require::Revision(record.key, record.revision));
-    if is_new {
+    // Bindings that were found by a search may be deleted before the commit.
+    if is_new || !was_recorded {
         private.organizations = Some(organizations);
         let identity: Identity = serde_json::from_slice(&record.body).map_err(Error::internal)?;
         write.put(&identity.uid, &identity, private.write()?)?;
