@@ -252,8 +252,10 @@ impl Issuer {
         if read.is_some_and(|at| at.elapsed() < RELOAD_INTERVAL) {
             return;
         }
+        let loaded = timeout(RELOAD_TIMEOUT, source.keys.load()).await;
+        // The time after the read, so that requests that waited for a slow one do not repeat it one after another.
         *read = Some(Instant::now());
-        match timeout(RELOAD_TIMEOUT, source.keys.load()).await {
+        match loaded {
             Ok(Ok(Some(keys))) => self.replace_keys(Arc::new(keys)),
             Ok(Ok(None)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "cannot read the keys for a token with an unknown key"),

@@ -212,10 +212,7 @@ impl DatabaseUrl {
 #[cfg(feature = "postgres")]
 impl fmt::Display for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Parameters may contain a password too.
-        let url = self.0.split(['?', '#']).next().unwrap_or_default();
-        let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
-        write!(f, "{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, rest)| rest))
+        f.write_str(&platform_store_postgres::without_credentials(&self.0))
     }
 }
 
@@ -327,7 +324,7 @@ mod tests {
     fn the_password_of_a_database_is_not_displayed() {
         for (url, shown) in [
             ("postgres://me:secret@db:5432/platform", "postgres://db:5432/platform"),
-            ("postgresql://db/platform?password=secret", "postgresql://db/platform"),
+            ("postgresql://db/platform?password=secret", "postgres://db/platform"),
             ("postgres://me:sec@ret@db", "postgres://db"),
         ] {
             let store: Store = url.parse().unwrap();

@@ -128,7 +128,8 @@ impl Health {
     /// Returns the store's state. A store that was last reported full is probed with an empty commit, which succeeds as
     /// soon as there is free space: the store itself stays full until a commit succeeds.
     ///
-    /// A database that does not answer is asked again until it does: the server need not be restarted.
+    /// A database that does not answer is asked again until it does: the server need not be restarted. After a failed
+    /// commit, an empty one finds out whether it accepts writes again, since a load balancer sends none until then.
     async fn probe(&self, reported: &State) -> State {
         if let Some(shared) = &self.shared {
             let answer = shared::probe(&**shared).await;
@@ -140,6 +141,7 @@ impl Health {
         let store = self.platform.store();
         let health = match (store.health(), reported) {
             (Err(StoreError::Full(_)), State::Full(_)) => store.commit(Commit::default()).await.map(drop),
+            (Err(_), _) if self.shared.is_some() => store.commit(Commit::default()).await.map(drop),
             (health, _) => health,
         };
         match health {

@@ -26,8 +26,13 @@ pub(crate) fn read(given: Option<&str>) -> Result<Vec<Key>> {
     if let Some(keys) = parse(given) {
         return Ok(keys);
     }
+    // The value is not shown: it may be a key with a mistake.
     let read = std::fs::read_to_string(given).map(Zeroizing::new);
-    let text = read.with_context(|| format!("cannot read the key-encryption key in {given}"))?;
+    let text = read.with_context(|| {
+        format!(
+            "the value of --key-encryption-key is neither the Base64 of 32 bytes nor a file that can be read: {ADVICE}"
+        )
+    })?;
     parse(&text).with_context(|| format!("{given} must contain the Base64 of 32 bytes: {ADVICE}"))
 }
 
@@ -68,6 +73,8 @@ mod tests {
             let error = read(given).unwrap_err().to_string();
             assert!(error.contains("openssl rand -base64 32") && error.contains("--key-encryption-key"), "{error}");
         }
-        assert!(format!("{:#}", read(Some("/nonexistent")).unwrap_err()).contains("cannot read"));
+        let short = STANDARD.encode([1; 31]);
+        let error = format!("{:#}", read(Some(&short)).unwrap_err());
+        assert!(error.contains("nor a file") && !error.contains(&short), "{error}");
     }
 }

@@ -40,6 +40,7 @@ impl Iam<'_> {
                 let mut write = Write::default();
                 for (role, record) in roles.iter().zip(stored) {
                     let Some(record) = record else {
+                        write.require_or_retry(Require::Absent(key(role)));
                         write.put(&role.uid, role, version.clone())?;
                         continue;
                     };
