@@ -230,7 +230,7 @@ impl Write {
         Ok(())
     }
 
-    /// Appends the requirements, changes and events of another write.
+    /// Appends the requirements, changes and events of another write. A put that both have is made once.
     pub fn append(&mut self, other: Self) {
         // The other write's requirements are appended to those of this one, so their indices shift.
         let before = self.commit.require.len();
@@ -238,9 +238,14 @@ impl Write {
             .extend(other.subscribers.into_iter().map(|(index, organization)| (before + index, organization)));
         self.commit.require.extend(other.commit.require);
         self.commit.delete.extend(other.commit.delete);
-        self.commit.put.extend(other.commit.put);
         self.otherwise.extend(other.otherwise);
-        self.taken.extend(other.taken);
+        let had = self.commit.put.len();
+        for (put, taken) in other.commit.put.into_iter().zip(other.taken) {
+            if !self.commit.put.iter().take(had).any(|known| *known == put) {
+                self.commit.put.push(put);
+                self.taken.push(taken);
+            }
+        }
         self.references.extend(other.references);
         self.recorded.extend(other.recorded);
         other.commit.raise.into_iter().for_each(|epoch| self.raise(epoch));

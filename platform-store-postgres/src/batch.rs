@@ -193,10 +193,8 @@ impl<'c> Batch<'c> {
         kinds.sort_unstable();
         kinds.dedup();
         let orgs: Vec<Org> = self.homes.written.union(&self.homes.read).copied().collect();
-        let lists: BTreeSet<List> = keys
-            .iter()
-            .flat_map(|key| schema::lists(key.kind, &key.uid, false).map(|(list, _)| list))
-            .collect();
+        let lists: BTreeSet<List> =
+            keys.iter().flat_map(|key| schema::lists(key.kind, &key.uid, false).map(|(list, _)| list)).collect();
 
         let mut calls: Vec<(&'static str, Params)> = vec![(BEGIN, Vec::new()), self.lock(salt)];
         let mut add = |has_rows: bool, sql, params: Params| {
@@ -231,9 +229,8 @@ impl<'c> Batch<'c> {
             Box::new(wanted.with.iter().map(|(_, value)| *value).collect::<Vec<_>>()),
         ];
         let read_with = add(!wanted.with.is_empty(), READ_WITH, params);
-        let org_of = |key: &platform_engine::store::UniqueKey| {
-            schema::organization_of_unique(key.space, key.value.as_bytes())
-        };
+        let org_of =
+            |key: &platform_engine::store::UniqueKey| schema::organization_of_unique(key.space, key.value.as_bytes());
         let params: Params = vec![
             Box::new(unique.iter().map(org_of).collect::<Vec<_>>()),
             Box::new(unique.iter().map(|key| key.space).collect::<Vec<_>>()),
@@ -314,9 +311,10 @@ impl<'c> Batch<'c> {
         match all_of(results) {
             Ok(rows) => {
                 let mut changed: BTreeMap<List, Delta> = BTreeMap::new();
-                let lists = calls.iter().zip(&rows).filter(|((sql, _), _)| {
-                    [changes::PUT_TALLIES, changes::SHIFT_BLOCKS].contains(sql)
-                });
+                let lists = calls
+                    .iter()
+                    .zip(&rows)
+                    .filter(|((sql, _), _)| [changes::PUT_TALLIES, changes::SHIFT_BLOCKS].contains(sql));
                 for row in lists.flat_map(|(_, rows)| rows) {
                     let (Ok(list), Ok(true)) = (list(row), row.try_get(2)) else { continue };
                     changed.extend(changes.lists.get(&list).map(|delta| (list, delta.clone())));

@@ -57,8 +57,7 @@ pub(crate) async fn maintain(shared: &Shared, list: List, delta: &Delta) -> Resu
 }
 
 pub(crate) const READ_TALLY: &str = "SELECT t.direct + t.deep, t.blocked FROM tally t WHERE t.org = $1 AND t.list = $2";
-pub(crate) const READ_TOP: &str =
-    "SELECT count(*) FROM record r WHERE r.org = $1 AND r.kind = $2 AND r.uid = $3";
+pub(crate) const READ_TOP: &str = "SELECT count(*) FROM record r WHERE r.org = $1 AND r.kind = $2 AND r.uid = $3";
 pub(crate) const READ_BLOCKS: &str = "SELECT b.low, b.low_uid, b.n FROM block b \
      WHERE b.org = $1 AND b.list = $2 AND b.ord = $3 AND b.level = $4 ORDER BY b.low, b.low_uid";
 pub(crate) const DELETE_BLOCKS: &str = "DELETE FROM block b WHERE b.org = $1 AND b.list = $2";
@@ -132,13 +131,7 @@ pub(crate) async fn read(
     rows.iter().map(block).collect()
 }
 
-async fn put(
-    connection: &Connection,
-    list: List,
-    column: Column,
-    level: i32,
-    blocks: &[Block],
-) -> Result<(), Failure> {
+async fn put(connection: &Connection, list: List, column: Column, level: i32, blocks: &[Block]) -> Result<(), Failure> {
     let lows: Vec<&[u8]> = blocks.iter().map(|block| &*block.low).collect();
     let uids: Vec<&str> = blocks.iter().map(|block| &*block.uid).collect();
     let counts: Vec<i32> = blocks.iter().map(|block| i32::try_from(block.n).unwrap_or(i32::MAX)).collect();

@@ -2,11 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use platform_engine::store::{
-    Key,
-    order::sequence_value,
-    place::Place,
-};
+use platform_engine::store::{Key, order::sequence_value, place::Place};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -299,8 +295,8 @@ pub(crate) fn calls(state: &State, changes: &Changes) -> Vec<Call> {
 
 pub(crate) const DELETE_RECORDS: &str = "DELETE FROM record r USING unnest($1::int8[], $2::text[], $3::text[]) \
      k(org, kind, uid) WHERE r.org = k.org AND r.kind = k.kind AND r.uid = k.uid";
-pub(crate) const PUT_RECORDS: &str = "INSERT INTO record (org, kind, uid, list, revision, rendering, queue, s1, s2, s3, \
-     s4, sort_keys, sort_values, filter_keys, filter_values, unique_spaces, unique_values, body, private) \
+pub(crate) const PUT_RECORDS: &str = "INSERT INTO record (org, kind, uid, list, revision, rendering, queue, s1, s2, \
+     s3, s4, sort_keys, sort_values, filter_keys, filter_values, unique_spaces, unique_values, body, private) \
      SELECT k.org, k.kind, k.uid, k.list, k.revision, k.rendering, k.queue, k.s1, k.s2, k.s3, k.s4, k.sk::text[], \
      k.sv::bytea[], k.fk::text[], k.fv::bytea[], k.us::text[], k.uv::bytea[], k.body, k.private \
      FROM unnest($1::int8[], $2::text[], $3::text[], $4::uuid[], $5::int8[], $6::int4[], $7::bool[], $8::bytea[], \
@@ -344,6 +340,7 @@ pub(crate) const SHIFT_BLOCKS: &str = "WITH d AS MATERIALIZED (SELECT k.org, k.l
      b.level = d.level AND b.low = d.low AND b.low_uid = d.low_uid \
      RETURNING b.org, b.list, b.level = 1 AND (b.n > 1024 OR b.n = 0)";
 pub(crate) const PUT_EPOCHS: &str = "INSERT INTO epoch (org, name, value) \
-     SELECT * FROM unnest($1::int8[], $2::text[], $3::int8[]) ON CONFLICT (org, name) DO UPDATE SET value = excluded.value";
+     SELECT * FROM unnest($1::int8[], $2::text[], $3::int8[]) \
+     ON CONFLICT (org, name) DO UPDATE SET value = excluded.value";
 pub(crate) const PUT_HEADS: &str = "INSERT INTO head (org, sequence) SELECT * FROM unnest($1::int8[], $2::int8[]) \
      ON CONFLICT (org) DO UPDATE SET sequence = excluded.sequence";

@@ -51,11 +51,7 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 const ORGANIZATIONS: &str = "SELECT org FROM head UNION SELECT org FROM record UNION SELECT org FROM deep \
      UNION SELECT org FROM tally UNION SELECT org FROM epoch UNION SELECT org FROM member";
 
-async fn column<T>(
-    connection: &Connection,
-    sql: &str,
-    params: &[&(dyn ToSql + Sync)],
-) -> Result<Vec<T>, Failure>
+async fn column<T>(connection: &Connection, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<T>, Failure>
 where
     T: for<'r> tokio_postgres::types::FromSql<'r>,
 {
@@ -151,7 +147,12 @@ async fn organization(connection: &Connection, org: Org, findings: &mut Findings
         let sums = [expected.deep.get(&list), found.get(&list)].map(|sum| sum.copied().unwrap_or_default());
         // The list of roots belongs to all organizations and is compared with all of them.
         findings.expect(is_installation || sums[0] == sums[1], || {
-            format!("list {list} has {} entries instead of {}, or others, {}", sums[1].1, sums[0].1, name("in the lists"))
+            format!(
+                "list {list} has {} entries instead of {}, or others, {}",
+                sums[1].1,
+                sums[0].1,
+                name("in the lists")
+            )
         });
     }
     let mut members = Sum::default();
@@ -171,7 +172,11 @@ async fn organization(connection: &Connection, org: Org, findings: &mut Findings
         let (length, deep): (i64, i64) = (row.try_get(2)?, row.try_get(3)?);
         let counted = [direct.remove(&list).unwrap_or(0), found.remove(&list).map_or(0, |sum| sum.1)];
         findings.expect([length, deep] == counted, || {
-            format!("list {list} has {counted:?} records, but its length is {:?}, {}", [length, deep], name("in the lengths"))
+            format!(
+                "list {list} has {counted:?} records, but its length is {:?}, {}",
+                [length, deep],
+                name("in the lengths")
+            )
         });
         if row.try_get(4)? {
             let top = expected.tops.get(&list).map_or("", String::as_str);
@@ -187,11 +192,16 @@ async fn organization(connection: &Connection, org: Org, findings: &mut Findings
     let head: Vec<i64> = column(connection, HEAD, &[&org]).await?;
     let head = head.first().copied().unwrap_or(0);
     findings.expect(expected.greatest <= head, || {
-        format!("a record has revision {}, but the last sequence is {head}, {}", expected.greatest, name("in the records"))
+        format!(
+            "a record has revision {}, but the last sequence is {head}, {}",
+            expected.greatest,
+            name("in the records")
+        )
     });
     for row in connection.query(EPOCHS, &[&org]).await? {
         let (epoch, value): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
-        findings.expect(value <= head, || format!("epoch {epoch} has the value {value}, but the last sequence is {head}"));
+        findings
+            .expect(value <= head, || format!("epoch {epoch} has the value {value}, but the last sequence is {head}"));
         let uid = epoch.split_once('/').map_or("", |(_, uid)| uid);
         findings.expect(schema::organization(uid) == org, || format!("epoch {epoch} is in another organization"));
     }
@@ -199,13 +209,7 @@ async fn organization(connection: &Connection, org: Org, findings: &mut Findings
 }
 
 /// Adds what a record makes of the other tables.
-fn record(
-    row: &Row,
-    org: Org,
-    slots: &Slots,
-    expected: &mut Expected,
-    wrong: &mut Vec<String>,
-) -> Result<(), Failure> {
+fn record(row: &Row, org: Org, slots: &Slots, expected: &mut Expected, wrong: &mut Vec<String>) -> Result<(), Failure> {
     let (kind, uid): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
     let stored: Stored = crate::batch::stored(row)?;
     // The number of findings is bounded, and so are these.
@@ -255,10 +259,8 @@ async fn blocks(
     findings: &mut Findings,
 ) -> Result<(), Failure> {
     for column in Column::INDEXED.into_iter().take(2 + slots.used(kind)) {
-        let (lower, upper) = (
-            blocks::read(connection, list, column, 1).await?,
-            blocks::read(connection, list, column, 2).await?,
-        );
+        let (lower, upper) =
+            (blocks::read(connection, list, column, 1).await?, blocks::read(connection, list, column, 2).await?);
         let Some(statement) = COUNTS.get(&column) else { continue };
         let mut counted = BTreeMap::new();
         for (index, block) in lower.iter().enumerate() {
@@ -274,7 +276,12 @@ async fn blocks(
             let count: Vec<i64> = self::column(connection, statement, &params).await?;
             let count = count.first().copied().unwrap_or(0);
             findings.expect(count == block.n, || {
-                format!("a block of list {} in order {} counts {} records instead of {count}", list.id, column.number(), block.n)
+                format!(
+                    "a block of list {} in order {} counts {} records instead of {count}",
+                    list.id,
+                    column.number(),
+                    block.n
+                )
             });
             counted.insert((block.low.clone(), block.uid.clone()), block.n);
         }
@@ -319,7 +326,9 @@ const OF_OWNERS: &str = "SELECT (SELECT count(*) FROM (SELECT DISTINCT r.kind, r
 
 /// Checks what belongs to several organizations: the list of roots and unique keys.
 async fn everywhere(connection: &Connection, findings: &mut Findings) -> Result<(), Failure> {
-    for (sql, what) in [(LOST_ROOTS, "lacks its entry in the list of roots"), (EXTRA_ROOTS, "is in a list, but not stored")] {
+    for (sql, what) in
+        [(LOST_ROOTS, "lacks its entry in the list of roots"), (EXTRA_ROOTS, "is in a list, but not stored")]
+    {
         for row in connection.query(sql, &[&schema::installation()]).await? {
             let (kind, uid): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
             findings.add(format!("{kind} {uid} {what}"));

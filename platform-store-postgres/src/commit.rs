@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use platform_engine::store::{Commit, Conflict, Delete, Epoch, Key, KeyName, KeyValue, KindName, Put, Require, UniqueKey};
+use platform_engine::store::{
+    Commit, Conflict, Delete, Epoch, Key, KeyName, KeyValue, KindName, Put, Require, UniqueKey,
+};
 use platform_engine::uid;
 use uuid::Uuid;
 
@@ -188,8 +190,11 @@ impl State {
             return Err(Conflict::Require(index));
         }
         let deleted = self.deleted(commit);
-        let changed: HashSet<(&str, &str)> =
-            deleted.iter().chain(commit.put.iter().map(|put| &put.key)).map(|key| (key.kind, key.uid.as_str())).collect();
+        let changed: HashSet<(&str, &str)> = deleted
+            .iter()
+            .chain(commit.put.iter().map(|put| &put.key))
+            .map(|key| (key.kind, key.uid.as_str()))
+            .collect();
         let conflict = commit.unique_conflict(|key| {
             let owner = self.owners.get(key);
             Ok::<_, std::convert::Infallible>(
@@ -259,11 +264,13 @@ impl State {
             self.heads.insert(org, sequence);
             self.moved.insert(org);
         }
-        let changed: HashSet<(&str, &str)> =
-            deleted.iter().chain(commit.put.iter().map(|put| &put.key)).map(|key| (key.kind, key.uid.as_str())).collect();
-        let has_unique = |key: &Key| {
-            self.records.get(key).and_then(Change::now).is_some_and(|stored| !stored.unique.is_empty())
-        };
+        let changed: HashSet<(&str, &str)> = deleted
+            .iter()
+            .chain(commit.put.iter().map(|put| &put.key))
+            .map(|key| (key.kind, key.uid.as_str()))
+            .collect();
+        let has_unique =
+            |key: &Key| self.records.get(key).and_then(Change::now).is_some_and(|stored| !stored.unique.is_empty());
         if deleted.iter().chain(commit.put.iter().map(|put| &put.key)).any(has_unique) {
             self.owners.retain(|_, (kind, uid)| !changed.contains(&(kind, uid)));
         }

@@ -228,6 +228,9 @@ pub(crate) fn configure(url: &str, options: &Options) -> Result<(Config, MakeRus
         config.tcp_user_timeout(Duration::from_secs(10));
     }
     config.keepalives_idle(Duration::from_secs(10).min(config.get_keepalives_idle()));
+    if config.get_keepalives_interval().is_none() {
+        config.keepalives_interval(Duration::from_secs(3)).keepalives_retries(3);
+    }
     if config.get_ssl_mode() == SslMode::Prefer {
         // TLS that falls back to plain text does not protect against an attacker, so that the default is one or the
         // other.

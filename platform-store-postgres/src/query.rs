@@ -51,7 +51,8 @@ pub(crate) async fn get(connection: &Connection, keys: &[Key], epochs: &[Epoch])
         let place = usize::try_from(place).unwrap_or_default().wrapping_sub(1);
         if let (Some(key), Some(record)) = (keys.get(place), read.records.get_mut(place)) {
             let (revision, rendering) = (revision(row, 1)?, rendering(row, 2)?);
-            *record = Some(Record { key: key.clone(), revision, rendering, body: bytes(row, 3)?, private: bytes(row, 4)? });
+            *record =
+                Some(Record { key: key.clone(), revision, rendering, body: bytes(row, 3)?, private: bytes(row, 4)? });
         }
     }
     Ok(read)
@@ -242,7 +243,9 @@ fn shape(slots: &Slots, query: &Query, column: Column) -> Shape {
         [Scope::All] if matches!(column, Column::Uid | Column::Sequence) => Shape::All,
         scopes if scopes.contains(&Scope::All) => scan,
         scopes if is_queue && !scopes.iter().all(|scope| matches!(scope, Scope::Children(_) | Scope::Exact(_))) => scan,
-        [Scope::Children(_) | Scope::Subtree(_) | Scope::Roots] if query.skip > 0 && query.after.is_none() => Shape::Skip,
+        [Scope::Children(_) | Scope::Subtree(_) | Scope::Roots] if query.skip > 0 && query.after.is_none() => {
+            Shape::Skip
+        }
         [Scope::Children(_)] if query.skip == 0 => Shape::Children,
         [Scope::Subtree(_)] if query.skip == 0 => Shape::Subtree,
         [Scope::Roots] if query.skip == 0 => Shape::Roots,

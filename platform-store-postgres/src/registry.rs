@@ -51,11 +51,7 @@ pub(crate) async fn register<'p>(
     result
 }
 
-async fn write(
-    connection: &Connection,
-    salt: u64,
-    wanted: &BTreeMap<&str, (bool, Vec<&str>)>,
-) -> Result<(), Failure> {
+async fn write(connection: &Connection, salt: u64, wanted: &BTreeMap<&str, (bool, Vec<&str>)>) -> Result<(), Failure> {
     let Locks { keys, exclusive } = Locks::of(&Homes { everywhere: true, ..Homes::default() }, salt);
     connection.query(LOCK, &[&keys, &exclusive]).await?;
     let kinds: Vec<&str> = wanted.keys().copied().collect();

@@ -241,6 +241,17 @@ mod tests {
     }
 
     #[test]
+    fn every_key_begins_with_the_organization() {
+        // Except in the table of sort keys, which every node of a distributed database has a copy of.
+        let tables = MIGRATIONS.iter().flat_map(|sql| sql.split("CREATE TABLE ").skip(1));
+        for table in tables.filter(|table| !table.starts_with("slot")) {
+            let has_key = table.contains("PRIMARY KEY (org") || table.contains("org int8 PRIMARY KEY");
+            assert!(has_key, "the primary key of {table} does not begin with the organization");
+        }
+        assert!(MIGRATIONS.iter().all(|sql| !sql.contains("UNIQUE") && !sql.contains("DEFAULT now")));
+    }
+
+    #[test]
     fn literals_of_arrays_are_quoted() {
         assert_eq!(bytes_literal([&b"a\0"[..], b""].into_iter()), r#"{"\\x6100","\\x"}"#);
         assert_eq!(texts_literal([r#"a"\b"#, ""].into_iter()), r#"{"a\"\\b",""}"#);

@@ -5,7 +5,9 @@ use std::{fmt, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
-use platform_engine::store::{Commit, Committed, Epoch, Key, OrderBy, Page, Query, Read, Store, StoreError, check::Finding};
+use platform_engine::store::{
+    Commit, Committed, Epoch, Key, OrderBy, Page, Query, Read, Store, StoreError, check::Finding,
+};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -52,13 +54,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            readers: 16,
-            lanes: 4,
-            group_commits: 256,
-            retry: Duration::from_secs(3),
-            root_certificates: Vec::new(),
-        }
+        Self { readers: 16, lanes: 4, group_commits: 256, retry: Duration::from_secs(3), root_certificates: Vec::new() }
     }
 }
 
@@ -200,7 +196,10 @@ impl PostgresStore {
     /// # Errors
     /// [`StoreError::Unavailable`] when the database cannot answer.
     pub async fn check(&self) -> Result<Vec<Finding>, StoreError> {
-        check::check(&self.shared).await
+        // A task is not canceled with its caller, so that no connection is left in a transaction.
+        let shared = self.shared.clone();
+        let checked = tokio::spawn(async move { check::check(&shared).await });
+        checked.await.map_err(unavailable)?
     }
 
     /// Loads the registered kinds if the query's kind or order is not among the known ones.

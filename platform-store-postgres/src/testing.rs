@@ -92,8 +92,10 @@ impl Cluster {
         fs::write(&configuration, own).map_err(text)?;
         // The shell waits until this process closes the pipe, for whatever reason.
         let script = format!(
-            "pg_ctl={0}/pg_ctl\n\"$pg_ctl\" -D \"{1}/data\" -l \"{1}/log\" -w -s start >&2 || {{ cat \"{1}/log\" >&2; echo failed; exit 1; }}\n\
-             echo started\nwhile read -r line; do :; done\n\"$pg_ctl\" -D \"{1}/data\" -m immediate -s stop >&2\nrm -rf \"{1}\"",
+            "pg_ctl={0}/pg_ctl\ndata={1}/data\nlog={1}/log\n\
+             \"$pg_ctl\" -D \"$data\" -l \"$log\" -w -s start >&2 || {{ cat \"$log\" >&2; exit 1; }}\n\
+             echo started\nwhile read -r line; do :; done\n\
+             \"$pg_ctl\" -D \"$data\" -m immediate -s stop >&2\nrm -rf {1}",
             programs.display(),
             directory.display(),
         );
@@ -162,7 +164,8 @@ impl Cluster {
         for _ in 0..20 {
             let mut start = command(&private.programs.join("pg_ctl"), private.owner);
             start.arg("-D").arg(private.directory.join("data")).arg("-l").arg(private.directory.join("log"));
-            let status = start.args(["-w", "-s", "start"]).current_dir("/").stdout(Stdio::null()).stderr(Stdio::null()).status();
+            let status =
+                start.args(["-w", "-s", "start"]).current_dir("/").stdout(Stdio::null()).stderr(Stdio::null()).status();
             if status.map_err(text)?.success() {
                 return Ok(());
             }

@@ -8,7 +8,7 @@ use tokio::runtime::{Handle, Runtime};
 
 fn main() -> std::process::ExitCode {
     let Some(_) = Cluster::shared() else { return std::process::ExitCode::SUCCESS };
-    let runtime = Runtime::new().expect("a runtime");
+    let Ok(runtime) = Runtime::new() else { return std::process::ExitCode::FAILURE };
     let open = async |directory: PathBuf| {
         let name = directory.file_name().unwrap_or_default().to_string_lossy().replace('.', "case_");
         let cluster = Cluster::shared().ok_or("no cluster")?;
@@ -18,7 +18,11 @@ fn main() -> std::process::ExitCode {
     };
     let suite = Suite::checked(open, |store: &PostgresStore| {
         let handle = Handle::current();
-        thread::scope(|scope| scope.spawn(|| handle.block_on(store.check())).join().expect("the check"))
+        thread::scope(|scope| {
+            // The case runs on a thread of the runtime, where nothing may block on a future.
+            let check = scope.spawn(|| handle.block_on(store.check()));
+            check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     });
     conformance::main(suite.block_on(move |case| runtime.block_on(case)))
 }

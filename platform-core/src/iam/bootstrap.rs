@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 
-use super::{Iam, identity_epoch};
+use super::{Iam, bindings_epoch, identity_epoch};
 use crate::{
     error::{Error, Result},
     kind::Resource,
-    resources::iam::{Group, Identity, OrgStatus, RoleBinding, role},
+    resources::iam::{Group, Identity, OrgStatus, RoleBinding, identity, role},
     store::{Key, Require},
     uid::Uid,
     write::Write,
@@ -93,7 +93,11 @@ impl Iam<'_> {
                         ..Identity::default()
                     };
                     write.require_or_retry(Require::Absent(Key::new(Identity::KIND.name, operator.uid.clone())));
-                    write.put(&operator.uid, &operator, Bytes::new())?;
+                    write.put(&operator.uid, &operator, identity::private_in(&first.organization)?)?;
+                    write.raise(bindings_epoch(&first.operator, &first.organization));
+                    write.raise(identity_epoch(&first.operator));
+                } else if !write.is_empty() {
+                    identity::add_binding(cx, &first.operator, &first.organization, &mut write).await?;
                 }
                 if write.is_empty() {
                     return Ok(());
@@ -106,7 +110,6 @@ impl Iam<'_> {
                     self.0.now(),
                 );
                 write.put(&owner.uid, &owner, Bytes::new())?;
-                write.raise(identity_epoch(&first.operator));
                 cx.commit(write).await.map(drop)
             })
             .await

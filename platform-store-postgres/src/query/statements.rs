@@ -201,7 +201,11 @@ impl By {
 
     fn list(self, shape: Shape) -> String {
         match shape {
-            Shape::Children => self.list_of("", &self.direct(), "SELECT COALESCE((SELECT t.direct FROM tally t WHERE t.org = $8 AND t.list = $9), 0)"),
+            Shape::Children => self.list_of(
+                "",
+                &self.direct(),
+                "SELECT COALESCE((SELECT t.direct FROM tally t WHERE t.org = $8 AND t.list = $9), 0)",
+            ),
             Shape::Roots => {
                 let total = "SELECT COALESCE((SELECT t.deep FROM tally t WHERE t.org = $8 AND t.list = $9), 0)";
                 self.list_of("", &format!("{} ORDER BY {}", self.deep(), self.order_of_rows("e")), total)
@@ -274,7 +278,9 @@ impl By {
         // The last block of the upper block, in descending order, ends where the upper block ends.
         let (default, default_uid) = match self.descending {
             false => ("NULL::bytea".to_owned(), "NULL::text".to_owned()),
-            true => ("(SELECT u.next FROM upper_level u)".to_owned(), "(SELECT u.next_uid FROM upper_level u)".to_owned()),
+            true => {
+                ("(SELECT u.next FROM upper_level u)".to_owned(), "(SELECT u.next_uid FROM upper_level u)".to_owned())
+            }
         };
         let to_key = |bytes: String| match self.column {
             Column::Sequence => {

@@ -47,6 +47,16 @@ async fn no_statement_reads_a_whole_table_and_each_order_is_read_from_its_index(
     assert!(wrong.is_empty(), "{wrong}");
 }
 
+#[test]
+fn no_statement_depends_on_the_node_that_runs_it() {
+    // A distributed database refuses volatile functions in writes, and sequences are computed under a lock.
+    for (name, sql) in statements() {
+        for volatile in ["now()", "random", "nextval", "clock_timestamp", "uuid("] {
+            assert!(!sql.contains(volatile), "{name} contains {volatile}");
+        }
+    }
+}
+
 const ORDERS: [(&str, &str); 6] = [
     (" Uid,", "_by_uid"),
     (" Sequence,", "_by_sequence"),
@@ -66,7 +76,8 @@ async fn plan(client: &tokio_postgres::Client, sql: &str) -> String {
     let statement = client.prepare(sql).await.unwrap();
     let nulls = vec!["NULL"; statement.params().len()].join(", ");
     let types: Vec<String> = statement.params().iter().map(|of| of.name().to_owned()).collect();
-    let types: Vec<String> = types.iter().map(|of| of.strip_prefix('_').map_or(of.clone(), |of| format!("{of}[]"))).collect();
+    let types: Vec<String> =
+        types.iter().map(|of| of.strip_prefix('_').map_or(of.clone(), |of| format!("{of}[]"))).collect();
     let types = if types.is_empty() { String::new() } else { format!("({})", types.join(", ")) };
     client.batch_execute(&format!("PREPARE planned {types} AS {sql}")).await.unwrap();
     let arguments = if nulls.is_empty() { String::new() } else { format!("({nulls})") };

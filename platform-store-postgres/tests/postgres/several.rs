@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use crate::common::{client, empty, fill, open, puts, thing};
 use platform_engine::{
     store::{
-        Commit, Conflict, Delete, Epoch, Key, KeyValue, Order, OrderBy, Query, Require, Scope, Store, StoreError, UniqueKey,
+        Commit, Conflict, Delete, Epoch, Key, KeyValue, Order, OrderBy, Query, Require, Scope, Store, StoreError,
+        UniqueKey,
     },
     uid::Uid,
 };
@@ -292,10 +293,7 @@ async fn a_store_refuses_a_database_of_another_layout() {
     client.execute("UPDATE layout SET version = 99", &[]).await.unwrap();
     let error = opened().await;
     assert!(error.contains("layout 99") && error.contains("later release"), "{error}");
-    assert!(matches!(
-        PostgresStore::migrate(&url, &Options::default()).await,
-        Err(OpenError::Newer { found: 99, .. })
-    ));
+    assert!(matches!(PostgresStore::migrate(&url, &Options::default()).await, Err(OpenError::Newer { found: 99, .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]

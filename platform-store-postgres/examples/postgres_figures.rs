@@ -1,0 +1,273 @@
+//! Measures the store beside hand-written statements on the same cluster, in the same run: only the ratios count.
+//!
+//! ```sh
+//! cargo run --release -p platform-store-postgres --example postgres_figures
+//! ```
+//!
+//! `PLATFORM_FIGURES_RECORDS` sets the length of the long list (50,000 by default; 1,000,000 takes minutes), and
+//! `PLATFORM_POSTGRES_URL` the database; without it, a private cluster is started, which syncs to disk.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing, reason = "a program for developers")]
+
+use std::{
+    env,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use platform_engine::{
+    store::{Commit, Epoch, Key, KeyValue, Order, OrderBy, Put, Query, Require, Scope, Store, UniqueKey},
+    uid::Uid,
+};
+use platform_store_postgres::{Options, PostgresStore, testing::Cluster};
+use tokio_postgres::Client;
+
+const SHORT: usize = 1_000;
+const READS: usize = 1_000;
+const CLIENTS: usize = 64;
+
+fn record(parent: &str, number: usize) -> Put {
+    let name = KeyValue::text(&format!("name {:08}", number * 7_919 % 1_000_003));
+    let time = KeyValue::integer(number as i64);
+    Put {
+        key: Key::new("Repo", Uid::opaque(format!("{parent}/{number:016x}"))),
+        sort: vec![("name", name.clone()), ("createTime", time.clone()), ("updateTime", time)],
+        filter: vec![("name", name)],
+        unique: vec![UniqueKey { space: "repo.name", value: KeyValue::text(&format!("{parent} {number}")) }],
+        rendering: 1,
+        body: body(),
+        private: Bytes::new(),
+        queue: false,
+    }
+}
+
+fn body() -> Bytes {
+    Bytes::from(vec![b'x'; 400])
+}
+
+/// The tables of the hand-written service: the same columns and indexes, without what the store needs besides.
+const HAND: &str = "CREATE TABLE hand (org int8, uid text COLLATE \"C\", name bytea, created bytea, updated bytea, \
+     revision int8, body bytea, PRIMARY KEY (org, uid)); CREATE INDEX ON hand (org, name, uid); \
+     CREATE INDEX ON hand (org, created, uid); CREATE INDEX ON hand (org, updated, uid); \
+     CREATE INDEX ON hand (org, revision, uid); CREATE UNIQUE INDEX ON hand (org, name); \
+     CREATE TABLE hand_tally (org int8 PRIMARY KEY, n int8, sequence int8)";
+const HAND_PAGE: &str = "SELECT uid, name, revision, body FROM hand WHERE org = $1 AND (name, uid) > ($2, $3) \
+     ORDER BY name, uid LIMIT 51";
+const HAND_GET: &str = "SELECT revision, body FROM hand WHERE org = $1 AND uid = $2";
+
+#[tokio::main]
+async fn main() {
+    let long: usize = env::var("PLATFORM_FIGURES_RECORDS").map_or(50_000, |text| text.parse().unwrap());
+    let cluster = match env::var("PLATFORM_POSTGRES_URL") {
+        Ok(_) => Cluster::start().unwrap(),
+        Err(_) => Cluster::start_private("fsync=on\nshared_buffers=512MB\nmax_wal_size=4GB").unwrap(),
+    };
+    let url = cluster.schema(&format!("figures_{}", std::process::id())).await.unwrap();
+    PostgresStore::migrate(&url, &Options::default()).await.unwrap();
+    let store = Arc::new(PostgresStore::open(&url, Options::default().readers(1)).await.unwrap());
+    let client = connect(&url).await;
+    client.batch_execute(HAND).await.unwrap();
+    for (parent, count, org) in [("short", SHORT, 1_i64), ("long", long, 2)] {
+        fill(&store, parent, count).await;
+        fill_by_hand(&client, parent, count, org).await;
+    }
+    client.batch_execute("ANALYZE; CHECKPOINT").await.unwrap();
+    reads(&store, &client, long).await;
+    drop(store);
+    writes(&url).await;
+}
+
+async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+async fn fill(store: &PostgresStore, parent: &str, count: usize) {
+    let start = Instant::now();
+    for from in (0..count).step_by(1_000) {
+        let put = (from..(from + 1_000).min(count)).map(|number| record(parent, number)).collect();
+        store.commit(Commit { put, ..Commit::default() }).await.unwrap();
+    }
+    println!("{count} records in commits of 1,000: {:.0} a second", count as f64 / start.elapsed().as_secs_f64());
+    let raise = vec![Epoch::new("grants", Uid::opaque(parent)), Epoch::new("owners", Uid::opaque(parent))];
+    store.commit(Commit { raise, ..Commit::default() }).await.unwrap();
+}
+
+async fn fill_by_hand(client: &Client, parent: &str, count: usize, org: i64) {
+    let insert = "INSERT INTO hand SELECT $1, k.uid, k.name, k.created, k.created, 1, $5 \
+         FROM unnest($2::text[], $3::bytea[], $4::bytea[]) k(uid, name, created)";
+    for from in (0..count).step_by(1_000) {
+        let (mut uids, mut names, mut times) = (Vec::new(), Vec::new(), Vec::new());
+        for put in (from..(from + 1_000).min(count)).map(|number| record(parent, number)) {
+            uids.push(put.key.uid.to_string());
+            names.push(put.sort[0].1.as_bytes().to_vec());
+            times.push(put.sort[1].1.as_bytes().to_vec());
+        }
+        client.execute(insert, &[&org, &uids, &names, &times, &&*body()]).await.unwrap();
+    }
+}
+
+/// Returns the median times of two calls that are made in turn, and prints their ratio.
+async fn compare(what: &str, limit: &str, ours: impl AsyncFn(usize), theirs: impl AsyncFn(usize)) {
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    for round in 0..READS + 100 {
+        let start = Instant::now();
+        ours(round).await;
+        let middle = Instant::now();
+        theirs(round).await;
+        // The first rounds prepare statements and fill caches.
+        if round >= 100 {
+            left.push(middle - start);
+            right.push(middle.elapsed());
+        }
+    }
+    let [left, right] = [left, right].map(|mut times: Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 2].as_secs_f64() * 1e6
+    });
+    println!("{what}: {left:.0} / {right:.0} µs = {:.2} ({limit})", left / right);
+}
+
+async fn reads(store: &PostgresStore, client: &Client, long: usize) {
+    let page = client.prepare(HAND_PAGE).await.unwrap();
+    let get = client.prepare(HAND_GET).await.unwrap();
+    let query = |parent: &str| Query {
+        order: Order { by: OrderBy::Key("name"), descending: false },
+        limit: 50,
+        bytes: 4 << 20,
+        count: true,
+        epochs: ["grants", "owners"].map(|name| Epoch::new(name, Uid::opaque(parent))).into(),
+        ..Query::new("Repo", Scope::Children(Uid::opaque(parent)))
+    };
+    let (short, long_list) = (query("short"), query("long"));
+    let subtree = Query { scopes: vec![Scope::Subtree(Uid::opaque("long"))], ..query("long") };
+    let middle = Query { skip: long as u64 / 2, ..query("long") };
+    let list = async |query: &Query| assert_eq!(store.list(query).await.unwrap().items.len(), 50);
+    let by_hand = async |org: i64| {
+        let rows = client.query(&page, &[&org, &&b""[..], &""]).await.unwrap();
+        assert_eq!(rows.len(), 51);
+    };
+    compare(
+        "page of 50, total and 2 epochs / page by hand, short",
+        "must 1.5",
+        async |_| list(&short).await,
+        async |_| {
+            by_hand(1).await;
+        },
+    )
+    .await;
+    compare(
+        "page of 50, total and 2 epochs / page by hand, long",
+        "must 1.5",
+        async |_| list(&long_list).await,
+        async |_| {
+            by_hand(2).await;
+        },
+    )
+    .await;
+    compare("page of a subtree / page by hand, long", "-", async |_| list(&subtree).await, async |_| by_hand(2).await)
+        .await;
+    let epochs = ["grants", "owners"].map(|name| Epoch::new(name, Uid::opaque("long")));
+    let key = |round: usize| format!("long/{:016x}", round * 37 % long);
+    compare(
+        "get and 2 epochs / get by hand",
+        "must 1.8",
+        async |round| {
+            let read = store.get(&[Key::new("Repo", Uid::opaque(key(round)))], &epochs).await.unwrap();
+            assert!(read.records[0].is_some());
+        },
+        async |round| {
+            client.query_one(&get, &[&2_i64, &key(round)]).await.unwrap();
+        },
+    )
+    .await;
+    compare("page, long / short", "must 1.3", async |_| list(&long_list).await, async |_| list(&short).await).await;
+    compare(
+        "skip to the middle / first page, long",
+        "must 6",
+        async |_| list(&middle).await,
+        async |_| {
+            list(&long_list).await;
+        },
+    )
+    .await;
+}
+
+/// Runs the work on all clients for some seconds, and returns how often it was done in a second.
+async fn rate<F: Future<Output = ()> + Send>(work: impl Fn(usize, usize) -> F + Send + Sync + 'static) -> f64 {
+    let (work, done, start) = (Arc::new(work), Arc::new(AtomicUsize::new(0)), Instant::now());
+    let tasks = (0..CLIENTS).map(|client| {
+        let (work, done) = (work.clone(), done.clone());
+        // The future is driven by this task.
+        async move {
+            while start.elapsed() < Duration::from_secs(4) {
+                let number = done.fetch_add(1, Ordering::Relaxed);
+                work(client, number).await;
+            }
+        }
+    });
+    futures_util::future::join_all(tasks).await;
+    done.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64()
+}
+
+async fn writes(url: &str) {
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(connect(url).await);
+    }
+    let clients = Arc::new(clients);
+    let store = Arc::new(PostgresStore::open(url, Options::default()).await.unwrap());
+    let other = Arc::new(PostgresStore::open(url, Options::default()).await.unwrap());
+    for (name, organizations, limit) in [("one", 1, "must 5"), ("1,000", 1_000, "must 0.8")] {
+        let create = {
+            let store = store.clone();
+            move |_, number| create(store.clone(), format!("{name} {}", number % organizations), number)
+        };
+        let ours = rate(create).await;
+        let clients = clients.clone();
+        let theirs = rate(move |client, number| {
+            create_by_hand(clients.clone(), client, 10 + organizations as i64 + (number % organizations) as i64, number)
+        })
+        .await;
+        println!(
+            "creates of {CLIENTS} clients in {name} organizations: {ours:.0} / {theirs:.0} a second = {:.2} ({limit})",
+            ours / theirs
+        );
+    }
+    let one = {
+        let store = store.clone();
+        rate(move |_, number| create(store.clone(), format!("single {}", number % 1_000), number)).await
+    };
+    let stores = [store, other];
+    let two =
+        rate(move |_, number| create(stores[number % 2].clone(), format!("double {}", number % 1_000), number)).await;
+    println!(
+        "two stores / one, creates in 1,000 organizations: {two:.0} / {one:.0} a second = {:.2} (must 0.9)",
+        two / one
+    );
+}
+
+async fn create(store: Arc<PostgresStore>, parent: String, number: usize) {
+    let put = record(&parent, number);
+    let require = vec![Require::Absent(put.key.clone()), Require::Epoch(Epoch::new("grants", Uid::opaque(parent)), 0)];
+    store.commit(Commit { require, put: vec![put], ..Commit::default() }).await.unwrap();
+}
+
+/// One transaction that takes a sequence and counts the record in the row of the organization.
+async fn create_by_hand(clients: Arc<Vec<Client>>, client: usize, org: i64, number: usize) {
+    let client = &clients[client];
+    let put = record("hand", number);
+    client.batch_execute("BEGIN").await.unwrap();
+    let next = "INSERT INTO hand_tally AS t VALUES ($1, 1, 1) ON CONFLICT (org) DO UPDATE SET n = t.n + 1, \
+         sequence = t.sequence + 1 RETURNING sequence";
+    let sequence: i64 = client.query_one(next, &[&org]).await.unwrap().get(0);
+    let (name, time) = (put.unique[0].value.as_bytes(), put.sort[1].1.as_bytes());
+    let insert = "INSERT INTO hand VALUES ($1, $2, $3, $4, $4, $5, $6)";
+    client.execute(insert, &[&org, &put.key.uid.as_str(), &name, &time, &sequence, &&*put.body]).await.unwrap();
+    client.batch_execute("COMMIT").await.unwrap();
+}
