@@ -27,17 +27,20 @@ CREATE TABLE slot (
 -- kind and the parent. The body is in the row that the index of an order leads to. The leading columns of the primary
 -- key differ from those of the orders, because the planner would otherwise take one for another.
 CREATE TABLE record (
+    -- What a list reads comes first: a row is read from its beginning up to the last column that is needed.
     org int8 NOT NULL,
-    kind text COLLATE "C" NOT NULL,
-    uid text COLLATE "C" NOT NULL,
     list uuid NOT NULL,
     revision int8 NOT NULL,
     rendering int4 NOT NULL,
     queue bool NOT NULL,
+    uid text COLLATE "C" NOT NULL,
     s1 bytea,
     s2 bytea,
     s3 bytea,
     s4 bytea,
+    body bytea NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    private bytea NOT NULL,
     -- The sort keys that have no column.
     sort_keys text[] COLLATE "C" NOT NULL,
     sort_values bytea[] NOT NULL,
@@ -45,8 +48,6 @@ CREATE TABLE record (
     filter_values bytea[] NOT NULL,
     unique_spaces text[] COLLATE "C" NOT NULL,
     unique_values bytea[] NOT NULL,
-    body bytea NOT NULL,
-    private bytea NOT NULL,
     PRIMARY KEY (org, kind, uid)
 );
 CREATE INDEX record_by_uid ON record (org, list, uid);

@@ -15,7 +15,7 @@ use platform_engine::{
 use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
-use self::statements::{GET_MANY, GET_ONE, LISTS, Shape};
+use self::statements::{Bodies, FEW, GET_MANY, GET_ONE, GET_ONE_FEW, LISTS, Shape};
 use crate::{
     connection::Connection,
     error::{Failure, corrupt},
@@ -35,7 +35,8 @@ pub(crate) async fn get(connection: &Connection, keys: &[Key], epochs: &[Epoch])
     let (orgs, names) = epoch_rows(epochs);
     let rows = if let [key] = keys {
         let (org, kind, uid) = (schema::organization(&key.uid), key.kind, &*key.uid);
-        connection.query(GET_ONE, &[&orgs, &names, &org, &kind, &uid]).await?
+        let statement = if epochs.len() <= FEW { GET_ONE_FEW } else { GET_ONE };
+        connection.query(statement, &[&orgs, &names, &org, &kind, &uid]).await?
     } else {
         let of: Vec<Org> = keys.iter().map(|key| schema::organization(&key.uid)).collect();
         let kinds: Vec<&str> = keys.iter().map(|key| key.kind).collect();
@@ -45,7 +46,7 @@ pub(crate) async fn get(connection: &Connection, keys: &[Key], epochs: &[Epoch])
     let mut read = Read { records: keys.iter().map(|_| None).collect(), epochs: Vec::new() };
     for row in &rows {
         let Some(place) = row.try_get::<_, Option<i64>>(0)? else {
-            read.epochs = epoch_values(row, 5)?;
+            read.epochs = epoch_values(row, 5, epochs.len())?;
             continue;
         };
         let place = usize::try_from(place).unwrap_or_default().wrapping_sub(1);
@@ -58,8 +59,10 @@ pub(crate) async fn get(connection: &Connection, keys: &[Key], epochs: &[Epoch])
     Ok(read)
 }
 
-fn epoch_values(row: &Row, column: usize) -> Result<Vec<u64>, Failure> {
-    Ok(row.try_get::<_, Vec<i64>>(column)?.into_iter().map(i64::cast_unsigned).collect())
+/// Returns the values of epochs. Statements for a few epochs return a null first, and zeros last.
+fn epoch_values(row: &Row, column: usize, count: usize) -> Result<Vec<u64>, Failure> {
+    let values: Vec<Option<i64>> = row.try_get(column)?;
+    Ok(values.into_iter().flatten().take(count).map(i64::cast_unsigned).collect())
 }
 
 fn revision(row: &Row, column: usize) -> Result<u64, Failure> {
@@ -224,10 +227,28 @@ pub(crate) async fn list(connection: &Connection, slots: &Slots, query: &Query) 
             }
         }
     }
-    let statement = LISTS.get(&(shape, column, descending)).ok_or_else(|| corrupt("an order has no statement"))?;
-    let rows = connection.query(statement, &params).await?;
-    page(query, column, &rows)
+    let statement = |bodies| {
+        let statement = LISTS.get(&(shape, column, descending, bodies));
+        statement.ok_or_else(|| corrupt("an order has no statement"))
+    };
+    // The share of each record in the page's bytes. Bodies are rarely longer.
+    let share = most / limit.saturating_add(1);
+    if shape.is_first_page() && share >= SHARE && limit > 0 && query.epochs.len() <= FEW {
+        let mut params = params.clone();
+        if let Some(most) = params.get_mut(4) {
+            *most = &share;
+        }
+        let rows = connection.query(statement(Bodies::Short)?, &params).await?;
+        if let Some(page) = page(query, column, &rows, Bodies::Short)? {
+            return Ok(page);
+        }
+    }
+    let rows = connection.query(statement(Bodies::Fitting)?, &params).await?;
+    Ok(page(query, column, &rows, Bodies::Fitting)?.unwrap_or_default())
 }
+
+/// The least share of a record in the bytes of a page with which the page is read without adding up lengths.
+const SHARE: i64 = 16 << 10;
 
 /// The greatest limit and skip: sums of them do not overflow.
 const MOST: i64 = 1 << 60;
@@ -325,17 +346,24 @@ impl After {
     }
 }
 
-/// Returns the page of the rows of a list statement.
-fn page(query: &Query, column: Column, rows: &[Row]) -> Result<Page, Failure> {
+/// Returns the page of the rows of a list statement; `None` if a body is missing that was not short.
+fn page(query: &Query, column: Column, rows: &[Row], bodies: Bodies) -> Result<Option<Page>, Failure> {
     let mut page = Page::default();
     let (mut last, mut has_more) = (None, false);
     for row in rows {
         let Some(uid) = row.try_get::<_, Option<&str>>(0)? else {
             page.total = row.try_get::<_, Option<i64>>(5)?.map(i64::cast_unsigned);
-            page.epochs = epoch_values(row, 6)?;
+            page.epochs = epoch_values(row, 6, query.epochs.len())?;
             continue;
         };
+        if page.items.len() >= query.limit {
+            has_more = true;
+            continue;
+        }
         let Some(body) = row.try_get::<_, Option<&[u8]>>(3)? else {
+            if bodies == Bodies::Short {
+                return Ok(None);
+            }
             has_more = true;
             continue;
         };
@@ -351,5 +379,5 @@ fn page(query: &Query, column: Column, rows: &[Row]) -> Result<Page, Failure> {
         };
         page.next = Some(Position { value, uid: item.uid.clone() });
     }
-    Ok(page)
+    Ok(Some(page))
 }

@@ -233,6 +233,7 @@ pub fn statements() -> Vec<(String, &'static str)> {
     let counts = statements::COUNTS.iter().map(|(key, sql)| (format!("counts {key:?}"), sql.as_str()));
     let others = [
         ("get one", statements::GET_ONE),
+        ("get one with a few epochs", statements::GET_ONE_FEW),
         ("get many", statements::GET_MANY),
         ("count in an organization", query::COUNT_IN_ORGANIZATION),
         ("count everywhere", query::COUNT_EVERYWHERE),

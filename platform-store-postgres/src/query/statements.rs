@@ -47,10 +47,27 @@ const SHAPES: [Shape; 10] = [
     Shape::Scan { everywhere: true, by_member: true },
 ];
 
-/// A statement for lists.
-pub(crate) type ListKey = (Shape, Column, bool);
+impl Shape {
+    /// Returns whether the shape has statements for [`Bodies::Short`].
+    pub(crate) const fn is_first_page(self) -> bool {
+        matches!(self, Self::Children | Self::Roots | Self::Subtree)
+    }
+}
 
-/// All statements for lists, by shape, order, and whether it is descending.
+/// Which bodies a page has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Bodies {
+    /// Those that fit into $5 bytes together.
+    Fitting,
+    /// Those of at most $5 bytes each, with up to [`FEW`] epochs, which costs less. If another one is missing, the page
+    /// is read again.
+    Short,
+}
+
+/// A statement for lists.
+pub(crate) type ListKey = (Shape, Column, bool, Bodies);
+
+/// All statements for lists, by shape, order, whether it is descending, and the bodies of the page.
 pub(crate) static LISTS: LazyLock<HashMap<ListKey, String>> = LazyLock::new(|| {
     let mut all = HashMap::new();
     for shape in SHAPES {
@@ -61,7 +78,12 @@ pub(crate) static LISTS: LazyLock<HashMap<ListKey, String>> = LazyLock::new(|| {
                 continue;
             }
             for descending in [false, true] {
-                all.insert((shape, column, descending), By { column, descending }.list(shape));
+                for bodies in [Bodies::Fitting, Bodies::Short] {
+                    if bodies == Bodies::Fitting || shape.is_first_page() {
+                        let statement = By { column, descending, bodies }.list(shape);
+                        all.insert((shape, column, descending, bodies), statement);
+                    }
+                }
             }
         }
     }
@@ -74,6 +96,33 @@ macro_rules! epochs {
          FROM unnest($1::int8[], $2::text[]) WITH ORDINALITY q(org, name, place) ORDER BY q.place)"
     };
 }
+
+/// The number of epochs that [`FEW_EPOCHS`] reads.
+pub(crate) const FEW: usize = 4;
+
+macro_rules! few_epochs {
+    ($($place:literal),*) => {
+        concat!(
+            "ARRAY[NULL::int8",
+            $(
+                ", COALESCE((SELECT e.value FROM epoch e WHERE e.org = ($1::int8[])[", $place,
+                "] AND e.name = ($2::text[])[", $place, "]), 0)",
+            )*
+            "]"
+        )
+    };
+}
+
+/// The values of up to [`FEW`] epochs, after a null: lookups, which cost less than the rows of a function.
+const FEW_EPOCHS: &str = few_epochs!("1", "2", "3", "4");
+
+/// Reads one record as `GET_ONE`, and up to [`FEW`] epochs.
+pub(crate) const GET_ONE_FEW: &str = concat!(
+    "SELECT NULL::int8, NULL::int8, NULL::int4, NULL::bytea, NULL::bytea, ",
+    few_epochs!("1", "2", "3", "4"),
+    " UNION ALL SELECT 1, r.revision, r.rendering, r.body, r.private, NULL FROM record r \
+     WHERE r.org = $3 AND r.kind = $4 AND r.uid = $5"
+);
 
 /// Reads one record ($3 organization, $4 kind, $5 uid) and the epochs ($1, $2), which are in the row without a place.
 pub(crate) const GET_ONE: &str = concat!(
@@ -111,6 +160,7 @@ const SCOPES: &str = "unnest($9::int8[], $10::int4[], $11::text[], $12::text[]) 
 struct By {
     column: Column,
     descending: bool,
+    bodies: Bodies,
 }
 
 impl By {
@@ -185,17 +235,25 @@ impl By {
 
     /// Returns the statement with this page and total. The page has at most $4 + 1 rows.
     fn list_of(self, with: &str, page: &str, total: &str) -> String {
-        let epochs = epochs!();
+        let epochs = if self.bodies == Bodies::Short { FEW_EPOCHS } else { epochs!() };
         let (order, key_type) = (self.order_of_rows("p"), self.key_type());
+        let rows = match self.bodies {
+            Bodies::Short => format!(
+                "SELECT w.uid, w.revision, w.rendering, CASE WHEN octet_length(w.body) <= $5::int8 THEN w.body END, \
+                 w.key, NULL, NULL FROM ({page}) w"
+            ),
+            Bodies::Fitting => format!(
+                "SELECT w.uid, w.revision, w.rendering, \
+                 CASE WHEN w.place <= $4::int8 AND (w.place = 1 OR w.through <= $5::int8) THEN w.body END, w.key, \
+                 NULL, NULL FROM (SELECT p.uid, p.revision, p.rendering, p.body, p.key, row_number() OVER o AS place, \
+                 sum(octet_length(p.body)) OVER o AS through FROM ({page}) p \
+                 WINDOW o AS (ORDER BY {order} ROWS UNBOUNDED PRECEDING)) w \
+                 WHERE w.place <= 2 OR w.through - octet_length(w.body) <= $5::int8"
+            ),
+        };
         format!(
             "{with}SELECT NULL::text, NULL::int8, NULL::int4, NULL::bytea, NULL::{key_type}, \
-             CASE WHEN $3::bool THEN ({total})::int8 END, {epochs} \
-             UNION ALL SELECT w.uid, w.revision, w.rendering, \
-             CASE WHEN w.place <= $4::int8 AND (w.place = 1 OR w.through <= $5::int8) THEN w.body END, w.key, NULL, NULL \
-             FROM (SELECT p.uid, p.revision, p.rendering, p.body, p.key, row_number() OVER o AS place, \
-             sum(octet_length(p.body)) OVER o AS through FROM ({page}) p \
-             WINDOW o AS (ORDER BY {order} ROWS UNBOUNDED PRECEDING)) w \
-             WHERE w.place <= 2 OR w.through - octet_length(w.body) <= $5::int8"
+             CASE WHEN $3::bool THEN ({total})::int8 END, {epochs} UNION ALL {rows}"
         )
     }
 
@@ -409,7 +467,7 @@ impl By {
 /// order from a position ($4, $5): $1 organization, $2 list, $3 kind, $8 uid of the list. The first position is not
 /// among them.
 fn boundaries(column: Column) -> String {
-    let by = By { column, descending: false };
+    let by = By { column, descending: false, bodies: Bodies::Fitting };
     let value = format!("$4::{}", by.key_type());
     let branch = |table: &str, from: &str| {
         let (key, after, order) = (by.key(table), by.after(table, &value, "$5", true), by.order(table));
@@ -431,7 +489,7 @@ pub(crate) static BOUNDARIES: LazyLock<HashMap<Column, String>> =
 
 /// Returns the statement that counts the records of a list from a position ($4, $5) up to, excluding, another ($6, $7).
 fn count_between(column: Column) -> String {
-    let by = By { column, descending: false };
+    let by = By { column, descending: false, bodies: Bodies::Fitting };
     let branch = |table: &str, from: &str| {
         let from_low = by.after(table, &format!("$4::{}", by.key_type()), "$5", true);
         let to = By { descending: true, ..by }.after(table, &format!("$6::{}", by.key_type()), "$7", false);

@@ -304,3 +304,19 @@ async fn an_unreachable_database_is_reported_within_the_time_for_retries() {
     let error = PostgresStore::open("nonsense", Options::default()).await.unwrap_err();
     assert!(error.to_string().contains("postgres://"), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_with_a_long_body_is_complete() {
+    let Some(cluster) = Cluster::shared() else { return };
+    let store = open(&empty(cluster, "long_bodies").await).await;
+    let mut put: Vec<_> = (0..10).map(|number| thing(&format!("a/{number}"))).collect();
+    put[3].body = vec![b'x'; 1 << 20].into();
+    store.commit(puts(put)).await.unwrap();
+    for (bytes, length) in [(4 << 20, 8), (1 << 20, 3)] {
+        let scope = Scope::Children(uid("a"));
+        let query = Query { limit: 8, bytes, ..Query::new("Thing", scope.clone()) };
+        let page = store.list(&query).await.unwrap();
+        assert_eq!(page.items.len(), length);
+        assert_eq!(page.next.map(|next| next.uid), Some(uid(&format!("a/{}", length - 1))));
+    }
+}
