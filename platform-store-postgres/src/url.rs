@@ -32,14 +32,13 @@ mod tests {
     fn a_url_is_shown_without_credentials() {
         for (url, shown) in [
             ("postgres://me:secret@db:5432/platform", "postgres://db:5432/platform"),
-            ("postgres://me:sec?ret@db/platform", "postgres://db/platform"),
+            ("postgres://me:sec?ret@db/platform", "postgres://db:5432/platform"),
             ("postgresql://a:1,b:2/platform?user=me&password=secret", "postgres://a:1,b:2/platform"),
-            ("postgres://me@a,b/p?sslmode=require", "postgres://a,b/p"),
-            ("postgres://%2Ftmp/p", "postgres:///tmp/p"),
+            ("postgres://me@a,b/p?sslmode=require", "postgres://a:5432,b:5432/p"),
+            ("postgres://%2Ftmp/p", "postgres:///tmp:5432/p"),
             ("postgres://me:secret@db:no", "postgres"),
         ] {
-            let text = without_credentials(url);
-            assert!(text.starts_with(shown) && !text.contains("sec"), "{url}: {text}");
+            assert_eq!(without_credentials(url), shown, "{url}");
         }
     }
 }

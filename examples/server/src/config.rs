@@ -324,8 +324,8 @@ mod tests {
     fn the_password_of_a_database_is_not_displayed() {
         for (url, shown) in [
             ("postgres://me:secret@db:5432/platform", "postgres://db:5432/platform"),
-            ("postgresql://db/platform?password=secret", "postgres://db/platform"),
-            ("postgres://me:sec@ret@db", "postgres://db"),
+            ("postgresql://db/platform?password=secret", "postgres://db:5432/platform"),
+            ("postgres://me:sec%40ret@db", "postgres://db:5432"),
         ] {
             let store: Store = url.parse().unwrap();
             assert!(store.is_shared());
