@@ -8,7 +8,8 @@
 //! - A blob that can be read has the content that was put: each [`get`](BlobStore::get) computes the digest.
 //! - After a crash or a power cut, each blob is there entirely or not at all. [`BlobDirectory::open`] deletes
 //!   incomplete files.
-//! - One process has the directory open at a time.
+//! - One process has the directory open at a time, or any number of processes that share it
+//!   ([`BlobDirectory::open_shared`]).
 //!
 //! The time of a blob is the modification time of its file. After a power cut it may be an earlier one, which matters
 //! only for blobs that no resource names.
@@ -21,7 +22,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use platform_engine::{
     blob::{BlobId, BlobStore, corrupt},
     store::StoreError,
@@ -34,20 +35,34 @@ const INCOMPLETE: &str = ".tmp";
 /// The file that is locked while the directory is open.
 const LOCK: &str = "lock";
 
+/// The file that is locked while a process that shares the directory writes, renews or deletes a blob.
+const WRITING: &str = "writing";
+
 /// Blobs in a directory, locked until this is dropped.
 #[derive(Debug)]
 pub struct BlobDirectory {
     root: PathBuf,
     lock: File,
-    /// Held while a blob is written, renewed or deleted.
-    writing: Mutex<()>,
+    /// Held while a blob is written, renewed or deleted. A file that is locked then, if the directory is shared.
+    writing: Mutex<Option<File>>,
+}
+
+/// The lock of [`BlobDirectory::writing`].
+struct Turn<'a>(MutexGuard<'a, Option<File>>);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = &*self.0 {
+            let _ = file.unlock();
+        }
+    }
 }
 
 /// The reason why a directory cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process has the directory open, or this process a second time.
+    /// Another process has the directory open without sharing it, or this process a second time.
     #[error("the blob directory {path} is open in another process", path = .path.display())]
     InUse {
         /// The directory.
@@ -78,20 +93,45 @@ impl BlobDirectory {
             Err(TryLockError::WouldBlock) => return Err(OpenError::InUse { path: root }),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        let prepare = || {
-            for directory in parents(&root)? {
-                for entry in fs::read_dir(directory)? {
-                    let entry = entry?;
-                    if entry.file_name().to_str().is_some_and(|name| name.ends_with(INCOMPLETE)) {
-                        fs::remove_file(entry.path())?;
-                    }
-                }
-            }
-            // A crash may have come between the creation of a parent's directory and the sync.
-            sync(&root)
+        remove_incomplete(&root).map_err(failed)?;
+        Ok(Self { root, lock, writing: Mutex::new(None) })
+    }
+
+    /// Opens a directory that several processes use at a time, for servers that share a store: on one machine, or on a
+    /// file system that all machines have mounted and whose locks work between them. Creates it if it does not exist.
+    ///
+    /// Writes of all processes take turns.
+    ///
+    /// # Errors
+    /// [`OpenError::InUse`] when a process has opened it without sharing it, and [`OpenError::Io`].
+    pub fn open_shared(path: impl Into<PathBuf>) -> Result<Self, OpenError> {
+        let root = path.into();
+        let failed = |source| OpenError::Io { path: root.clone(), source };
+        create(&root).map_err(failed)?;
+        let lock = File::create(root.join(LOCK)).map_err(failed)?;
+        match lock.try_lock_shared() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(OpenError::InUse { path: root }),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let writing = File::create(root.join(WRITING)).map_err(failed)?;
+        let directory = Self { root, lock, writing: Mutex::new(Some(writing)) };
+        let cleaned = {
+            // Nobody writes now, so an incomplete file was left by a crash.
+            let turn = directory.turn();
+            turn.and_then(|_turn| remove_incomplete(&directory.root))
         };
-        prepare().map_err(failed)?;
-        Ok(Self { root, lock, writing: Mutex::new(()) })
+        cleaned.map_err(|source| OpenError::Io { path: directory.root.clone(), source })?;
+        Ok(directory)
+    }
+
+    /// Waits until nobody else writes.
+    fn turn(&self) -> io::Result<Turn<'_>> {
+        let turn = Turn(self.writing.lock());
+        if let Some(file) = &*turn.0 {
+            file.lock()?;
+        }
+        Ok(turn)
     }
 
     /// Returns the path of the directory.
@@ -145,7 +185,7 @@ impl Drop for BlobDirectory {
 
 impl BlobStore for BlobDirectory {
     fn put(&self, id: &BlobId, content: &[u8], now: Timestamp) -> Result<bool, StoreError> {
-        let _turn = self.writing.lock();
+        let _turn = self.turn().map_err(failed)?;
         let path = self.file(id);
         // A damaged or unreadable file is replaced.
         if let Ok(Some(_)) = self.get(id)
@@ -168,7 +208,7 @@ impl BlobStore for BlobDirectory {
     }
 
     fn renew(&self, id: &BlobId, now: Timestamp) -> Result<bool, StoreError> {
-        let _turn = self.writing.lock();
+        let _turn = self.turn().map_err(failed)?;
         let path = self.file(id);
         match File::open(&path) {
             Ok(file) => self.renew_file(&path, &file, now).map(|()| true).map_err(failed),
@@ -178,7 +218,7 @@ impl BlobStore for BlobDirectory {
     }
 
     fn delete(&self, id: &BlobId, before: Timestamp) -> Result<bool, StoreError> {
-        let _turn = self.writing.lock();
+        let _turn = self.turn().map_err(failed)?;
         let path = self.file(id);
         let modified = fs::metadata(&path).and_then(|metadata| metadata.modified());
         match modified {
@@ -213,6 +253,20 @@ impl BlobStore for BlobDirectory {
         };
         list().map_err(failed)
     }
+}
+
+/// Removes the files that a crash left incomplete.
+fn remove_incomplete(root: &Path) -> io::Result<()> {
+    for directory in parents(root)? {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            if entry.file_name().to_str().is_some_and(|name| name.ends_with(INCOMPLETE)) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+    }
+    // A crash may have come between the creation of a parent's directory and the sync.
+    sync(root)
 }
 
 /// Returns the directories of parents.

@@ -34,6 +34,8 @@ fn on_both(test: impl Fn(&dyn BlobStore)) {
     test(&MemoryBlobs::default());
     let (_home, path) = home();
     test(&BlobDirectory::open(path).unwrap());
+    let (_home, path) = home();
+    test(&BlobDirectory::open_shared(path).unwrap());
 }
 
 fn put(blobs: &dyn BlobStore, content: &[u8], now: Timestamp) -> BlobId {
@@ -171,4 +173,33 @@ fn a_blob_that_was_renewed_is_not_deleted_by_a_concurrent_collection() {
             stop.store(true, Ordering::Relaxed);
         });
     });
+}
+
+#[test]
+fn several_processes_share_a_directory_if_all_of_them_do() {
+    let (_home, path) = home();
+    let one = BlobDirectory::open_shared(&path).unwrap();
+    let id = put(&one, b"one", at(0));
+    let incomplete = file(&path, &id).with_extension("tmp");
+    fs::write(&incomplete, b"cut").unwrap();
+    let two = BlobDirectory::open_shared(&path).unwrap();
+    assert!(!incomplete.exists(), "left by a crash");
+    assert_eq!(two.get(&id).unwrap().unwrap(), &b"one"[..]);
+    assert!(matches!(BlobDirectory::open(&path), Err(OpenError::InUse { .. })));
+    // Writes and deletes of both take turns, so that a blob that was put is there.
+    thread::scope(|scope| {
+        for blobs in [&one, &two] {
+            scope.spawn(move || {
+                for round in 0..200 {
+                    let id = put(blobs, b"again", at(round));
+                    assert!(blobs.renew(&id, at(1000)).unwrap() || blobs.get(&id).unwrap().is_none());
+                    blobs.delete(&id, at(2000)).unwrap();
+                }
+            });
+        }
+    });
+    drop((one, two));
+    let alone = BlobDirectory::open(&path).unwrap();
+    assert!(matches!(BlobDirectory::open_shared(&path), Err(OpenError::InUse { .. })));
+    assert!(alone.get(&id).unwrap().is_some());
 }

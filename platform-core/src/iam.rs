@@ -13,7 +13,7 @@ mod sign_ins;
 
 pub use authority::RoleBindings;
 pub use bootstrap::Bootstrap;
-pub(crate) use epochs::{identity_epoch, organization_epoch, provider_epoch};
+pub(crate) use epochs::{bindings_epoch, identity_epoch, organization_epoch, provider_epoch};
 pub(crate) use giving::{may_give, may_give_identity, may_give_role};
 pub use sign_ins::Person;
 

@@ -56,6 +56,8 @@ pub mod access {
 
 pub mod capabilities;
 pub mod event_log;
+#[cfg(feature = "testing")]
+pub mod history;
 pub mod iam;
 pub mod outbox;
 pub mod pattern;

@@ -36,6 +36,9 @@ const MAX_LOGGED: usize = 10;
 /// The number of events that are read at once to sum up their sizes.
 const SIZES_PAGE: usize = 1000;
 
+/// The maximum number of events that are read at once to find their subscriptions.
+const MAX_SUBSCRIPTIONS_PAGE: usize = 128;
+
 /// The maximum number of bytes of events that are read at once, and the maximum number of bytes of their shared data. A
 /// single event may be larger. Our choice.
 const READ_BYTES: usize = 4 << 20;
@@ -119,20 +122,30 @@ impl Outbox<'_> {
 
     /// Returns at most `limit` uids of subscriptions with pending events, in order, starting after the uid `after`.
     ///
+    /// Needs few queries both if few events of many subscriptions are pending and if many of few are.
+    ///
     /// # Errors
     /// Those of the store.
     pub async fn subscriptions(self, after: Option<&Uid>, limit: usize) -> Result<Vec<Uid>> {
         // A position after all pending events of the subscription: segments are hexadecimal, so they sort before `g`.
         let past_events_of = |uid: &Uid| Position { value: KeyValue::default(), uid: Uid::opaque(format!("{uid}/g")) };
         let mut found: Vec<Uid> = Vec::new();
+        // A page that lists only subscriptions which were not found before is followed by one of twice the length; the
+        // rest of the events of a subscription are skipped.
+        let mut size = 1;
         while found.len() < limit {
-            let all = Query { limit: 1, ..Query::new(PendingEvent::KIND.name, Scope::All) };
+            let all = Query { limit: size, bytes: READ_BYTES, ..Query::new(PendingEvent::KIND.name, Scope::All) };
             let page = self.0.store().list(&Query { after: found.last().or(after).map(past_events_of), ..all }).await?;
-            match page.items.into_iter().next().and_then(|item| item.uid.parent()) {
-                Some(subscription) => found.push(subscription),
-                None => break,
+            let (read, before) = (page.items.len(), found.len());
+            found.extend(page.items.into_iter().filter_map(|item| item.uid.parent()));
+            found.dedup();
+            if found.len() == before {
+                break;
             }
+            let is_all_new = found.len() - before == read;
+            size = if is_all_new { (size * 2).min(MAX_SUBSCRIPTIONS_PAGE) } else { 1 };
         }
+        found.truncate(limit);
         Ok(found)
     }
 

@@ -22,11 +22,13 @@ use crate::{
 mod publisher;
 mod stream;
 mod subscribers;
+mod wake;
 
 pub(crate) use publisher::Publisher;
 pub(crate) use stream::Streams;
 pub use stream::{EventStream, StreamItem, Watch};
 pub use subscribers::{EventLog, Subscribers};
+pub use wake::Wake;
 
 /// An event in its delivered form: the attributes of CloudEvents 1.0, and the data.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -196,12 +196,26 @@ pub struct Domain {
     /// The prefix of the types of events; `None` for the installation's
     /// [`event_type_prefix`](crate::platform::Settings::event_type_prefix).
     pub event_prefix: Option<&'static str>,
+    /// Services of the published API that this implementation leaves out.
+    pub left_out: &'static [LeftOut],
+}
+
+/// Services of a published API that an implementation leaves out. Calls of them fail with UNIMPLEMENTED and the reason,
+/// so that a caller does not search for a wrong path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The start of their REST paths, such as `/registry/v2beta1/overlays`.
+    pub rest: &'static str,
+    /// The start of their gRPC paths, such as `/chainguard.platform.registry.v2beta1.Overlays`.
+    pub grpc: &'static str,
+    /// The reason.
+    pub reason: &'static str,
 }
 
 impl Domain {
     /// Returns a domain in version `v1`: the path prefix, and the protobuf package without the version.
     pub const fn new(name: &'static str, package: &'static str) -> Self {
-        Self { name, package, versions: &["v1"], unversioned: false, event_prefix: None }
+        Self { name, package, versions: &["v1"], unversioned: false, event_prefix: None, left_out: &[] }
     }
 
     /// Sets the versions, of which there must be at least one.
@@ -223,6 +237,19 @@ impl Domain {
     pub const fn event_prefix(mut self, prefix: &'static str) -> Self {
         self.event_prefix = Some(prefix);
         self
+    }
+
+    /// Sets the services that are left out.
+    #[must_use]
+    pub const fn leaving_out(mut self, services: &'static [LeftOut]) -> Self {
+        self.left_out = services;
+        self
+    }
+
+    /// Returns why the service of a REST or gRPC path is left out; `None` for all other paths.
+    pub fn why_left_out(&self, path: &str) -> Option<&'static str> {
+        let covers = |service: &&LeftOut| path.starts_with(service.rest) || path.starts_with(service.grpc);
+        self.left_out.iter().find(covers).map(|service| service.reason)
     }
 
     /// Returns the first version.

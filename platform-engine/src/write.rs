@@ -21,7 +21,9 @@ mod dependents;
 pub(crate) use dependents::Dependents;
 
 /// The rendering of bodies that are stored as replies return them. Raised when a release renders differently, so that
-/// bodies of earlier releases are rendered when they are read.
+/// bodies of earlier releases are rendered when they are read. Bodies of later releases are rendered too, and updates
+/// keep their additional fields, so that two releases can serve one store during an upgrade. A release that removes a
+/// field raises it.
 pub const CURRENT_RENDERING: u16 = 1;
 
 /// The rendering of bodies that [`Resource::render`](crate::kind::Resource::render) completes at each read.
@@ -228,7 +230,7 @@ impl Write {
         Ok(())
     }
 
-    /// Appends the requirements, changes and events of another write.
+    /// Appends the requirements, changes and events of another write. A put that both have is made once.
     pub fn append(&mut self, other: Self) {
         // The other write's requirements are appended to those of this one, so their indices shift.
         let before = self.commit.require.len();
@@ -236,9 +238,14 @@ impl Write {
             .extend(other.subscribers.into_iter().map(|(index, organization)| (before + index, organization)));
         self.commit.require.extend(other.commit.require);
         self.commit.delete.extend(other.commit.delete);
-        self.commit.put.extend(other.commit.put);
         self.otherwise.extend(other.otherwise);
-        self.taken.extend(other.taken);
+        let had = self.commit.put.len();
+        for (put, taken) in other.commit.put.into_iter().zip(other.taken) {
+            if !self.commit.put.iter().take(had).any(|known| *known == put) {
+                self.commit.put.push(put);
+                self.taken.push(taken);
+            }
+        }
         self.references.extend(other.references);
         self.recorded.extend(other.recorded);
         other.commit.raise.into_iter().for_each(|epoch| self.raise(epoch));

@@ -216,6 +216,8 @@ impl Lanes {
         let release = async {
             for mut lease in leases.into_values() {
                 let _ = Outbox::of(&self.shared.platform).release(&mut lease).await;
+                // Another dispatcher waits for the end of the lease, which it can now acquire.
+                self.shared.platform.wake(std::slice::from_ref(&lease.subscription.uid));
             }
         };
         drop(tokio::time::timeout(Duration::from_secs(1), release).await);

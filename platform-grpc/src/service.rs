@@ -204,7 +204,7 @@ impl Inner {
         let Some(method) = self.methods.get(path) else {
             let response = match self.reflection_health.find(path) {
                 Some(endpoint) => endpoint.respond(request, &origin, &self.limits).await,
-                None => Err(origin.refused(Error::new(Code::Unimplemented, "Unknown method"))),
+                None => Err(origin.refused(self.no_method(path))),
             };
             return response.unwrap_or_else(|error| self.error_response(&error));
         };
@@ -351,6 +351,15 @@ impl Inner {
                 Some(next) => page_token = next,
                 None => return Ok(message.freeze()),
             }
+        }
+    }
+
+    /// Returns the error of a path without a method: why its service is left out, if it is one of those.
+    fn no_method(&self, path: &str) -> Error {
+        let left_out = |kind: &kind::Kind| Some((kind.domain.name, kind.domain.why_left_out(path)?));
+        match self.platform.kinds().find_map(left_out) {
+            Some((domain, reason)) => Error::new(Code::Unimplemented, reason).of_domain(domain),
+            None => Error::new(Code::Unimplemented, "Unknown method"),
         }
     }
 

@@ -139,11 +139,18 @@ impl Call<'_> {
     /// # Errors
     /// UNIMPLEMENTED with status 405 for any other method.
     pub fn check_method(&self, methods: &[Method]) -> Result<Option<Reply>, Refusal> {
-        let method = &self.head.method;
-        if methods.contains(if *method == Method::HEAD { &Method::GET } else { method }) {
-            return Ok(None);
-        }
-        let allow = request::allow(methods.iter());
-        if *method == Method::OPTIONS { Ok(Some(reply::options(&allow))) } else { Err(Refusal::other_methods(allow)) }
+        check_method(&self.head.method, methods)
     }
+}
+
+/// As [`Call::check_method`], for services that are not mounted.
+///
+/// # Errors
+/// As [`Call::check_method`].
+pub fn check_method(method: &Method, methods: &[Method]) -> Result<Option<Reply>, Refusal> {
+    if methods.contains(if *method == Method::HEAD { &Method::GET } else { method }) {
+        return Ok(None);
+    }
+    let allow = request::allow(methods.iter());
+    if *method == Method::OPTIONS { Ok(Some(reply::options(&allow))) } else { Err(Refusal::other_methods(allow)) }
 }

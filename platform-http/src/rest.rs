@@ -14,7 +14,7 @@ use http_body::Body;
 use platform_engine::{
     BoxFuture,
     access::Authenticator,
-    error::{Error, Result},
+    error::{Code, Error, Result},
     kind::{Action, Authorization, Kind, Part, Registered, Run, Verb},
     platform::{ActionReply, Platform},
     request::{ListRequest, from_query},
@@ -185,6 +185,7 @@ impl Inner {
                 return Ok(origin.open().map(|()| reply::options(&allow))?);
             }
             Found::OtherMethods(allow) => return Err(origin.refused(Refusal::other_methods(allow))),
+            Found::LeftOut(reason) => return Err(origin.refused(Error::new(Code::Unimplemented, reason).into())),
             Found::Nothing => return Err(origin.refused(Refusal::no_path())),
         };
         let token = request::bearer(&head.headers).map_err(|error| origin.refused(error))?;

@@ -72,6 +72,8 @@ pub(crate) enum Found<'r, 'p> {
     Endpoint(&'r Endpoint, Captured<'p>),
     /// The path exists, but not with this method. Contains the value of the Allow header.
     OtherMethods(String),
+    /// The path belongs to a service that is left out, for this reason.
+    LeftOut(&'static str),
     /// Unknown path.
     Nothing,
 }
@@ -150,7 +152,10 @@ impl Routes {
 
     /// Looks up a path and a method. HEAD is treated as GET.
     pub(crate) fn find<'r, 'p>(&'r self, method: &Method, path: &'p str) -> Found<'r, 'p> {
-        let Some((route, captured)) = self.route(path) else { return Found::Nothing };
+        let Some((route, captured)) = self.route(path) else {
+            let reason = self.domains.iter().find_map(|(domain, _)| domain.why_left_out(path));
+            return reason.map_or(Found::Nothing, Found::LeftOut);
+        };
         let method = if *method == Method::HEAD { &Method::GET } else { method };
         match route.methods.iter().find(|(other, _)| other == method) {
             Some((_, endpoint)) => Found::Endpoint(endpoint, captured),
@@ -254,6 +259,7 @@ mod tests {
         match Routes::of(KINDS).unwrap().find(method, path) {
             Found::Endpoint(endpoint, captured) => format!("{endpoint} {captured:?}"),
             Found::OtherMethods(allow) => format!("405 {allow}"),
+            Found::LeftOut(reason) => format!("501 {}", reason.split(',').next().unwrap()),
             Found::Nothing => "404".to_owned(),
         }
     }
@@ -304,6 +310,10 @@ mod tests {
             (&get, "/advisory/v2/vulnerabilityMetadata", "404"),
             (&get, "/advisory/v2/images/resolvedVulns", "ListResolvedVulnsReports []"),
             (&get, "/libraries/v2beta1/artifacts", "ListArtifact []"),
+            (&get, "/registry/v2beta1/overlays/a", "501 Overlays are not served"),
+            (&post, "/registry/v2beta1/overlayBindings/a", "501 Overlays are not served"),
+            (&get, "/registry/v2/overlays", "404"),
+            (&get, "/libraries/v2beta1/requestGroups", "501 Request groups are not served"),
             (&get, "/libraries/v2/artifacts/count", "GetArtifactCount []"),
             (&get, "/libraries/v2/artifacts/python:a/versions", "ListArtifactVersion [\"python:a\"]"),
             (&get, "/libraries/v2/artifacts/python:a", "404"),

@@ -163,3 +163,12 @@ async fn a_client_that_has_the_documents_gets_304_until_they_change() {
     assert_ne!(changed.headers["etag"], tag.as_str());
     assert_eq!(changed.ok()["documents"].as_array().unwrap().len(), 2);
 }
+
+#[tokio::test]
+async fn services_that_are_left_out_say_why() {
+    let api = support::rest(Limits::default()).await;
+    let answer = get(&api, "/libraries/v2beta1/requestGroups").await;
+    assert_eq!(answer.status, StatusCode::NOT_IMPLEMENTED);
+    assert_eq!(answer.json()["details"][0]["reason"], "UNIMPLEMENTED");
+    assert_eq!(answer.json()["details"][0]["domain"].as_str().unwrap().split('.').next(), Some("libraries"));
+}

@@ -1,16 +1,20 @@
-//! The server's own secrets and uids, stored as small files in a directory.
+//! The server's own secrets and uids, stored as small files in a directory, or as [`Documents`] elsewhere.
 //!
 //! Several processes may start on one directory at the same time: a file is created atomically, the first process to
 //! finish wins, and the others read its file. Issuing a token needs only these files and not the store, so a command
 //! can do it while a server is running.
 
 mod bootstrap;
+mod documents;
 mod files;
+mod key_ring;
 mod keys;
 
 pub use self::{
     bootstrap::Bootstrap,
-    keys::{Keys, KeysStamp, PAGE_TOKEN_KEY_RETENTION, SIGNING_KEY_RETENTION, SecretKey},
+    documents::{Directory, Document, Documents, SealedDocuments},
+    key_ring::{ACTIVATION_DELAY, KeyRing, POLL_INTERVAL},
+    keys::{Keys, PAGE_TOKEN_KEY_RETENTION, SIGNING_KEY_RETENTION, SecretKey},
 };
 
 use std::{io, path::PathBuf};
@@ -46,6 +50,25 @@ pub enum DataDirError {
         path: PathBuf,
         /// The reason, which does not quote the contents.
         reason: &'static str,
+    },
+    /// A document does not open with the key-encryption keys, or was changed.
+    #[error(
+        "`{}` does not open with this key-encryption key: use the key with which the installation was started first",
+        path.display()
+    )]
+    Sealed {
+        /// The document.
+        path: PathBuf,
+    },
+    /// The place of the documents cannot be used.
+    #[error("cannot {action} `{}`: {source}", path.display())]
+    Documents {
+        /// The operation, as a verb.
+        action: &'static str,
+        /// The document.
+        path: PathBuf,
+        /// The cause.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A key could not be generated or used.
     #[error(transparent)]

@@ -30,6 +30,9 @@ use crate::{
     url::{self, InvalidIssuer},
 };
 
+/// The name of the discovery document in errors.
+const DOCUMENT: &str = "discovery document";
+
 /// The maximum length of a discovery document, in bytes; our choice.
 const MAX_DOCUMENT: usize = 64 * 1024;
 
@@ -295,8 +298,8 @@ impl Inner {
             self.last_attempt.store(now.millis(), Ordering::Relaxed);
             match self.fetch_keys(&mut permit).await {
                 Ok(()) => {}
-                Err(DiscoveryError::Fetch { source: FetchError::Refused, .. }) => {
-                    // A limit prevented a request, so this does not count as an attempt.
+                Err(DiscoveryError::Fetch { source: FetchError::Refused, document: DOCUMENT, .. }) => {
+                    // A limit prevented all requests, so this does not count as an attempt.
                     self.last_attempt.store(NEVER, Ordering::Relaxed);
                 }
                 // Tenants can configure any number of broken issuers; warnings are for problems that the operator can
@@ -321,7 +324,7 @@ impl Inner {
 
     async fn try_fetch_keys(&self, permit: &mut FetchPermit) -> Result<(), DiscoveryError> {
         let document = format!("{}/.well-known/openid-configuration", self.url.strip_suffix('/').unwrap_or(&self.url));
-        let document = self.get(permit, "discovery document", &document, MAX_DOCUMENT).await?;
+        let document = self.get(permit, DOCUMENT, &document, MAX_DOCUMENT).await?;
         let (key_set, endpoints) = self.read_document(&document)?;
         let key_set = self.get(permit, "key set", &key_set, MAX_KEY_SET).await?;
         let length = |url: &Option<String>| url.as_ref().map_or(0, String::len);

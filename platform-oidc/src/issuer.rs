@@ -5,9 +5,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use platform_core::{clock::Clock, entropy::Entropy, timestamp::Timestamp, uid::Uid};
 use serde_json::{Map, Value, json};
+use tokio::time::{Instant, timeout};
 
 use crate::{
-    data_dir::Keys,
+    data_dir::{KeyRing, Keys},
     jwks::KeySet,
     jws::{Algorithm, KeySelector, MAX_TOKEN},
     key::{UnusableKey, VerifyingKey},
@@ -28,13 +29,28 @@ pub const WEBHOOK_TTL: Duration = Duration::from_secs(300);
 /// Issues access tokens and publishes the keys that verify them.
 pub struct Issuer {
     url: String,
-    ring: ArcSwap<KeyRing>,
+    ring: ArcSwap<Ring>,
+    source: Option<Source>,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
 }
 
+/// Where keys are read again when a token has an unknown one.
+struct Source {
+    keys: Arc<KeyRing>,
+    /// When the keys were read last for such a token. Locked while they are read, so that one task reads them.
+    read: tokio::sync::Mutex<Option<Instant>>,
+}
+
+/// The minimum time between two reads of the keys because of tokens with an unknown key, which anybody can send. Our
+/// choice.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The maximum time of such a read. Our choice.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// The current keys. The generation changes whenever a key is removed, which invalidates cached tokens.
-struct KeyRing {
+struct Ring {
     keys: Arc<Keys>,
     published: KeySet,
     /// The subset of the published keys that sign access tokens.
@@ -42,7 +58,7 @@ struct KeyRing {
     generation: u64,
 }
 
-impl KeyRing {
+impl Ring {
     fn new(keys: Arc<Keys>, generation: u64) -> Self {
         let webhooks = keys.webhook_keys().map(|(key, _)| key);
         let published = KeySet::own(keys.verifying().chain(webhooks));
@@ -113,8 +129,15 @@ impl Issuer {
         if url.ends_with('/') {
             return Err(InvalidIssuer("a URL without a trailing slash"));
         }
-        let ring = ArcSwap::from_pointee(KeyRing::new(keys, 0));
-        Ok(Self { url, ring, clock, entropy })
+        let ring = ArcSwap::from_pointee(Ring::new(keys, 0));
+        Ok(Self { url, ring, source: None, clock, entropy })
+    }
+
+    /// Reads the keys again when a token has an unknown key: another server may have rotated them. At most once a
+    /// second, however many such tokens there are.
+    #[must_use]
+    pub fn reloading_from(self, keys: Arc<KeyRing>) -> Self {
+        Self { source: Some(Source { keys, read: tokio::sync::Mutex::default() }), ..self }
     }
 
     /// Returns `iss`.
@@ -122,7 +145,7 @@ impl Issuer {
         &self.url
     }
 
-    /// Issues an access token, signed with the newest key. Its claims are `iss`, `sub`, `aud`, `iat`, `exp`, `jti` (16
+    /// Issues an access token, signed with the key in use. Its claims are `iss`, `sub`, `aud`, `iat`, `exp`, `jti` (16
     /// random bytes in hex) and the additional claims.
     ///
     /// # Errors
@@ -200,7 +223,7 @@ impl Issuer {
         .to_string()
     }
 
-    /// Returns the document for `/.well-known/jwks.json`: every key whose tokens may still be valid, newest first.
+    /// Returns the document for `/.well-known/jwks.json`: every key whose tokens may still be valid, the one in use first.
     pub fn jwks(&self) -> String {
         self.ring.load().published.to_json()
     }
@@ -209,9 +232,9 @@ impl Issuer {
     /// rejected from then on, including those that a verifier has cached.
     pub fn replace_keys(&self, keys: Arc<Keys>) {
         self.ring.rcu(|old| {
-            let new = KeyRing::new(Arc::clone(&keys), old.generation);
+            let new = Ring::new(Arc::clone(&keys), old.generation);
             let removed_any = !new.access.contains_all(&old.access);
-            KeyRing { generation: old.generation + u64::from(removed_any), ..new }
+            Ring { generation: old.generation + u64::from(removed_any), ..new }
         });
     }
 
@@ -219,6 +242,25 @@ impl Issuer {
     pub(crate) fn key(&self, KeySelector { kid, algorithm }: KeySelector<'_>) -> Option<(Arc<VerifyingKey>, u64)> {
         let ring = self.ring.load();
         ring.access.find(kid, algorithm).map(|key| (Arc::clone(key), ring.generation))
+    }
+
+    /// Reads the keys again, unless that was done a moment ago or there is nothing to read them from. Must be called
+    /// within a tokio runtime.
+    pub(crate) async fn reload(&self) {
+        let Some(source) = &self.source else { return };
+        let mut read = source.read.lock().await;
+        if read.is_some_and(|at| at.elapsed() < RELOAD_INTERVAL) {
+            return;
+        }
+        let loaded = timeout(RELOAD_TIMEOUT, source.keys.load()).await;
+        // The time after the read, so that requests that waited for a slow one do not repeat it one after another.
+        *read = Some(Instant::now());
+        match loaded {
+            Ok(Ok(Some(keys))) => self.replace_keys(Arc::new(keys)),
+            Ok(Ok(None)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "cannot read the keys for a token with an unknown key"),
+            Err(_) => tracing::warn!("no response to a read of the keys for a token with an unknown key"),
+        }
     }
 
     /// Returns the generation of the key ring, which changes whenever a key is removed.

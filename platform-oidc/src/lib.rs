@@ -66,7 +66,7 @@ pub mod issuer;
 pub use platform_core::resources::iam::person_uid;
 
 pub use self::{
-    data_dir::{Bootstrap, DataDirError, Keys, KeysStamp, SecretKey},
+    data_dir::{Bootstrap, DataDirError, Directory, Documents, KeyRing, Keys, SealedDocuments, SecretKey},
     discovery::{DiscoveryOptions, TrustedIssuer},
     error::TokenError,
     fetch::{Fetch, HttpFetch},

@@ -162,7 +162,8 @@ impl Verifier {
     /// Verifies a token: framing, issuer, key, signature, times with 60 seconds of leeway, and audience.
     ///
     /// Waits for the network only when a trusted issuer's keys are not cached, and at most once per interval for each
-    /// issuer. With trusted issuers it must be called within a tokio runtime. Of the server's own tokens only access
+    /// issuer; and for the server's own keys, if they are [read again](Issuer::reloading_from). In both cases it must be
+    /// called within a tokio runtime. Of the server's own tokens only access
     /// tokens are accepted, not webhook tokens.
     ///
     /// # Errors
@@ -244,7 +245,12 @@ impl Verifier {
         selector: KeySelector<'_>,
     ) -> Result<(Option<usize>, Arc<VerifyingKey>, u64), TokenError> {
         if let Some(own) = self.own.as_ref().filter(|own| own.url() == iss) {
-            return own.key(selector).map(|(key, generation)| (None, key, generation)).ok_or(TokenError::Key);
+            let mut found = own.key(selector);
+            if found.is_none() {
+                own.reload().await;
+                found = own.key(selector);
+            }
+            return found.map(|(key, generation)| (None, key, generation)).ok_or(TokenError::Key);
         }
         let iss = normalize_issuer(iss);
         let mut trusted = self.trusted.iter().enumerate();

@@ -210,8 +210,8 @@ impl Inner {
         let (path, query) = mount::target(head, &self.limits)?;
         let plural = path.strip_prefix("/import/").unwrap_or_default();
         let (_, bulk) = *self.kinds.iter().find(|(name, _)| *name == plural).ok_or_else(Refusal::no_path)?;
-        if ![Method::POST, Method::DELETE].contains(&head.method) {
-            return Err(Refusal::other_methods("DELETE, POST".to_owned()));
+        if let Some(options) = mount::check_method(&head.method, &[Method::DELETE, Method::POST])? {
+            return Ok(boxed(options));
         }
         mount::reject_preconditions(head)?;
         let caller = operator(&self.platform, &*self.authenticator, head).await?;

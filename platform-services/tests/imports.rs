@@ -113,6 +113,12 @@ async fn empty_lines_and_partial_lines_do_not_count_as_progress() {
     }
 }
 
+#[tokio::test]
+async fn options_names_the_methods_of_an_import() {
+    let answer = send(&import().await, Method::OPTIONS, stream::empty()).await;
+    assert_eq!((answer.status.as_u16(), answer.headers["allow"].to_str().unwrap()), (200, "DELETE, POST, OPTIONS"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slow_import_whose_lines_arrive_in_time_succeeds() {
     let slow = endless(LINE, Duration::from_secs(12), &Arc::default()).take(20);

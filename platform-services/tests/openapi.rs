@@ -202,6 +202,7 @@ async fn the_document_is_served_with_an_etag() {
     assert_eq!(ask("GET", &etag).await.status, StatusCode::NOT_MODIFIED);
     assert!(ask("HEAD", "").await.body.is_empty());
     assert_eq!(ask("POST", "").await.refusal().0, 405);
+    assert_eq!(ask("OPTIONS", "").await.headers["allow"], "GET, HEAD, OPTIONS");
 }
 
 /// An embedder's own kind.

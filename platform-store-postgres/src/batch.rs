@@ -104,8 +104,11 @@ pub(crate) const READ_BLOCKED: &str = "SELECT t.org, t.list FROM unnest($1::int8
      CROSS JOIN LATERAL (SELECT t.org, t.list FROM tally t WHERE t.org = k.org AND t.list = k.list AND t.blocked) t";
 pub(crate) const READ_SLOTS: &str = "SELECT s.kind, s.key, s.slot FROM slot s WHERE s.kind = ANY($1::text[]) \
      ORDER BY s.kind, s.slot, s.key";
-pub(crate) const PUT_BATCH: &str = "INSERT INTO batch (org, id, at) VALUES ($1, $2, $3)";
-pub(crate) const FIND_BATCH: &str = "SELECT b.at FROM batch b WHERE b.org = $1 AND b.id = $2";
+/// The time is that of the database, since the clocks of its clients differ.
+pub(crate) const PUT_BATCH: &str =
+    "INSERT INTO batch (org, id, at) VALUES ($1, $2, (extract(epoch FROM now()) * 1000000)::int8)";
+/// An update, so that its own commit waits for the synchronous standbys: the batch may be durable on the primary alone.
+pub(crate) const FIND_BATCH: &str = "UPDATE batch b SET at = b.at WHERE b.org = $1 AND b.id = $2 RETURNING b.at";
 
 /// A batch: its commits, what each of them touches, and the identifier of its row.
 #[derive(Debug)]
@@ -173,7 +176,7 @@ impl<'c> Batch<'c> {
             }
         }
         changes.keep(&blocked);
-        self.write(connection, &state, &changes, outcomes, now).await
+        self.write(connection, &state, &changes, outcomes).await
     }
 
     /// Takes the locks, and then reads the state before the batch: each statement sees what was committed before it
@@ -297,9 +300,8 @@ impl<'c> Batch<'c> {
         state: &State,
         changes: &Changes,
         outcomes: Vec<Result<i64, Conflict>>,
-        now: i64,
     ) -> Attempt {
-        let params: Params = vec![Box::new(self.org()), Box::new(self.id), Box::new(now)];
+        let params: Params = vec![Box::new(self.org()), Box::new(self.id)];
         let mut calls = vec![(PUT_BATCH, params)];
         calls.extend(changes::calls(state, changes));
         calls.push((COMMIT, Vec::new()));

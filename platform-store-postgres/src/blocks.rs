@@ -81,6 +81,11 @@ async fn maintain_in(connection: &Connection, salt: u64, list: List, delta: &Del
         return Ok(());
     }
     let slots = registry::load(connection).await?;
+    let mut delta = delta.clone();
+    if slots.is_queue(delta.kind) {
+        // Batches do not count the record at the top of a queue's list, which is only listed by its children.
+        delta.top.clear();
+    }
     let used = Column::INDEXED.into_iter().take(2 + slots.used(delta.kind));
     for column in used {
         let old = match is_blocked {
@@ -91,7 +96,7 @@ async fn maintain_in(connection: &Connection, salt: u64, list: List, delta: &Del
                 vec![Block { low: Vec::new(), uid: String::new(), n: length + top }]
             }
         };
-        let new = divided(connection, list, delta, column, &old).await?;
+        let new = divided(connection, list, &delta, column, &old).await?;
         if is_blocked && new == old {
             continue;
         }

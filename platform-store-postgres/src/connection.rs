@@ -24,11 +24,14 @@ use crate::{
     store::Options,
 };
 
-/// Settings of every session. The plans of the statements must not depend on their parameters or on statistics: with
+/// Settings of every session. The last ones release the locks of a process that vanished, and a `statement_timeout` would
+/// acknowledge commits that synchronous standbys do not have. The plans of the statements must not depend on their parameters or on statistics: with
 /// other kinds of joins and scans, a plan can be good for a small organization and read a whole table for a large one.
 const SESSION: &str = "-c synchronous_commit=on -c default_transaction_isolation=read\\ committed -c jit=off \
      -c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off \
-     -c enable_mergejoin=off -c max_parallel_workers_per_gather=0";
+     -c enable_mergejoin=off -c max_parallel_workers_per_gather=0 -c statement_timeout=0 \
+     -c idle_in_transaction_session_timeout=10s -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 \
+     -c tcp_keepalives_count=3 -c tcp_user_timeout=10000";
 
 /// The ways to reach a database.
 pub(crate) struct Database {
@@ -103,7 +106,7 @@ impl Database {
         let database = Self { config, tls, readers, writers, retry: options.retry, generation };
         match database.get(&database.readers).await {
             Ok(_) => Ok(database),
-            Err(failure) if database.is_standby().await => {
+            Err(failure) if is_standby(&database.config, &database.tls).await => {
                 drop(failure);
                 Err(OpenError::Standby)
             }
@@ -127,32 +130,33 @@ impl Database {
 
     /// Returns the attempts of a call that can be repeated.
     pub(crate) fn attempts(&self) -> Attempts<'_> {
-        Attempts { database: self, start: Instant::now(), pause: Duration::from_millis(5) }
+        Attempts { database: self, failed: None, pause: Duration::from_millis(5) }
     }
+}
 
-    /// Returns whether the database answers and is a standby.
-    async fn is_standby(&self) -> bool {
-        let mut config = self.config.clone();
-        config.target_session_attrs(TargetSessionAttrs::Any);
-        let Ok((client, connection)) = config.connect(self.tls.clone()).await else { return false };
-        let driver = tokio::spawn(connection);
-        let answer = client.query_one("SELECT pg_is_in_recovery()", &[]).await;
-        driver.abort();
-        answer.is_ok_and(|row| row.try_get(0).unwrap_or(false))
-    }
+/// Returns whether a database answers and is a standby.
+pub(crate) async fn is_standby(config: &Config, tls: &MakeRustlsConnect) -> bool {
+    let mut config = config.clone();
+    config.target_session_attrs(TargetSessionAttrs::Any);
+    let Ok((client, connection)) = config.connect(tls.clone()).await else { return false };
+    let driver = tokio::spawn(connection);
+    let answer = client.query_one("SELECT pg_is_in_recovery()", &[]).await;
+    driver.abort();
+    answer.is_ok_and(|row| row.try_get(0).unwrap_or(false))
 }
 
 /// The attempts of a call, each on another connection, until the time for retries is over.
 #[derive(Debug)]
 pub(crate) struct Attempts<'d> {
     database: &'d Database,
-    start: Instant,
+    /// The time of the first failure.
+    failed: Option<Instant>,
     pause: Duration,
 }
 
 impl Attempts<'_> {
     /// Returns a connection for reading.
-    pub(crate) async fn reader(&mut self) -> Result<Connection, StoreError> {
+    pub(crate) async fn reader(&mut self) -> Result<Connection, Failure> {
         loop {
             match self.database.get(&self.database.readers).await {
                 Ok(connection) => return Ok(connection),
@@ -162,7 +166,7 @@ impl Attempts<'_> {
     }
 
     /// Returns a connection for writing.
-    pub(crate) async fn writer(&mut self) -> Result<Connection, StoreError> {
+    pub(crate) async fn writer(&mut self) -> Result<Connection, Failure> {
         loop {
             match self.database.get(&self.database.writers).await {
                 Ok(connection) => return Ok(connection),
@@ -175,9 +179,11 @@ impl Attempts<'_> {
     ///
     /// # Errors
     /// The failure, if no other attempt is to be made.
-    pub(crate) async fn pause(&mut self, failure: Failure) -> Result<(), StoreError> {
-        if !matches!(failure, Failure::Lost(_)) || self.start.elapsed() + self.pause > self.database.retry {
-            return Err(failure.into());
+    pub(crate) async fn pause(&mut self, failure: Failure) -> Result<(), Failure> {
+        // A failure may take long to notice, which is no reason not to try again.
+        let failed = *self.failed.get_or_insert_with(Instant::now);
+        if !matches!(failure, Failure::Lost(_)) || failed.elapsed() + self.pause > self.database.retry {
+            return Err(failure);
         }
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(Duration::from_millis(200));
@@ -219,7 +225,8 @@ pub(crate) fn configure(url: &str, options: &Options) -> Result<(Config, MakeRus
     if config.get_application_name().is_none() {
         config.application_name("platform");
     }
-    config.options(format!("{SESSION} {}", config.get_options().unwrap_or_default()));
+    // The last setting of a name counts.
+    config.options(format!("{} {SESSION}", config.get_options().unwrap_or_default()));
     config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(Duration::from_secs(3));

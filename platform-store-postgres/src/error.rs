@@ -59,7 +59,11 @@ impl From<tokio_postgres::Error> for Failure {
             return if is_own { Self::Other(unavailable(Described(error))) } else { Self::Lost(error.into()) };
         };
         match state {
-            SqlState::UNIQUE_VIOLATION => Self::Taken,
+            // Unique keys are written without a lock of their organization, and two commits that exchange some may wait
+            // for each other.
+            SqlState::UNIQUE_VIOLATION | SqlState::T_R_DEADLOCK_DETECTED | SqlState::T_R_SERIALIZATION_FAILURE => {
+                Self::Taken
+            }
             SqlState::DISK_FULL => Self::Other(StoreError::Full(Described(error).into())),
             SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => {
                 Self::Other(StoreError::Corrupt(Described(error).into()))

@@ -10,6 +10,7 @@ mod changes;
 mod commit;
 mod locks;
 mod registry;
+mod url;
 mod writer;
 
 mod connection;
@@ -29,6 +30,7 @@ pub use error::OpenError;
 pub use notify::{Heard, Listener};
 pub use platform_engine::store::check::Finding;
 pub use store::{Options, PostgresStore};
+pub use url::without_credentials;
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

@@ -1,11 +1,11 @@
 //! The layout of a database: numbered migrations, and the check that a database has the layout of this release.
 
 use platform_engine::store::StoreError;
-use tokio_postgres::{Client, config::TargetSessionAttrs};
+use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::{
-    connection::{Connection, configure},
+    connection::{Connection, configure, is_standby},
     error::{Failure, OpenError, cause},
     schema::{LAYOUT, MIGRATIONS, installation},
     store::{Instance, Options},
@@ -23,10 +23,12 @@ const MIGRATION: i64 = 0x706c_6174_666f_726d;
 
 /// Runs the migrations that a database lacks.
 pub(crate) async fn migrate(url: &str, options: &Options) -> Result<(), OpenError> {
-    let (mut config, tls) = configure(url, options)?;
-    config.target_session_attrs(TargetSessionAttrs::Any);
-    let failed = |error| OpenError::Unavailable(cause(error));
-    let (client, connection) = config.connect(tls).await.map_err(failed)?;
+    let (config, tls) = configure(url, options)?;
+    let (client, connection) = match config.connect(tls.clone()).await {
+        Ok(connected) => connected,
+        Err(_) if is_standby(&config, &tls).await => return Err(OpenError::Standby),
+        Err(error) => return Err(OpenError::Unavailable(cause(error))),
+    };
     let driver = tokio::spawn(connection);
     let result = run(&client).await;
     drop(client);
@@ -37,10 +39,6 @@ pub(crate) async fn migrate(url: &str, options: &Options) -> Result<(), OpenErro
 
 async fn run(client: &Client) -> Result<(), OpenError> {
     let failed = |error| OpenError::Unavailable(cause(error));
-    let row = client.query_one("SELECT pg_is_in_recovery()", &[]).await.map_err(failed)?;
-    if row.try_get(0).map_err(failed)? {
-        return Err(OpenError::Standby);
-    }
     client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION]).await.map_err(failed)?;
     client.batch_execute(LAYOUT_TABLE).await.map_err(failed)?;
     let found = client.query_opt(READ, &[&installation()]).await.map_err(failed)?;

@@ -102,7 +102,7 @@ impl PostgresStore {
     pub async fn open(url: &str, options: Options) -> Result<Self, OpenError> {
         let database = Database::connect(url, &options).await?;
         let other = |error: StoreError| OpenError::Unavailable(error.into());
-        let connection = database.attempts().reader().await.map_err(other)?;
+        let connection = database.attempts().reader().await.map_err(|failure| other(failure.into()))?;
         let instance = migrate::verify(&connection).await?;
         let slots = registry::load(&connection).await.map_err(other)?;
         drop(connection);

@@ -37,11 +37,13 @@ pub(crate) struct Request {
 pub(crate) struct Health(AtomicU8);
 
 impl Health {
-    fn set(&self, outcome: Result<(), &StoreError>) {
+    /// Takes note of a batch. Only failures that the next commit will have too count.
+    fn set(&self, outcome: Result<&[Result<i64, Conflict>], &Failure>) {
         let state = match outcome {
-            Ok(()) | Err(StoreError::Conflict(_)) => 0,
-            Err(StoreError::Full(_)) => 1,
-            Err(_) => 2,
+            Ok(outcomes) if outcomes.iter().any(Result::is_ok) => 0,
+            Err(Failure::Other(StoreError::Full(_))) => 1,
+            Err(Failure::Lost(_)) => 2,
+            _ => return,
         };
         self.0.store(state, Ordering::Relaxed);
     }
@@ -76,8 +78,9 @@ const PRUNE: u32 = 1_024;
 /// The time for which the row of a batch is kept, in microseconds: ten minutes. It is only read within seconds.
 const KEPT: i64 = 600_000_000;
 
-pub(crate) const PRUNE_BATCHES: &str = "DELETE FROM batch b USING (SELECT o.org, o.id FROM batch o WHERE o.at < $1 \
-     ORDER BY o.at LIMIT 4096) o WHERE b.org = o.org AND b.id = o.id";
+pub(crate) const PRUNE_BATCHES: &str = "DELETE FROM batch b USING (SELECT o.org, o.id FROM batch o \
+     WHERE o.at < (extract(epoch FROM now()) * 1000000)::int8 - $1 ORDER BY o.at LIMIT 4096) o \
+     WHERE b.org = o.org AND b.id = o.id";
 
 /// Commits the requests of a lane until the store is dropped.
 pub(crate) async fn run(shared: Arc<Shared>, mut requests: UnboundedReceiver<Request>) {
@@ -147,17 +150,25 @@ impl Shared {
         };
         match self.batch(commits).await {
             Ok((outcomes, lists)) => {
-                self.health.set(Ok(()));
+                self.health.set(Ok(&outcomes));
                 replies.into_iter().zip(outcomes).for_each(|(reply, outcome)| send(reply, outcome));
                 lists
             }
-            Err(error) if commits.len() == 1 || matches!(error, StoreError::Unknown(_)) => {
-                self.health.set(Err(&error));
-                let text = error.to_string();
+            // Each commit of its own would wait for the database again.
+            Err(failure)
+                if commits.len() == 1
+                    || matches!(failure, Failure::Lost(_) | Failure::Other(StoreError::Unknown(_))) =>
+            {
+                self.health.set(Err(&failure));
+                let error = StoreError::from(failure);
+                let (text, is_unknown) = (error.to_string(), matches!(error, StoreError::Unknown(_)));
                 let mut error = Some(error);
                 for reply in replies {
-                    let unknown = || StoreError::Unknown(text.clone().into());
-                    drop(reply.send(Err(error.take().unwrap_or_else(unknown))));
+                    let same = || match is_unknown {
+                        true => StoreError::Unknown(text.clone().into()),
+                        false => unavailable(text.clone()),
+                    };
+                    drop(reply.send(Err(error.take().unwrap_or_else(same))));
                 }
                 Vec::new()
             }
@@ -167,13 +178,13 @@ impl Shared {
                 for (commit, reply) in commits.iter().zip(replies) {
                     match self.batch(std::slice::from_ref(commit)).await {
                         Ok((outcomes, changed)) => {
-                            self.health.set(Ok(()));
+                            self.health.set(Ok(&outcomes));
                             lists.extend(changed);
                             outcomes.into_iter().zip([reply]).for_each(|(outcome, reply)| send(reply, outcome));
                         }
-                        Err(error) => {
-                            self.health.set(Err(&error));
-                            drop(reply.send(Err(error)));
+                        Err(failure) => {
+                            self.health.set(Err(&failure));
+                            drop(reply.send(Err(failure.into())));
                         }
                     }
                 }
@@ -182,7 +193,7 @@ impl Shared {
         }
     }
 
-    async fn batch(&self, commits: &[Commit]) -> Result<(Vec<Result<i64, Conflict>>, Vec<(List, Delta)>), StoreError> {
+    async fn batch(&self, commits: &[Commit]) -> Result<(Vec<Result<i64, Conflict>>, Vec<(List, Delta)>), Failure> {
         let mut batch = Batch::new(commits, random()?);
         let mut attempts = self.database.attempts();
         loop {
@@ -212,10 +223,11 @@ impl Shared {
                     connection.close();
                     match self.is_committed(&batch).await {
                         Ok(true) => return Ok((outcomes, Vec::new())),
-                        Ok(false) => {}
+                        // Nothing was written. What broke the connection may break the next one too.
+                        Ok(false) => attempts.pause(failure).await?,
                         Err(_) => {
-                            let Failure::Lost(cause) = failure else { return Err(failure.into()) };
-                            return Err(StoreError::Unknown(cause));
+                            let Failure::Lost(cause) = failure else { return Err(failure) };
+                            return Err(StoreError::Unknown(cause).into());
                         }
                     }
                 }
@@ -225,7 +237,7 @@ impl Shared {
 
     /// Returns whether a batch whose connection broke was committed: whether its row exists. Takes the locks of the
     /// batch first, for which it waits if the server still works on it.
-    async fn is_committed(&self, batch: &Batch<'_>) -> Result<bool, StoreError> {
+    async fn is_committed(&self, batch: &Batch<'_>) -> Result<bool, Failure> {
         let mut attempts = self.database.attempts();
         loop {
             let connection = attempts.writer().await?;
@@ -240,9 +252,9 @@ impl Shared {
         }
     }
 
-    async fn prune(&self) -> Result<(), StoreError> {
+    async fn prune(&self) -> Result<(), Failure> {
         let connection = self.database.attempts().writer().await?;
-        connection.execute(PRUNE_BATCHES, &[&now().saturating_sub(KEPT)]).await?;
+        connection.execute(PRUNE_BATCHES, &[&KEPT]).await?;
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! `platform-server check`: verifies the store.
 
 use std::{
+    fmt::Display,
     io::{Write, stderr, stdout},
     path::Path,
     process::ExitCode,
@@ -20,12 +21,16 @@ use platform_store_sqlite::SqliteStore;
 
 use crate::{
     config::{Config, Store},
-    installation::{blob_path, store_path},
+    installation::{blob_path, block_on, store_path},
+    shared,
 };
 
 const UNFINISHED: &str = "the check could not be completed";
 
 pub(crate) fn run(config: &Config) -> Result<ExitCode> {
+    if config.store.is_shared() {
+        return check_shared(config);
+    }
     let Some(path) = store_path(config) else {
         bail!("a memory store exists only inside its server process: nothing to check");
     };
@@ -36,7 +41,25 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
     for finding in &findings {
         writeln!(stdout(), "{finding}")?;
     }
-    let (count, path) = (findings.len(), path.display());
+    report(&findings, &path.display())
+}
+
+/// Checks a database, which servers may be using.
+fn check_shared(config: &Config) -> Result<ExitCode> {
+    let findings = block_on(async {
+        let shared = shared::open(config).await?.context("not a database")?;
+        let found = shared.check().await?;
+        // The records of a damaged store cannot be trusted.
+        if found.is_empty() { lost_data(config, &*shared.store()).await } else { Ok(found) }
+    })?;
+    for finding in &findings {
+        writeln!(stdout(), "{finding}")?;
+    }
+    report(&findings, &config.store)
+}
+
+fn report(findings: &[String], path: &dyn Display) -> Result<ExitCode> {
+    let count = findings.len();
     let noun = if count == 1 { "finding" } else { "findings" };
     match count {
         0 => writeln!(stderr(), "no damage found in {path}")?,
@@ -60,29 +83,30 @@ fn findings(config: &Config, path: &Path) -> Result<Vec<String>> {
             let found = store.check().context(UNFINISHED)?;
             (found.iter().map(|finding| line(&finding.what, finding.advice)).collect(), Box::new(store))
         }
+        #[cfg(feature = "postgres")]
+        Store::Postgres(_) => return Ok(Vec::new()),
         Store::Memory => return Ok(Vec::new()),
     };
     // The records of a damaged store cannot be trusted, so they are searched for lost data only in an undamaged one.
-    if found.is_empty() { lost_data(config, &*store) } else { Ok(found) }
+    if found.is_empty() { block_on(lost_data(config, &*store)) } else { Ok(found) }
 }
 
 /// Returns the pending events and dead letters whose shared data is missing from the store, and the resources whose
 /// blobs are missing or damaged.
-fn lost_data(config: &Config, store: &dyn store::Store) -> Result<Vec<String>> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;
-    let lost = runtime.block_on(outbox::lost_bodies(store)).context(UNFINISHED)?;
+async fn lost_data(config: &Config, store: &dyn store::Store) -> Result<Vec<String>> {
+    let lost = outbox::lost_bodies(store).await.context(UNFINISHED)?;
     let line = |(key, data): &(store::Key, _)| {
         let store::Key { kind, uid } = key;
         format!("the data {data} of the {kind} {uid} is missing; restore a backup, or delete the subscription")
     };
     let blobs: Box<dyn BlobStore> = match blob_path(config) {
         // A missing directory has no blobs, and is not created.
+        Some(path) if path.exists() && config.store.is_shared() => Box::new(BlobDirectory::open_shared(path)?),
         Some(path) if path.exists() => Box::new(BlobDirectory::open(path)?),
         _ => Box::new(MemoryBlobs::default()),
     };
     let damaged = blob::damaged(store, KINDS.iter().map(|registered| registered.kind), &*blobs);
-    let damaged = runtime.block_on(damaged).context(UNFINISHED)?;
+    let damaged = damaged.await.context(UNFINISHED)?;
     let damage = |(named, damage): &(blob::Named, Damage)| {
         let state = if *damage == Damage::Missing { "is missing" } else { "does not match its digest" };
         let blob::Named { kind, uid, field, id } = named;

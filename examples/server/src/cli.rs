@@ -27,7 +27,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve the API (the default command)
     ///
-    /// The first start creates keys, an organization and its operator in the data directory. The first line of output
+    /// The first start creates keys, an organization and its operator, in the data directory or in the database that
+    /// several servers share. The first line of output
     /// is "Listening on " followed by the URL; the log goes to standard error. On SIGTERM or SIGINT the server drains:
     /// open requests may finish. A second signal ends it at once.
     #[default]
@@ -38,7 +39,7 @@ pub(crate) enum Command {
     Env,
     /// Print an access token for an identity
     Token(Token),
-    /// List or rotate the keys of the data directory
+    /// List or rotate the keys of the installation
     ///
     /// The keys sign access tokens and webhook tokens, authenticate page tokens and encrypt (seal) secrets in the
     /// store.
@@ -48,6 +49,11 @@ pub(crate) enum Command {
     ///
     /// No server may be running on the store. Prints each finding; exits with 0 if there are none.
     Check,
+    /// Create the tables of a PostgreSQL database, or change them to the layout of this release
+    ///
+    /// Servers refuse a database with another layout. Run it once before the first server of a release starts; servers of
+    /// the release before may be running. Does nothing if the layout is up to date.
+    Migrate,
     /// List pending events and dead letters, redeliver dead letters, and follow new events
     Events(Events),
     /// Import data: advisories, vulnerability records, images, artifacts
@@ -117,7 +123,9 @@ pub(crate) enum Keys {
     /// Create a new key for each use; the previous keys remain for verification and decryption
     ///
     /// Tokens signed by the previous keys stay valid until they expire, page tokens for their three days. A server that
-    /// is running on the directory switches to the new keys within seconds.
+    /// is running on the directory switches to the new keys within seconds. Servers that share a database accept the new
+    /// keys within seconds, and use them after 15 seconds, when all have read them; rotating also encrypts what the
+    /// database has with the first of several key-encryption keys.
     Rotate,
 }
 
@@ -143,6 +151,8 @@ pub(crate) struct Events {
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum EventsCommand {
     /// Print the events of all organizations as they are committed, until interrupted; needs --api
+    ///
+    /// Of servers that share a database, prints the events of changes by the server that answers.
     Tail,
     /// Print the backlog of each subscription: number of events, age, and result of the last attempt
     Pending,

@@ -8,7 +8,7 @@ mod file;
 mod limits;
 mod sign_in;
 
-use std::{convert::Infallible, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+use std::{convert::Infallible, fmt, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -38,11 +38,25 @@ pub(crate) struct Config {
     /// Directory of the keys and, by default, of the store
     #[arg(long, global = true, env = "PLATFORM_DATA_DIR", value_name = "DIR", default_value = Self::DATA_DIR)]
     pub(crate) data_dir: PathBuf,
-    /// Store to use: sqlite, sqlite:PATH, sled, sled:PATH or memory
-    #[arg(long, global = true, env = "PLATFORM_STORE", default_value = "sqlite")]
+    /// Store to use: sqlite, sqlite:PATH, sled, sled:PATH, memory, or postgres://USER@HOST/DATABASE, which any number of
+    /// servers can share
+    #[arg(long, global = true, env = "PLATFORM_STORE", default_value = "sqlite", hide_env_values = true)]
     pub(crate) store: Store,
+    /// File with the key that encrypts the keys of the installation in a database, the Base64 of 32 bytes; the variable
+    /// may contain the key itself
+    #[arg(long, global = true, env = "PLATFORM_KEY_ENCRYPTION_KEY", value_name = "FILE", hide_env_values = true)]
+    pub(crate) key_encryption_key: Option<String>,
+    /// Name of this server among those that share a database, which no other running server has; one that restarts with
+    /// its name continues its deliveries of events at once [default: random]
+    #[arg(long, global = true, env = "PLATFORM_INSTANCE", value_name = "NAME", value_parser = instance)]
+    pub(crate) instance: Option<String>,
+    /// Replace the settings on which the servers that share a database have agreed by those of this server
+    #[arg(long, global = true, env = "PLATFORM_REPLACE_SETTINGS", default_value = "false",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) replace_settings: bool,
     /// Directory of the blobs: bills of materials, configurations and charts of imported images. It belongs to the
-    /// store [default: the path of the store followed by .blobs]
+    /// store; servers that share a database share it too [default: the path of the store followed by .blobs, or the
+    /// directory blobs in the data directory]
     #[arg(long, global = true, env = "PLATFORM_BLOBS", value_name = "DIR")]
     pub(crate) blobs: Option<PathBuf>,
     /// Reaction to a store that accepts no more writes until it is reopened: `serve` keeps answering reads, `exit` ends
@@ -166,13 +180,72 @@ pub(crate) enum Store {
     Sqlite(Option<PathBuf>),
     #[cfg(feature = "sled")]
     Sled(Option<PathBuf>),
+    #[cfg(feature = "postgres")]
+    Postgres(DatabaseUrl),
     Memory,
+}
+
+impl Store {
+    /// Returns whether several servers can use the store at the same time.
+    pub(crate) const fn is_shared(&self) -> bool {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => true,
+            _ => false,
+        }
+    }
+}
+
+/// The URL of a database. Displayed without user and password.
+#[derive(Clone, PartialEq, Eq)]
+#[cfg(feature = "postgres")]
+pub(crate) struct DatabaseUrl(String);
+
+#[cfg(feature = "postgres")]
+impl DatabaseUrl {
+    /// Returns the URL with the password.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl fmt::Display for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&platform_store_postgres::without_credentials(&self.0))
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(_) => f.write_str("sqlite"),
+            #[cfg(feature = "sled")]
+            Self::Sled(_) => f.write_str("sled"),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(url) => url.fmt(f),
+            Self::Memory => f.write_str("memory"),
+        }
+    }
 }
 
 impl FromStr for Store {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            #[cfg(feature = "postgres")]
+            return Ok(Self::Postgres(DatabaseUrl(text.to_owned())));
+            #[cfg(not(feature = "postgres"))]
+            return Err("this server was built without the feature `postgres`".to_owned());
+        }
         let (name, path) = text.split_once(':').map_or((text, None), |(name, path)| (name, Some(path)));
         let path = path.map(PathBuf::from);
         match (name, path) {
@@ -183,8 +256,10 @@ impl FromStr for Store {
             #[cfg(not(feature = "sled"))]
             ("sled", _) => Err("this server was built without the feature `sled`".to_owned()),
             ("memory", None) => Ok(Self::Memory),
-            ("postgres" | "postgresql", _) => Err("PostgreSQL is not supported yet".to_owned()),
-            _ => Err("must be sqlite, sqlite:PATH, sled, sled:PATH or memory".to_owned()),
+            ("postgres" | "postgresql", _) => Err("must be postgres://USER@HOST/DATABASE".to_owned()),
+            _ => {
+                Err("must be sqlite, sqlite:PATH, sled, sled:PATH, memory or postgres://USER@HOST/DATABASE".to_owned())
+            }
         }
     }
 }
@@ -225,6 +300,15 @@ fn terms_document(text: &str) -> Result<TermsDocument, String> {
     Ok(TermsDocument { id: id.to_owned(), label: label.to_owned(), url: url.to_owned() })
 }
 
+/// Checks the name of a server: it is part of records and messages.
+fn instance(name: &str) -> Result<String, String> {
+    match name {
+        name if name.is_empty() || name.len() > 100 => Err("must have 1 to 100 bytes".to_owned()),
+        name if name.chars().any(char::is_control) => Err("must not contain control characters".to_owned()),
+        name => Ok(name.to_owned()),
+    }
+}
+
 fn without_slash(url: &str) -> Result<String, Infallible> {
     Ok(url.trim_end_matches('/').to_owned())
 }
@@ -232,6 +316,23 @@ fn without_slash(url: &str) -> Result<String, Infallible> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const STORES: &str = "sqlite, sqlite:PATH, sled, sled:PATH, memory or postgres://USER@HOST/DATABASE";
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn the_password_of_a_database_is_not_displayed() {
+        for (url, shown) in [
+            ("postgres://me:secret@db:5432/platform", "postgres://db:5432/platform"),
+            ("postgresql://db/platform?password=secret", "postgres://db/platform"),
+            ("postgres://me:sec@ret@db", "postgres://db"),
+        ] {
+            let store: Store = url.parse().unwrap();
+            assert!(store.is_shared());
+            assert_eq!(store.to_string(), shown);
+            assert!(!format!("{store:?}").contains("sec"), "{store:?}");
+        }
+    }
 
     #[test]
     fn a_store_is_a_name_and_an_optional_path() {
@@ -242,9 +343,9 @@ mod tests {
             ("sled:x", Ok(Store::Sled(Some("x".into())))),
             ("memory", Ok(Store::Memory)),
             ("sqlite:", Err("missing path after the colon".to_owned())),
-            ("postgres://db", Err("PostgreSQL is not supported yet".to_owned())),
-            ("memory:x", Err("must be sqlite, sqlite:PATH, sled, sled:PATH or memory".to_owned())),
-            ("mysql", Err("must be sqlite, sqlite:PATH, sled, sled:PATH or memory".to_owned())),
+            ("postgres:db", Err("must be postgres://USER@HOST/DATABASE".to_owned())),
+            ("memory:x", Err(format!("must be {STORES}"))),
+            ("mysql", Err(format!("must be {STORES}"))),
         ] {
             assert_eq!(text.parse(), store, "{text}");
         }

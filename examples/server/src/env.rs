@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::{
     config::Config,
-    installation::{Installation, issuer_url},
+    installation::{Installation, block_on},
     token,
 };
 
@@ -19,8 +19,8 @@ use crate::{
 const TTL: Duration = Duration::from_secs(12 * 60 * 60);
 
 pub(crate) fn run(config: &Config) -> Result<ExitCode> {
-    let installation = Installation::open_existing(config)?;
-    let url = issuer_url(config)?;
+    let installation = block_on(Installation::open_existing(config))?;
+    let url = installation.issuer_url(config)?;
     let bootstrap = &installation.bootstrap;
     let token = token::issue(&installation, &url, &bootstrap.operator, TTL)?;
     for (name, value) in [("API", url.as_str()), ("ORG_ID", &bootstrap.organization), ("TOKEN", &token)] {

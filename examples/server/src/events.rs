@@ -6,12 +6,17 @@ use anyhow::{Context, Result};
 use axum::{Router, routing::get};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use platform_core::platform::Platform;
-use platform_events::{Dispatcher, Options, Policy, Webhook, WebhookOptions};
+use platform_events::{Dispatcher, Options, Policy, Wakeups, Webhook, WebhookOptions};
 use platform_http::{Limits, serve};
 use platform_oidc::Issuer;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
-use crate::{cli, config::Config};
+use crate::{
+    cli,
+    config::Config,
+    installation::Shared,
+    shared::{SharedStore, carry_wakeups, random_name, send_last},
+};
 
 mod command;
 mod operator;
@@ -26,11 +31,17 @@ pub(crate) fn run(config: &Config, events: &cli::Events) -> Result<ExitCode> {
 pub(crate) struct Delivery {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
+    shared: Option<(Arc<dyn SharedStore>, Arc<Wakeups>)>,
 }
 
 impl Delivery {
-    /// Starts the delivery task.
-    pub(crate) fn start(config: &Config, platform: Arc<Platform>, issuer: Arc<Issuer>) -> Result<Self> {
+    /// Starts the delivery task. `shared` is the store, if several servers share it.
+    pub(crate) fn start(
+        config: &Config,
+        platform: Arc<Platform>,
+        issuer: Arc<Issuer>,
+        shared: Option<&Shared>,
+    ) -> Result<Self> {
         let options = &config.events;
         let webhook = WebhookOptions {
             allow_http: options.allow_http_sinks,
@@ -39,25 +50,42 @@ impl Delivery {
         };
         let webhook = Webhook::new(issuer, webhook).context("cannot set up TLS")?;
         let options = Options {
-            // A fixed name is safe: only one process at a time can open the store, so an earlier dispatcher of this
-            // name has ended and its leases can be taken over.
-            name: "platform-server".to_owned(),
+            name: dispatcher_name(config, shared.is_some()),
             policy: Policy { backlog: options.max_backlog, ..Policy::default() },
             timeout: options.sink_timeout,
             // A lease must outlast a delivery attempt.
             lease: options.sink_timeout * 3,
             ..Options::default()
         };
+        let shared = shared.map(|shared| (Arc::clone(&shared.store), Arc::clone(&shared.wakeups)));
+        if let Some((store, wakeups)) = &shared {
+            carry_wakeups(store, wakeups, &platform);
+        }
         let (stop, stopped) = oneshot::channel();
         let dispatcher = Dispatcher::new(platform, Arc::new(webhook), options);
         let task = tokio::spawn(dispatcher.run(async { drop::<Result<(), _>>(stopped.await) }));
-        Ok(Self { stop, task })
+        Ok(Self { stop, task, shared })
     }
 
     /// Stops the delivery task after the deliveries in flight.
     pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
         let _ = self.task.await;
+        if let Some((store, wakeups)) = &self.shared {
+            send_last(&**store, wakeups).await;
+        }
+    }
+}
+
+/// Returns the name under which this server leases subscriptions.
+fn dispatcher_name(config: &Config, is_shared: bool) -> String {
+    match (&config.instance, is_shared) {
+        (Some(name), _) => name.clone(),
+        // Another server may be running, so the name must be this one's alone.
+        (None, true) => random_name(),
+        // Only one process at a time can open the store, so an earlier dispatcher of this name has ended and its leases
+        // can be taken over.
+        (None, false) => "platform-server".to_owned(),
     }
 }
 

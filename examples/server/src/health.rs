@@ -21,7 +21,10 @@ use platform_core::{
 };
 use platform_grpc::Grpc;
 
-use crate::config::OnStoreFailure;
+use crate::{
+    config::OnStoreFailure,
+    shared::{self, SharedStore},
+};
 
 /// Interval at which the store's health is polled, and at which a full store is probed for free space.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -30,12 +33,16 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub(crate) struct Health {
     platform: Arc<Platform>,
+    /// The store, if several servers share it.
+    shared: Option<Arc<dyn SharedStore>>,
+    /// Whether that store did not answer the last time.
+    unreachable: Arc<AtomicBool>,
     stopping: Arc<AtomicBool>,
 }
 
 impl Health {
-    pub(crate) fn new(platform: Arc<Platform>) -> Self {
-        Self { platform, stopping: Arc::default() }
+    pub(crate) fn new(platform: Arc<Platform>, shared: Option<Arc<dyn SharedStore>>) -> Self {
+        Self { platform, shared, unreachable: Arc::default(), stopping: Arc::default() }
     }
 
     /// Returns `/livez`, which fails if a restart would help, and `/readyz`, which fails while any request cannot be
@@ -53,6 +60,10 @@ impl Health {
     }
 
     fn is_alive(&self) -> Result<(), &'static str> {
+        if self.shared.is_some() {
+            // A restart would not make the database answer.
+            return Ok(());
+        }
         match self.platform.store().health() {
             Ok(()) | Err(StoreError::Full(_)) => Ok(()),
             Err(_) => Err("The store accepts no more writes; restart the server"),
@@ -61,8 +72,13 @@ impl Health {
 
     fn is_ready(&self) -> Result<(), &'static str> {
         self.is_alive()?;
-        if self.platform.store().health().is_err() {
-            return Err("The store is full");
+        if self.unreachable.load(Ordering::Relaxed) {
+            return Err("The database does not answer");
+        }
+        match (self.platform.store().health(), &self.shared) {
+            (Ok(()), _) => {}
+            (Err(StoreError::Full(_)), _) | (_, None) => return Err("The store is full"),
+            (Err(_), Some(_)) => return Err("The database accepts no writes"),
         }
         if self.stopping.load(Ordering::Relaxed) { Err("The server is stopping") } else { Ok(()) }
     }
@@ -89,7 +105,10 @@ impl Health {
             if state.kind() != reported.kind() {
                 grpc.set_serving(matches!(state, State::Healthy)).await;
                 match &state {
-                    State::Healthy => tracing::info!("the store has free space again"),
+                    State::Healthy => tracing::info!("the store works again"),
+                    State::Unreachable(reason) => {
+                        tracing::error!(reason, "the database does not answer: requests are rejected until it does");
+                    }
                     State::Full(reason) => {
                         tracing::error!(reason, "the store is full: writes are rejected until there is free space");
                     }
@@ -108,15 +127,27 @@ impl Health {
 
     /// Returns the store's state. A store that was last reported full is probed with an empty commit, which succeeds as
     /// soon as there is free space: the store itself stays full until a commit succeeds.
+    ///
+    /// A database that does not answer is asked again until it does: the server need not be restarted. After a failed
+    /// commit, an empty one finds out whether it accepts writes again, since a load balancer sends none until then.
     async fn probe(&self, reported: &State) -> State {
+        if let Some(shared) = &self.shared {
+            let answer = shared::probe(&**shared).await;
+            self.unreachable.store(answer.is_err(), Ordering::Relaxed);
+            if let Err(error) = answer {
+                return State::Unreachable(format!("{error:#}"));
+            }
+        }
         let store = self.platform.store();
         let health = match (store.health(), reported) {
             (Err(StoreError::Full(_)), State::Full(_)) => store.commit(Commit::default()).await.map(drop),
+            (Err(_), _) if self.shared.is_some() => store.commit(Commit::default()).await.map(drop),
             (health, _) => health,
         };
         match health {
             Ok(()) => State::Healthy,
             Err(StoreError::Full(reason)) => State::Full(reason.to_string()),
+            Err(error) if self.shared.is_some() => State::Unreachable(error.to_string()),
             Err(error) => State::Stopped(error.to_string()),
         }
     }
@@ -127,6 +158,8 @@ enum State {
     Healthy,
     Full(String),
     Stopped(String),
+    /// The database that several servers share does not answer.
+    Unreachable(String),
 }
 
 impl State {

@@ -21,14 +21,14 @@ use platform_import::{Dataset, Done, Options, Refusal, Sink, Summary, Watcher};
 use crate::{
     cli::{Import, ImportKind, Remove},
     config::{Config, Store},
-    installation::{Installation, issuer_url, known_url},
+    installation::{Installation, block_on, known_url},
     token,
 };
 
 mod direct;
 mod remote;
 
-pub(crate) use direct::Direct;
+pub(crate) use direct::{Direct, Open};
 use remote::Remote;
 
 /// Lifetime of the token for a running server, longer than any import takes.
@@ -42,7 +42,7 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
     let summary = match api {
         None => {
             let otherwise = format!("import into it with --api {}", known_url(config));
-            let mut direct = Direct::open(config, Installation::open_to_import, &otherwise)?;
+            let mut direct = Direct::open(config, Open::ToImport, &otherwise)?;
             let dataset = dataset(import.kind, || Ok(direct.organization().to_owned()))?;
             run_import(&Options { dataset, paths, limits }, &mut direct)?
         }
@@ -50,7 +50,7 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
             let mut remote = Remote::new(url, &bearer(config, options.token.as_ref())?);
             let dataset = dataset(import.kind, || {
                 let advice = "cannot find the default group in the data directory: set --group";
-                Ok(Installation::open_existing(config).context(advice)?.bootstrap.organization.to_string())
+                Ok(block_on(Installation::open_existing(config)).context(advice)?.bootstrap.organization.to_string())
             })?;
             run_import(&Options { dataset, paths, limits }, &mut remote)?
         }
@@ -69,7 +69,7 @@ pub(crate) fn remove(config: &Config, remove: &Remove) -> Result<ExitCode> {
         Remove::Blobs => ("blobs", String::new()),
     };
     let otherwise = format!("send DELETE {}/import/{plural}{query}", known_url(config));
-    let direct = Direct::open(config, Installation::open_existing, &otherwise)?;
+    let direct = Direct::open(config, Open::Existing, &otherwise)?;
     let removed = match remove {
         Remove::Advisories { group } => direct.remove::<Advisory>(group)?,
         Remove::Images { repo } => direct.remove::<Image>(repo)? + direct.remove::<Chart>(repo)?,
@@ -102,9 +102,9 @@ pub(crate) fn bearer(config: &Config, token: Option<&String>) -> Result<String> 
     if let Some(token) = token.filter(|token| !token.is_empty()) {
         return Ok(token.clone());
     }
-    let installation = Installation::open_existing(config)
+    let installation = block_on(Installation::open_existing(config))
         .context("cannot issue a token: set the data directory of the server with --data-dir, or pass --token")?;
-    token::issue(&installation, &issuer_url(config)?, &installation.bootstrap.operator, TTL)
+    token::issue(&installation, &installation.issuer_url(config)?, &installation.bootstrap.operator, TTL)
 }
 
 /// Counts a written tag, by the digest that it had before.

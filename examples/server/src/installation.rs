@@ -1,4 +1,7 @@
-//! The data directory: keys, first organization and operator, URL of the last server, and the store.
+//! The installation: its keys, its first organization and operator, and the store.
+//!
+//! For a store that one process uses, keys and uids are files of the data directory, with the URL of the last server.
+//! For a store that several servers share, they are documents of that store.
 
 use std::{
     fs::{self, File},
@@ -11,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use platform_blobs::BlobDirectory;
 use platform_core::{
     blob::{BlobStore, MemoryBlobs},
+    error::Code,
     iam::{self, Iam},
     platform::{Platform, Settings},
     resources::{
@@ -20,9 +24,11 @@ use platform_core::{
     },
     store::{Store, memory::MemoryStore},
 };
-use platform_events::check_public_sink;
+use platform_events::{Wakeups, check_public_sink};
 use platform_http::{Pool, SystemClock, SystemEntropy};
-use platform_oidc::{Algorithm, Bootstrap, Issuer, Keys};
+use platform_oidc::{
+    Algorithm, Bootstrap, Directory, Documents, Issuer, KeyRing, Keys, SealedDocuments, data_dir::ACTIVATION_DELAY,
+};
 #[cfg(feature = "sled")]
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
@@ -30,6 +36,8 @@ use platform_store_sqlite::SqliteStore;
 use crate::{
     config::{self, Config},
     env::word,
+    key_encryption, settings,
+    shared::{self, SharedStore},
 };
 
 /// Name of the first organization.
@@ -40,39 +48,106 @@ const SQLITE_STORE: &str = "platform.sqlite";
 #[cfg(feature = "sled")]
 const SLED_STORE: &str = "platform.sled";
 
+/// Default name of the directory of the blobs of a store that several servers share.
+const SHARED_BLOBS: &str = "blobs";
+
 /// File from which `env` reads the URL of the last server.
 const ADDRESS_FILE: &str = "server-url";
+
+/// The number of times that the first resources are written again when another server writes them at the same time.
+const BOOTSTRAP_ATTEMPTS: usize = 10;
 
 /// Files of a data directory that cannot be recreated without loss, because the contents of the store depend on them.
 const KEYS_FILE: &str = "keys.json";
 const BOOTSTRAP_FILE: &str = "bootstrap.json";
 
-/// The contents of a data directory except the store. Servers and imports create them if they do not exist.
+/// The keys and uids of an installation. Servers and imports create them if they do not exist.
 pub(crate) struct Installation {
+    pub(crate) ring: Arc<KeyRing>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) bootstrap: Bootstrap,
+    /// The store, if several servers share it.
+    pub(crate) shared: Option<Shared>,
+}
+
+/// A store that several servers share, and what they agree on.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn SharedStore>,
+    pub(crate) documents: Arc<SealedDocuments>,
+    pub(crate) wakeups: Arc<Wakeups>,
+    /// The settings of the servers; `None` before the first has started.
+    settings: Option<settings::Settings>,
+}
+
+/// Blocks on a future, for commands that do nothing else at the time.
+pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot start the async runtime")?.block_on(future)
+}
+
+impl Shared {
+    async fn open(config: &Config) -> Result<Option<Self>> {
+        if !config.store.is_shared() {
+            return Ok(None);
+        }
+        let keys = key_encryption::read(config.key_encryption_key.as_deref())?;
+        let Some(store) = shared::open(config).await? else { return Ok(None) };
+        let documents = Arc::new(SealedDocuments::new(store.documents(), keys, Arc::new(SystemEntropy)));
+        let settings = settings::Settings::load(&*documents).await?;
+        Ok(Some(Self { store, documents, wakeups: Arc::new(Wakeups::new(shared::random_name())), settings }))
+    }
 }
 
 impl Installation {
-    /// Opens the installation in the data directory, or creates it if there is none.
+    /// Opens the installation, or creates it if there is none. For a server, whose settings must be those of the other
+    /// servers.
     ///
     /// # Errors
-    /// Fails if one of its files is missing, unless `--recreate-missing` is set.
-    pub(crate) fn open(config: &Config) -> Result<Self> {
-        let dir = &config.data_dir;
-        if !config.recreate_missing {
-            reject_incomplete(config)?;
+    /// Fails if one of its files is missing, unless `--recreate-missing` is set, and if a setting differs from that of
+    /// another server.
+    pub(crate) async fn open(config: &Config) -> Result<Self> {
+        let installation = Self::open_or_create(config).await?;
+        if let Some(shared) = &installation.shared {
+            if config.public_url.is_none() {
+                bail!(
+                    "servers that share a database need the URL by which clients reach them, which is the issuer of \
+                     their tokens: set --public-url, to the same URL for all servers"
+                );
+            }
+            settings::Settings::of(config).agree(&*shared.documents, config.replace_settings).await?;
         }
-        let keys = Keys::read_or_create(dir, Algorithm::Rs256, &SystemClock, &SystemEntropy)?;
-        let bootstrap = Bootstrap::read_or_create(dir, || Bootstrap::draw(&SystemEntropy))?;
-        Ok(Self { keys: Arc::new(keys), bootstrap })
+        Ok(installation)
     }
 
-    /// Like [`Installation::open`], for imports: also prints a note if it creates the installation, since the user may
-    /// have meant another directory.
-    pub(crate) fn open_to_import(config: &Config) -> Result<Self> {
-        let is_new = !config.data_dir.exists();
-        let installation = Self::open(config)?;
+    async fn open_or_create(config: &Config) -> Result<Self> {
+        let shared = Shared::open(config).await?;
+        if shared.is_none() && !config.recreate_missing {
+            reject_incomplete(config)?;
+        }
+        let (documents, ring) = Self::places(config, shared.as_ref());
+        let keys = Arc::new(ring.load_or_create().await?);
+        let bootstrap = Bootstrap::load_or_create(&*documents, || Bootstrap::draw(&SystemEntropy)).await?;
+        Ok(Self { ring, keys, bootstrap, shared })
+    }
+
+    /// Returns the place of the keys and uids, and the keys.
+    fn places(config: &Config, shared: Option<&Shared>) -> (Arc<dyn Documents>, Arc<KeyRing>) {
+        let documents: Arc<dyn Documents> = match shared {
+            Some(shared) => Arc::clone(&shared.documents) as _,
+            None => Arc::new(Directory::new(&config.data_dir)),
+        };
+        let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+        let ring = KeyRing::new(Arc::clone(&documents), Algorithm::Rs256, clock, entropy);
+        // A single server uses a new key at once.
+        let ring = if shared.is_some() { ring.use_new_keys_after(ACTIVATION_DELAY) } else { ring };
+        (documents, Arc::new(ring))
+    }
+
+    /// Like [`Installation::open`], for imports: also prints a note if it creates a data directory, since the user may
+    /// have meant another one.
+    pub(crate) async fn open_to_import(config: &Config) -> Result<Self> {
+        let is_new = !config.store.is_shared() && !config.data_dir.exists();
+        let installation = Self::open_or_create(config).await?;
         if is_new {
             let dir = config.data_dir.display();
             writeln!(
@@ -88,8 +163,16 @@ impl Installation {
     ///
     /// # Errors
     /// Fails if there is no installation or one of its files is missing.
-    pub(crate) fn open_existing(config: &Config) -> Result<Self> {
+    pub(crate) async fn open_existing(config: &Config) -> Result<Self> {
         let dir = &config.data_dir;
+        let shared = Shared::open(config).await?;
+        let (documents, ring) = Self::places(config, shared.as_ref());
+        if shared.is_some() {
+            let not_found = "no installation in this database: start a server on it with `platform-server serve`";
+            let keys = Arc::new(ring.load().await?.context(not_found)?);
+            let bootstrap = Bootstrap::load(&*documents).await?.context(not_found)?;
+            return Ok(Self { ring, keys, bootstrap, shared });
+        }
         if let Ok(directory) = File::open(dir) {
             // Released at once: acquiring the lock only waits until a starting server has written its URL.
             directory.lock_shared().with_context(|| format!("cannot lock {}", dir.display()))?;
@@ -106,22 +189,47 @@ impl Installation {
                 dir.display()
             )
         };
-        let keys = Keys::read(dir)?.with_context(not_found)?;
-        let bootstrap = Bootstrap::read(dir)?.with_context(not_found)?;
-        Ok(Self { keys: Arc::new(keys), bootstrap })
+        let keys = Arc::new(ring.load().await?.with_context(not_found)?);
+        let bootstrap = Bootstrap::load(&*documents).await?.with_context(not_found)?;
+        Ok(Self { ring, keys, bootstrap, shared })
     }
 
     /// Returns the issuer of this server's tokens. `url` is the URL by which clients reach the server.
     pub(crate) fn issuer(&self, url: &str) -> Result<Issuer> {
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
-        Issuer::new(url, Arc::clone(&self.keys), clock, entropy).with_context(|| format!("invalid public URL `{url}`"))
+        let issuer = Issuer::new(url, Arc::clone(&self.keys), clock, entropy);
+        let issuer = issuer.with_context(|| format!("invalid public URL `{url}`"))?;
+        Ok(issuer.reloading_from(Arc::clone(&self.ring)))
+    }
+
+    /// Returns the issuer of tokens for the servers of this installation: the configured URL, or else that of the
+    /// servers that have started.
+    ///
+    /// # Errors
+    /// Fails if neither is known, since a server would reject a token of a guessed issuer.
+    pub(crate) fn issuer_url(&self, config: &Config) -> Result<String> {
+        let Some(shared) = &self.shared else { return issuer_url(config) };
+        let stored = shared.settings.as_ref().and_then(settings::Settings::public_url).map(str::to_owned);
+        let url = config.public_url.clone().or(stored);
+        url.context("no server has run on this database yet: start one, or set the issuer URL with --public-url")
+    }
+
+    /// Like [`Installation::issuer_url`], or else the URL that a server with this configuration would have.
+    pub(crate) fn known_url(&self, config: &Config) -> String {
+        match &self.shared {
+            Some(_) => self.issuer_url(config).unwrap_or_else(|_| config.url_of(config.listen())),
+            None => known_url(config),
+        }
     }
 
     /// Builds the platform on the configured store and bootstraps it: a new store gets the first organization and its
     /// operator. `url` is the URL by which clients reach the server.
     pub(crate) async fn platform(&self, config: &Config, url: &str) -> Result<Platform> {
-        let is_new = store_path(config).is_none_or(|path| !has_contents(&path));
-        let store = open_store(config)?;
+        let is_new = self.shared.is_none() && store_path(config).is_none_or(|path| !has_contents(&path));
+        let store = match &self.shared {
+            Some(shared) => shared.store.store(),
+            None => open_store(config)?,
+        };
         let operators = std::iter::once(&self.bootstrap.operator).chain(&config.operator);
         let settings = Settings {
             service_domain: config.service_domain.clone(),
@@ -136,7 +244,11 @@ impl Installation {
         };
         let sinks = SinkPolicy::default().allow_http(config.events.allow_http_sinks);
         let sinks = if config.events.allow_private_sinks { sinks } else { sinks.check(check_public_sink) };
-        let platform = platform_core::builder(store, SystemClock, SystemEntropy)
+        let mut builder = platform_core::builder(store, SystemClock, SystemEntropy);
+        if let Some(shared) = &self.shared {
+            builder = builder.wake(Arc::clone(&shared.wakeups) as _);
+        }
+        let platform = builder
             .blobs(open_blobs(config)?)
             .offload(Pool::default())
             .settings(settings)
@@ -153,16 +265,23 @@ impl Installation {
             operator: self.bootstrap.operator.clone(),
         };
         let path = store_path(config).unwrap_or_default();
+        let place = if self.shared.is_some() { config.store.to_string() } else { path.display().to_string() };
         if is_new && config.store != config::Store::Memory && config.data_dir.join(ADDRESS_FILE).exists() {
             // Only a warning: the operator may have chosen another store on purpose, or the old one may be missing or
             // misnamed.
             tracing::warn!(store = %path.display(), "this installation has no store here: creating an empty one");
         }
-        Iam::of(&platform)
-            .bootstrap(&first)
-            .await
-            .with_context(|| format!("cannot use the store at {}", path.display()))?;
-        Ok(platform)
+        let mut attempts = 0;
+        loop {
+            match Iam::of(&platform).bootstrap(&first).await {
+                // Another server is writing the same.
+                Err(error) if error.code() == Code::Aborted && attempts < BOOTSTRAP_ATTEMPTS => attempts += 1,
+                done => {
+                    done.with_context(|| format!("cannot use the store at {place}"))?;
+                    return Ok(platform);
+                }
+            }
+        }
     }
 }
 
@@ -239,27 +358,42 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
 /// Opens the directory of the blobs. The store must be open, so that no other process uses both.
 fn open_blobs(config: &Config) -> Result<Arc<dyn BlobStore>> {
     Ok(match blob_path(config) {
+        Some(path) if config.store.is_shared() => {
+            if config.blobs.is_none() {
+                let create = fs::create_dir_all(&config.data_dir);
+                create.with_context(|| format!("cannot create {}", config.data_dir.display()))?;
+            }
+            Arc::new(BlobDirectory::open_shared(path)?)
+        }
         Some(path) => Arc::new(BlobDirectory::open(path)?),
         None => Arc::new(MemoryBlobs::default()),
     })
 }
 
-/// Returns the directory of the blobs, by default next to the store, or `None` for memory.
+/// Returns the directory of the blobs, by default next to the store, or in the data directory if several servers share
+/// the store; `None` for memory.
 pub(crate) fn blob_path(config: &Config) -> Option<PathBuf> {
     let next_to = |store: PathBuf| {
         let mut path = store.into_os_string();
         path.push(".blobs");
         path.into()
     };
-    config.blobs.clone().or_else(|| store_path(config).map(next_to))
+    let default = || match config.store.is_shared() {
+        true => Some(config.data_dir.join(SHARED_BLOBS)),
+        false => store_path(config).map(next_to),
+    };
+    config.blobs.clone().or_else(default)
 }
 
-/// Returns the file or directory of the configured store, by default in the data directory, or `None` for memory.
+/// Returns the file or directory of the configured store, by default in the data directory, or `None` for memory and
+/// databases.
 pub(crate) fn store_path(config: &Config) -> Option<PathBuf> {
     match &config.store {
         config::Store::Sqlite(path) => Some(path.clone().unwrap_or_else(|| config.data_dir.join(SQLITE_STORE))),
         #[cfg(feature = "sled")]
         config::Store::Sled(path) => Some(path.clone().unwrap_or_else(|| config.data_dir.join(SLED_STORE))),
+        #[cfg(feature = "postgres")]
+        config::Store::Postgres(_) => None,
         config::Store::Memory => None,
     }
 }
@@ -287,7 +421,7 @@ pub(crate) fn known_url(config: &Config) -> String {
 ///
 /// # Errors
 /// Fails if neither is known, since the server would reject a token of a guessed issuer.
-pub(crate) fn issuer_url(config: &Config) -> Result<String> {
+fn issuer_url(config: &Config) -> Result<String> {
     configured_or_recorded_url(config).with_context(|| {
         let dir = config.data_dir.display();
         format!("no server has run on {dir} yet: start one, or set the issuer URL with --public-url")

@@ -1,13 +1,18 @@
 //! `platform-server`: the server binary and its operator commands.
 //!
 //! [`cli`] defines the commands, [`config`] reads their options from flags, environment and file, and [`installation`]
-//! opens a data directory with its keys, first organization and store. Each command has its own module.
+//! opens the keys, the first organization and the store. Each command has its own module.
 
 use std::process::ExitCode;
 
 mod cli;
 mod config;
 mod installation;
+mod key_encryption;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod settings;
+mod shared;
 
 mod blobs;
 mod check;
@@ -16,6 +21,7 @@ mod events;
 mod health;
 mod import;
 mod keys;
+mod migrate;
 mod repair;
 mod serve;
 mod tls;
@@ -51,6 +57,7 @@ fn run() -> anyhow::Result<ExitCode> {
         cli::Command::Token(token) => token::run(&config, &token),
         cli::Command::Keys(keys) => keys::run(&config, &keys),
         cli::Command::Check => check::run(&config),
+        cli::Command::Migrate => migrate::run(&config),
         cli::Command::Events(events) => events::run(&config, &events),
         cli::Command::Import(import) => import::run(&config, import),
         cli::Command::Remove(remove) => import::remove(&config, &remove),

@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 use crate::{
     cli::RepairOwner,
     config::Config,
-    import::{Direct, bearer},
-    installation::{Installation, known_url},
+    import::{Direct, Open, bearer},
+    installation::known_url,
 };
 
 pub(crate) fn run(config: &Config, repair: &RepairOwner) -> Result<ExitCode> {
@@ -28,7 +28,7 @@ pub(crate) fn run(config: &Config, repair: &RepairOwner) -> Result<ExitCode> {
         }
         None => {
             let otherwise = format!("repair the organization with --api {}", known_url(config));
-            let direct = Direct::open(config, Installation::open_existing, &otherwise)?;
+            let direct = Direct::open(config, Open::Existing, &otherwise)?;
             let request = [("groupUid", organization), ("identityUid", identity)];
             let request = request.map(|(name, uid)| (name.to_owned(), json!(uid)));
             direct.run::<Group>("RepairOwner", &Map::from_iter(request))?

@@ -37,7 +37,7 @@ use crate::{
     events::{self, Delivery},
     health::Health,
     installation::{self, Installation, store_path},
-    keys, tls,
+    tls,
 };
 
 pub(crate) fn run(config: &Config) -> Result<ExitCode> {
@@ -51,22 +51,25 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
 
 async fn serve_until_stopped(config: &Config) -> Result<()> {
     let stopped = stopped()?;
-    let installation = Installation::open(config)?;
-    let start_lock = installation::lock_for_start(config)?;
+    let installation = Installation::open(config).await?;
+    let is_shared = installation.shared.is_some();
+    let start_lock = if is_shared { None } else { Some(installation::lock_for_start(config)?) };
     let tls = tls::open(config)?;
     // Bound, but not listening yet: once clients can connect, `env` must already find the URL of this server.
     let socket = bind(config.listen())?;
     let address = socket.local_addr().context("cannot determine the listen address")?;
     let url = config.public_url.clone().unwrap_or_else(|| config.url_of(address));
     let platform = Arc::new(installation.platform(config, &url).await?);
-    installation::record_url(config, &url)?;
+    if !is_shared {
+        installation::record_url(config, &url)?;
+    }
     drop(start_lock);
 
     let issuer = Arc::new(installation.issuer(&url)?);
     let verifier = Arc::new(verifier(config, &url, Arc::clone(&issuer))?);
     let limits = config.limits.limits();
     let tokens = Arc::new(tokens(config, Arc::clone(&platform), Arc::clone(&verifier))?);
-    keys::watch(config.data_dir.clone(), Arc::clone(&issuer), Arc::clone(&platform), Arc::clone(&installation.keys));
+    follow_keys(&installation, &issuer, &platform);
     if let Some(address) = config.events.metrics_listen {
         events::serve_metrics(address).await?;
     }
@@ -74,9 +77,9 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let import = Import::all(Arc::clone(&platform), verifier.clone(), limits.clone());
     let operator_routes = events::routes(&platform, verifier.clone());
     blobs::collect_daily(Arc::clone(&platform));
-    let delivery = Delivery::start(config, Arc::clone(&platform), Arc::clone(&issuer))?;
+    let delivery = Delivery::start(config, Arc::clone(&platform), Arc::clone(&issuer), installation.shared.as_ref())?;
     let documentation = documentation_routes(&platform);
-    let health = Health::new(Arc::clone(&platform));
+    let health = Health::new(Arc::clone(&platform), installation.shared.as_ref().map(|shared| shared.store.clone()));
     let grpc =
         Grpc::new(Arc::clone(&platform), verifier.clone(), limits.clone())?.mount(Tokens::new(tokens.clone()))?;
     let rest = Rest::new(platform, verifier, limits.clone())?
@@ -119,6 +122,13 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
         bail!("{reason}: the server exits because of --on-store-failure=exit");
     }
     served.context("cannot serve")
+}
+
+/// Switches the server to new keys of the installation, until the runtime stops.
+fn follow_keys(installation: &Installation, issuer: &Arc<Issuer>, platform: &Arc<Platform>) {
+    let (ring, keys) = (Arc::clone(&installation.ring), Arc::clone(&installation.keys));
+    let (issuer, platform) = (Arc::clone(issuer), Arc::clone(platform));
+    tokio::spawn(async move { ring.follow(keys, &issuer, &platform).await });
 }
 
 /// Maximum number of connections that wait to be accepted.
@@ -223,6 +233,7 @@ fn stopped() -> Result<impl Future<Output = ()>> {
 fn announce(config: &Config, address: &str, url: &str) {
     let public = if url == address { String::new() } else { format!("\n  public URL: {url}") };
     let store = match store_path(config) {
+        None if config.store.is_shared() => config.store.to_string(),
         None => "memory (lost when the server stops)".to_owned(),
         Some(path) => path.display().to_string(),
     };

@@ -13,13 +13,13 @@ use platform_oidc::AccessToken;
 use crate::{
     cli::Token,
     config::Config,
-    installation::{Installation, issuer_url},
+    installation::{Installation, block_on},
 };
 
 pub(crate) fn run(config: &Config, token: &Token) -> Result<ExitCode> {
-    let installation = Installation::open_existing(config)?;
+    let installation = block_on(Installation::open_existing(config))?;
     let identity = token.identity.as_ref().unwrap_or(&installation.bootstrap.operator);
-    let token = issue(&installation, &issuer_url(config)?, identity, token.ttl)?;
+    let token = issue(&installation, &installation.issuer_url(config)?, identity, token.ttl)?;
     writeln!(stdout(), "{token}")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -323,8 +323,9 @@ fn a_repeatable_option_is_repeated_by_flag_comma_or_array() {
 fn invalid_options_exit_with_code_2_and_invalid_files_with_code_1() {
     let dir = tempdir().unwrap();
     for (arguments, message) in [
-        (&["--store", "mysql"][..], "must be sqlite, sqlite:PATH, sled, sled:PATH or memory"),
-        (&["--store", "postgres://db"], "PostgreSQL is not supported yet"),
+        (&["--store", "mysql"][..], "must be sqlite, sqlite:PATH, sled, sled:PATH, memory or postgres://USER@HOST"),
+        (&["--store", "postgres:db"], "must be postgres://USER@HOST/DATABASE"),
+        (&["--instance", "a\nb"], "must not contain control characters"),
         (&["--store", "sqlite:"], "missing path after the colon"),
         (&["--listen", "here"], "invalid socket address"),
         (&["--operator", "me"], "must be a uid"),

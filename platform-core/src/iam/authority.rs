@@ -7,7 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 
-use super::epochs::{identity_epoch, organization_epoch, provider_epoch};
+use super::epochs::{bindings_epoch, identity_epoch, organization_epoch, provider_epoch};
 use crate::{
     access::{AsOf, Authority, Caller, Capabilities, CapabilitySet, Grants, Session},
     error::{Error, Result},
@@ -15,7 +15,7 @@ use crate::{
     resources::iam::{
         DirectoryUser, ExternalGroupRoleMapping, Identity, IdentityProvider, Role, RoleBinding, identity, role,
     },
-    store::{Epoch, Filter, Key, KeyValue, Query, Scope, Store},
+    store::{Epoch, Key, Query, Scope, Store},
     uid::Uid,
 };
 
@@ -25,10 +25,11 @@ pub struct RoleBindings;
 
 #[async_trait]
 impl Authority for RoleBindings {
-    /// Reads role bindings, roles and, for a sign-in, the provider, its directory and its mappings.
+    /// Reads the identity, its role bindings, their roles and, for a sign-in, the provider, its directory and its
+    /// mappings.
     ///
-    /// The grants carry the epoch values of the first read. A change between the reads therefore makes them stale, and
-    /// their first use in the affected organization detects that.
+    /// The grants carry the values that the epochs had before or when the data that they cover was read. A change
+    /// between the reads therefore makes them stale, and their first use in the affected organization detects that.
     async fn grants(&self, store: &dyn Store, known: &Capabilities, caller: &Caller, operator: bool) -> Result<Grants> {
         resolve(store, known, caller, operator).await
     }
@@ -38,53 +39,87 @@ async fn resolve(store: &dyn Store, known: &Capabilities, caller: &Caller, opera
     let (uid, session) = (&caller.identity, caller.session.as_deref());
     let own: Vec<Epoch> =
         std::iter::once(identity_epoch(uid)).chain(session.map(|session| provider_epoch(&session.provider))).collect();
-    // The organizations of a group's identity and of a sign-in are known in advance. Those with role bindings of a
-    // person are found by reading the bindings, and the read is repeated until it covers the epochs of all of them.
+    // The epochs are read before or together with the data that they cover. The identity's record contains the
+    // organizations of a person, and a binding in another one raises the identity's epoch.
+    let read = store.get(&[Key::new(Identity::KIND.name, uid.clone())], &own).await?;
+    let Some(record) = read.records.into_iter().next().flatten() else {
+        return Err(Error::unauthenticated("The token's identity does not exist"));
+    };
     let root = |uid: &Uid| Uid::opaque(uid.root());
-    let home = uid.parent().as_ref().map(root);
-    let mut organizations: BTreeSet<Uid> =
-        home.into_iter().chain(session.map(|session| root(&session.provider))).collect();
+    let recorded = if uid.is_root() { identity::organizations_of(&record.private)? } else { Some([root(uid)].into()) };
+    let in_all = recorded.is_none();
+    let mut organizations: BTreeSet<Uid> = recorded.unwrap_or_default();
+    organizations.extend(session.map(|session| root(&session.provider)));
+    let (mut given, values) = bindings(store, uid, &mut organizations, in_all).await?;
+    if let Some(session) = session {
+        given.extend(grants_of_session(store, session).await?);
+    }
+    let mut capabilities: HashMap<Uid, CapabilitySet> = HashMap::new();
+    let mut keys = Vec::new();
+    for role in given.iter().map(|(_, role)| role).collect::<BTreeSet<_>>() {
+        match role::built_in_capabilities(known, role) {
+            Some(built_in) => drop(capabilities.insert(role.clone(), built_in)),
+            None => keys.push(Key::new(Role::KIND.name, role.clone())),
+        }
+    }
+    if !keys.is_empty() {
+        for record in store.get(&keys, &[]).await?.records.into_iter().flatten() {
+            let role: Role = parse(&record.body)?;
+            capabilities.insert(record.key.uid, known.set_of(&role.capabilities));
+        }
+    }
+    let registration = identity::registration_of(&record.private)?;
+    let identity: Identity = parse(&record.body)?;
+    let bound = given.into_iter().filter_map(|(group, role)| Some((group, *capabilities.get(&role)?)));
+    let mut values = values.into_iter();
+    let of_organization = |organization: Uid| {
+        let as_of = AsOf::new(epochs_in(&organization, uid), values.by_ref().take(EPOCHS_IN_ORGANIZATION));
+        (organization, as_of)
+    };
+    let organizations: Vec<_> = organizations.into_iter().map(of_organization).collect();
+    let own = AsOf::new(own, read.epochs);
+    let grants = Grants::new(identity.uid.clone(), operator, own, organizations, bound);
+    // Estimates the memory of the parsed record: its text plus about as much for allocations.
+    let bytes = 2 * record.body.len();
+    Ok(grants.registered(identity.create_time, registration).with_record(identity, bytes))
+}
+
+/// The number of epochs that the grants of an identity in one organization depend on.
+const EPOCHS_IN_ORGANIZATION: usize = 2;
+
+/// Returns the epochs that the grants of an identity in an organization depend on. Both belong to the organization.
+fn epochs_in(organization: &Uid, identity: &Uid) -> [Epoch; EPOCHS_IN_ORGANIZATION] {
+    [organization_epoch(organization), bindings_epoch(identity, organization)]
+}
+
+/// Returns the groups and roles of an identity's bindings in these organizations, as pairs, and the values of the epochs
+/// of each organization.
+///
+/// With `in_all`, the organizations of the identity are not known: the bindings are searched in all organizations, which
+/// are added to `organizations`, until one read covers the epochs of all that have bindings.
+async fn bindings(
+    store: &dyn Store,
+    identity: &Uid,
+    organizations: &mut BTreeSet<Uid>,
+    in_all: bool,
+) -> Result<(Vec<(Uid, Uid)>, Vec<u64>)> {
     for _ in 0..crate::context::MAX_ATTEMPTS {
-        let epochs: Arc<[Epoch]> =
-            own.iter().cloned().chain(organizations.iter().map(|o| organization_epoch(o))).collect();
-        let page = store.list(&Query { epochs: Arc::clone(&epochs), ..bindings_of(uid) }).await?;
-        let mut given: Vec<(Uid, Uid)> = Vec::new();
+        let epochs: Arc<[Epoch]> = organizations.iter().flat_map(|o| epochs_in(o, identity)).collect();
+        let mut query = Query { epochs, ..identity::bindings_of(identity) };
+        if !in_all {
+            query.scopes = organizations.iter().cloned().map(Scope::Subtree).collect();
+        }
+        let page = store.list(&query).await?;
+        let mut given = Vec::with_capacity(page.items.len());
         for item in page.items {
             let binding: RoleBinding = parse(&item.body)?;
             given.extend(item.uid.parent().map(|group| (group, binding.role_uid)));
         }
         let before = organizations.len();
-        organizations.extend(given.iter().map(|(group, _)| root(group)));
-        if organizations.len() > before {
-            continue;
+        organizations.extend(given.iter().map(|(group, _)| Uid::opaque(group.root())));
+        if organizations.len() == before {
+            return Ok((given, page.epochs));
         }
-        if let Some(session) = session {
-            given.extend(grants_of_session(store, session).await?);
-        }
-        let mut capabilities: HashMap<Uid, CapabilitySet> = HashMap::new();
-        let mut keys = vec![Key::new(Identity::KIND.name, uid.clone())];
-        for role in given.iter().map(|(_, role)| role).collect::<BTreeSet<_>>() {
-            match role::built_in_capabilities(known, role) {
-                Some(built_in) => drop(capabilities.insert(role.clone(), built_in)),
-                None => keys.push(Key::new(Role::KIND.name, role.clone())),
-            }
-        }
-        let mut records = store.get(&keys, &[]).await?.records.into_iter();
-        let Some(record) = records.next().flatten() else {
-            return Err(Error::unauthenticated("The token's identity does not exist"));
-        };
-        let registration = identity::registration_of(&record.private)?;
-        let identity: Identity = parse(&record.body)?;
-        for record in records.flatten() {
-            let role: Role = parse(&record.body)?;
-            capabilities.insert(record.key.uid, known.set_of(&role.capabilities));
-        }
-        let bound = given.into_iter().filter_map(|(group, role)| Some((group, *capabilities.get(&role)?)));
-        let as_of = AsOf::new(epochs.iter().cloned(), page.epochs);
-        let grants = Grants::new(identity.uid.clone(), operator, as_of, organizations.into_iter().collect(), bound);
-        // Estimates the memory of the parsed record: its text plus about as much for allocations.
-        let bytes = 2 * record.body.len();
-        return Ok(grants.registered(identity.create_time, registration).with_record(identity, bytes));
     }
     Err(Error::busy())
 }
@@ -124,9 +159,4 @@ async fn grants_of_session(store: &dyn Store, session: &Session) -> Result<Vec<(
 
 fn parse<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T> {
     serde_json::from_slice(body).map_err(Error::internal)
-}
-
-fn bindings_of(identity: &Uid) -> Query {
-    let of_identity = Filter::AnyOf { key: "identityUid", values: vec![KeyValue::text(identity)] };
-    Query { filters: vec![of_identity], ..Query::new(RoleBinding::KIND.name, Scope::All) }
 }

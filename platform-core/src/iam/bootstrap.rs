@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 
-use super::{Iam, identity_epoch};
+use super::{Iam, bindings_epoch, identity_epoch};
 use crate::{
-    error::Result,
+    error::{Error, Result},
     kind::Resource,
-    resources::iam::{Group, Identity, OrgStatus, RoleBinding, role},
+    resources::iam::{Group, Identity, OrgStatus, RoleBinding, identity, role},
     store::{Key, Require},
     uid::Uid,
     write::Write,
@@ -25,7 +25,7 @@ pub struct Bootstrap {
 
 impl Iam<'_> {
     /// Writes the built-in roles of this release. Call it once before serving; roles that are up to date are not
-    /// written.
+    /// written, nor are those that a later release has written ([`BUILT_IN_VERSION`](role::BUILT_IN_VERSION)).
     ///
     /// # Errors
     /// Those of the store.
@@ -34,15 +34,24 @@ impl Iam<'_> {
             .without_caller(async |cx| {
                 let now = self.0.now();
                 let roles = role::built_in(self.0.capabilities(), now);
-                let stored = cx.read_all::<role::Role>(roles.iter().map(|role| role.uid.clone())).await?;
+                let key = |role: &role::Role| Key::new(role::Role::KIND.name, role.uid.clone());
+                let stored = cx.records(&roles.iter().map(key).collect::<Vec<_>>()).await?;
+                let version: Bytes = role::BUILT_IN_VERSION.to_string().into();
                 let mut write = Write::default();
-                for (role, stored) in roles.iter().zip(stored) {
-                    let changed = stored.as_ref().is_none_or(|stored| {
-                        (&stored.capabilities, &stored.description) != (&role.capabilities, &role.description)
-                    });
-                    if changed {
-                        let create_time = stored.and_then(|stored| stored.create_time).or(role.create_time);
-                        write.put(&role.uid, &role::Role { create_time, ..role.clone() }, Bytes::new())?;
+                for (role, record) in roles.iter().zip(stored) {
+                    let Some(record) = record else {
+                        write.require_or_retry(Require::Absent(key(role)));
+                        write.put(&role.uid, role, version.clone())?;
+                        continue;
+                    };
+                    let stored: role::Role = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+                    let changed =
+                        (&stored.capabilities, &stored.description) != (&role.capabilities, &role.description);
+                    if changed && version_of(&record.private) <= role::BUILT_IN_VERSION {
+                        // A server of a later release may start at the same time.
+                        write.require_or_retry(Require::Revision(key(role), record.revision));
+                        let create_time = stored.create_time.or(role.create_time);
+                        write.put(&role.uid, &role::Role { create_time, ..role.clone() }, version.clone())?;
                     }
                 }
                 if write.is_empty() { Ok(()) } else { cx.commit(write).await.map(drop) }
@@ -85,7 +94,11 @@ impl Iam<'_> {
                         ..Identity::default()
                     };
                     write.require_or_retry(Require::Absent(Key::new(Identity::KIND.name, operator.uid.clone())));
-                    write.put(&operator.uid, &operator, Bytes::new())?;
+                    write.put(&operator.uid, &operator, identity::private_in(&first.organization)?)?;
+                    write.raise(bindings_epoch(&first.operator, &first.organization));
+                    write.raise(identity_epoch(&first.operator));
+                } else if !write.is_empty() {
+                    identity::add_binding(cx, &first.operator, &first.organization, &mut write).await?;
                 }
                 if write.is_empty() {
                     return Ok(());
@@ -98,9 +111,13 @@ impl Iam<'_> {
                     self.0.now(),
                 );
                 write.put(&owner.uid, &owner, Bytes::new())?;
-                write.raise(identity_epoch(&first.operator));
                 cx.commit(write).await.map(drop)
             })
             .await
     }
+}
+
+/// Returns the version of the built-in roles that a stored one was written with; 0 for releases without versions.
+fn version_of(private: &[u8]) -> u32 {
+    std::str::from_utf8(private).ok().and_then(|text| text.parse().ok()).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! The epochs that grants depend on.
 
-use crate::{store::Epoch, uid::Uid};
+use crate::{store::Epoch, uid, uid::Uid};
 
 const GRANTS: &str = "grants";
 
@@ -11,13 +11,23 @@ pub(crate) fn organization_epoch(group: &str) -> Epoch {
     Epoch::of_organization(GRANTS, group)
 }
 
-/// Returns the epoch of an identity, raised by changes that affect only its own grants.
-pub(crate) fn identity_epoch(identity: &str) -> Epoch {
-    Epoch::new(GRANTS, Uid::opaque(identity))
+/// Returns the epoch of an identity, raised by changes of the identity itself. For a registered person, that includes
+/// the first role binding in an organization.
+pub(crate) fn identity_epoch(identity: &Uid) -> Epoch {
+    Epoch::new(GRANTS, identity.clone())
+}
+
+/// Returns the epoch of an identity's role bindings in a group's organization, raised by each change of them. It belongs
+/// to that organization, as the bindings do: for a person, its uid is the organization's, followed by the person's.
+pub(crate) fn bindings_epoch(identity: &Uid, group: &str) -> Epoch {
+    match identity.is_root() {
+        true => Epoch::new(GRANTS, Uid::opaque(format!("{}/{identity}", uid::root(group)))),
+        false => identity_epoch(identity),
+    }
 }
 
 /// Returns the epoch of an identity provider, raised by changes that affect the grants or the identity of everyone who
 /// signs in by it: changes of its settings, its mappings and its directory, and its deletion.
-pub(crate) fn provider_epoch(provider: &str) -> Epoch {
-    Epoch::new(GRANTS, Uid::opaque(provider))
+pub(crate) fn provider_epoch(provider: &Uid) -> Epoch {
+    Epoch::new(GRANTS, provider.clone())
 }

@@ -1,15 +1,25 @@
 //! The domains of Platform API v2: path prefixes, protobuf packages and versions.
 
-use crate::kind::Domain;
+use crate::kind::{Domain, LeftOut};
 
 /// Groups, identities, roles and role bindings.
 pub const IAM: Domain = of_contract("iam", "chainguard.platform.iam");
 /// Container repos, tags and images.
-pub const REGISTRY: Domain = of_contract("registry", "chainguard.platform.registry");
+pub const REGISTRY: Domain = of_contract("registry", "chainguard.platform.registry").leaving_out(&[LeftOut {
+    // Overlays and overlay bindings.
+    rest: "/registry/v2beta1/overlay",
+    grpc: "/chainguard.platform.registry.v2beta1.Overlay",
+    reason: "Overlays are not served, because this server does not build images; the field customOverlay of a repo \
+                 keeps its additions",
+}]);
 /// Advisories about vulnerabilities.
 pub const VULNERABILITIES: Domain = of_contract("vulnerabilities", "chainguard.platform.vulnerabilities");
 /// Artifacts of language ecosystems.
-pub const LIBRARIES: Domain = of_contract("libraries", "chainguard.platform.libraries");
+pub const LIBRARIES: Domain = of_contract("libraries", "chainguard.platform.libraries").leaving_out(&[LeftOut {
+    rest: "/libraries/v2beta1/requestGroups",
+    grpc: "/chainguard.platform.libraries.v2beta1.RequestGroups",
+    reason: "Request groups are not served, because this server does not build libraries on request",
+}]);
 /// Public advisory documents.
 pub const ADVISORY: Domain = of_contract("advisory", "chainguard.platform.advisory");
 /// Subscriptions to events.

@@ -16,7 +16,7 @@ use platform_core::{
     capabilities,
     error::{Code, Error, Result},
     iam::{Bootstrap, Iam},
-    kind::{Imported, Registered},
+    kind::{Imported, Registered, Resource},
     platform::{Builder, Platform, Settings},
     request::ListRequest,
     resources::{
@@ -27,6 +27,7 @@ use platform_core::{
     testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,
+    write::Write,
 };
 use serde_json::{Map, Value, json};
 
@@ -295,6 +296,20 @@ impl World {
             repo.clone(),
             self.put(repo, Image { digest: Digest::opaque(digest('a')), index: true, platforms, ..Image::default() }),
         )
+    }
+
+    /// Changes the private part of a stored resource, a JSON object, as an earlier release would have written it.
+    pub(crate) fn change_private<R: Resource>(&self, uid: &str, change: impl Fn(&mut Value)) {
+        let changed = self.platform.without_caller(async |cx| {
+            let record = cx.record(R::KIND, &Uid::opaque(uid)).await?.expect("the resource exists");
+            let resource: R = serde_json::from_slice(&record.body).unwrap();
+            let mut private: Value = serde_json::from_slice(&record.private).unwrap();
+            change(&mut private);
+            let mut write = Write::default();
+            write.put(&record.key.uid, &resource, serde_json::to_vec(&private).unwrap().into())?;
+            cx.commit(write).await
+        });
+        block_on(changed).unwrap();
     }
 
     /// Returns an error in its wire format.

@@ -6,10 +6,11 @@ use platform_core::{
     access::{Caller, Narrowing, Session},
     error::{Code, Result},
     iam::Iam,
-    resources::iam::{Redeemed, person_uid},
+    resources::iam::{GroupInvite, Redeemed, person_uid},
     uid::Uid,
 };
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::common::{BEGIN, ISSUER, World, block_on, built_in, code, text, uid_of, violated_fields};
 
@@ -52,6 +53,23 @@ fn the_code_is_returned_only_by_the_create_and_stored_as_a_hash() {
     for shown in [&created, &read, &listed.items[0]] {
         assert_eq!(shown.get("ttl"), Some(&Value::Null), "{shown}");
     }
+}
+
+#[test]
+fn a_code_of_an_earlier_release_which_does_not_name_its_organization_is_valid_until_it_expires() {
+    let world = World::new();
+    let created = invite(&world, &world.operator, &world.group(&world.org), json!({})).unwrap();
+    let code = text(&created, "code");
+    assert!(code.starts_with(&format!("invite_{}_{}_", world.org, text(&created, "keyId"))), "{code}");
+    let old = code.replacen(&format!("{}_", world.org), "", 1);
+    let [ada, bob] = ["ada", "bob"].map(|name| world.person(name, None));
+    assert_eq!(violated_fields(redeem(&world, &ada, &old)), ["code"]);
+    let hash = hex::encode(Sha256::digest(&old));
+    world.change_private::<GroupInvite>(text(&created, "uid"), |private| private["codeHash"] = json!(hash));
+    redeem(&world, &ada, &old).unwrap();
+    assert_eq!(violated_fields(redeem(&world, &ada, code)), ["code"]);
+    world.clock.advance(HOUR);
+    assert_eq!(violated_fields(redeem(&world, &bob, &old)), ["code"]);
 }
 
 #[test]

@@ -1,17 +1,20 @@
 //! Grants are live: a grant counts immediately, and a revocation takes effect immediately, for requests in flight too.
 
-use std::sync::Arc;
+use std::{sync::Arc, thread};
 
 use platform_core::{
     access::{Caller, Narrowing},
     error::{Code, Result},
+    iam::Iam,
+    resources::iam::{Identity, person_uid},
     store::memory::MemoryStore,
     testing::{Call, Gate, GatedStore},
     uid::Uid,
 };
+use pollster::block_on;
 use serde_json::{Value, json};
 
-use crate::common::{World, built_in, code, digest, text};
+use crate::common::{ISSUER, World, built_in, code, digest, text, uid_of};
 
 #[test]
 fn a_grant_counts_as_soon_as_it_is_acknowledged_even_after_a_denial() {
@@ -299,6 +302,63 @@ fn the_narrowing_of_a_token_removes_capabilities_and_never_adds_any() {
 }
 
 #[test]
+fn a_person_whose_organizations_were_not_recorded_has_all_grants_and_gets_new_ones() {
+    let world = World::new();
+    let [first, second, third] = [(); 3].map(|()| world.organization());
+    let ada = world.person("ada", None);
+    let binding = world.bind(&ada, &built_in("viewer"), &first);
+    world.bind(&ada, &built_in("viewer"), &second);
+    world.change_private::<Identity>(&ada.identity, |private| {
+        private.as_object_mut().unwrap().remove("organizations").unwrap();
+    });
+    let sees = |organization: &Uid| world.get(&ada, "Group", organization).is_ok();
+    for repeated in [false, true] {
+        // The second time, the record has the organizations again.
+        assert_eq!([&first, &second, &third].map(sees), [!repeated, true, false], "{repeated}");
+        if repeated {
+            continue;
+        }
+        world.delete(&world.operator, "RoleBinding", &binding).unwrap();
+        assert!(!sees(&first));
+        let again = world.bind(&ada, &built_in("viewer"), &third);
+        assert!(sees(&third));
+        world.delete(&world.operator, "RoleBinding", &again).unwrap();
+    }
+    world.bind(&ada, &built_in("viewer"), &first);
+    world.bind(&ada, &built_in("viewer"), &third);
+    assert_eq!([&first, &second, &third].map(sees), [true; 3]);
+}
+
+#[test]
+fn first_bindings_of_a_person_in_several_organizations_at_once_all_count() {
+    let world = World::new();
+    let organizations: Vec<_> = (0..8).map(|_| world.organization()).collect();
+    let ada = world.person("ada", None);
+    thread::scope(|scope| {
+        for organization in &organizations {
+            scope.spawn(|| world.bind(&ada, &built_in("viewer"), organization));
+        }
+    });
+    for organization in &organizations {
+        world.get(&ada, "Group", organization).unwrap();
+    }
+}
+
+#[test]
+fn a_batch_of_several_bindings_of_one_person_counts() {
+    let world = World::new();
+    let organization = world.organization();
+    let ada = world.person("ada", None);
+    let roles = [built_in("viewer"), built_in("editor")];
+    let requests: Vec<_> =
+        roles.iter().map(|role| json!({ "roleBinding": { "identityUid": ada.identity, "roleUid": role } })).collect();
+    let request = json!({ "parent": organization, "requests": requests });
+    world.run(Some(&world.operator), "BatchCreateRoleBindings", request).unwrap();
+    world.get(&ada, "Group", &organization).unwrap();
+    world.create(&ada, "Repo", &organization, json!({ "name": "repo" })).unwrap();
+}
+
+#[test]
 fn a_revocation_by_one_server_applies_to_other_servers_of_the_same_store() {
     let store = Arc::new(MemoryStore::new());
     let [one, other] = [World::over(store.clone()), World::over(store)];
@@ -309,4 +369,28 @@ fn a_revocation_by_one_server_applies_to_other_servers_of_the_same_store() {
     assert_eq!(code(other.get(&ada, "Group", &other.org)), Code::PermissionDenied);
     one.bind(&ada, &built_in("viewer"), &one.org);
     other.get(&ada, "Group", &other.org).unwrap();
+}
+
+#[test]
+fn a_person_who_was_bound_before_they_registered_has_the_role_afterwards() {
+    let world = World::new();
+    let organization = uid_of(&world.create(&world.operator, "Group", "", json!({ "name": "acme" })).unwrap());
+    let person = Caller::new(person_uid(ISSUER, "invited"));
+    world.bind(&person, &built_in("owner"), &organization);
+    let register = || {
+        block_on(Iam::of(&world.platform).register_person(&person.identity, ISSUER, "invited", None)).unwrap();
+    };
+    register();
+    assert_eq!(world.get(&person, "Group", &organization).unwrap()["name"], "acme");
+    // Another binding there and one elsewhere keep it.
+    let other = uid_of(&world.create(&world.operator, "Group", "", json!({ "name": "other" })).unwrap());
+    world.bind(&person, &built_in("viewer"), &other);
+    assert_eq!(world.get(&person, "Group", &organization).unwrap()["name"], "acme");
+    assert_eq!(world.get(&person, "Group", &other).unwrap()["name"], "other");
+    // The same after the person was deleted with the bindings, and bound and registered again.
+    world.delete(&world.operator, "Identity", &person.identity).unwrap();
+    world.bind(&person, &built_in("viewer"), &other);
+    register();
+    assert_eq!(world.get(&person, "Group", &other).unwrap()["name"], "other");
+    assert!(world.get(&person, "Group", &organization).is_err());
 }

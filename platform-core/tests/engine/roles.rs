@@ -5,10 +5,17 @@ use std::collections::BTreeSet;
 use platform_core::{
     access::{Caller, Capability},
     error::{Code, Result},
+    iam::Iam,
+    resources::iam::role::{BUILT_IN_VERSION, Role, built_in as built_in_roles},
+    store::Key,
+    uid::Uid,
+    write::Write,
 };
+use pollster::block_on;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
-use crate::common::{World, built_in, code, text, uid_of, violated_fields};
+use crate::common::{BEGIN, World, built_in, code, text, uid_of, violated_fields};
 
 fn ids(names: &[&str]) -> Vec<&'static str> {
     names.iter().map(|name| platform_core::capabilities::by_name(name).unwrap().id()).collect()
@@ -178,4 +185,45 @@ fn a_role_that_is_bound_anywhere_cannot_be_deleted() {
     assert_eq!(status["details"][1]["violations"], json!([violation]));
     world.delete(&world.operator, "RoleBinding", &binding).unwrap();
     world.delete(&world.operator, "Role", &role).unwrap();
+}
+
+#[test]
+fn a_release_does_not_replace_the_built_in_roles_of_a_later_one() {
+    let world = World::new();
+    let viewer = Uid::parse(&built_in("viewer")).unwrap();
+    let key = Key::new("Role", viewer.clone());
+    let store = |private: &'static str, description: &str| {
+        let read = block_on(world.platform.store().get(std::slice::from_ref(&key), &[])).unwrap();
+        let mut role: Role = serde_json::from_slice(&read.records[0].as_ref().unwrap().body).unwrap();
+        role.description = description.to_owned();
+        let mut write = Write::default();
+        write.put(&viewer, &role, private.into()).unwrap();
+        block_on(world.platform.store().commit(write.into_commit())).unwrap();
+    };
+    let after_start = || {
+        block_on(Iam::of(&world.platform).write_built_in_roles()).unwrap();
+        text(&world.get(&world.operator, "Role", &viewer).unwrap(), "description").to_owned()
+    };
+    let later = (BUILT_IN_VERSION + 1).to_string().leak();
+    let own = BUILT_IN_VERSION.to_string().leak();
+    store(later, "of a later release");
+    assert_eq!(after_start(), "of a later release");
+    // Those of this release and of releases without versions are replaced.
+    for private in [own, ""] {
+        store(private, "of another release");
+        assert_eq!(after_start(), "Viewer Role (built-in)");
+        let read = block_on(world.platform.store().get(std::slice::from_ref(&key), &[])).unwrap();
+        assert_eq!(read.records[0].as_ref().unwrap().private, own.as_bytes(), "written with its version");
+    }
+}
+
+/// If this fails, the built-in roles have changed: raise `BUILT_IN_VERSION` unless it was raised since the last release,
+/// and copy the new hash.
+#[test]
+fn changed_built_in_roles_have_a_new_version() {
+    let world = World::new();
+    let roles = built_in_roles(world.platform.capabilities(), BEGIN);
+    let lines: String = roles.iter().map(|role| format!("{} {:?}\n", role.name, role.capabilities)).collect();
+    let hash = hex::encode(&Sha256::digest(lines)[..8]);
+    assert_eq!((BUILT_IN_VERSION, hash.as_str()), (1, "5a139fa53a94623c"));
 }

@@ -4,12 +4,13 @@
 use platform_core::{
     error::{Code, Result},
     iam::Iam,
-    resources::iam::ScimAccess,
+    resources::iam::{IdentityProvider, ScimAccess},
     store::Key,
     testing::{Call, GatedStore},
     uid::Uid,
 };
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::{
     common::{BEGIN, World, block_on, built_in, code, text, violated_fields},
@@ -79,13 +80,31 @@ impl Directory {
 }
 
 #[test]
+fn a_token_of_an_earlier_release_which_does_not_name_its_organization_is_valid() {
+    let directory = Directory::new();
+    let issued = directory.generate();
+    let old = format!("cgscim_{}", &text(&issued, "token")[47..]);
+    assert_eq!(old.len(), 71);
+    let old_reply = json!({ "token": old });
+    assert!(!directory.is_valid(&old_reply));
+    let hash = hex::encode(Sha256::digest(&old));
+    directory
+        .world
+        .change_private::<IdentityProvider>(&directory.provider, |private| private["tokenHash"] = json!(hash));
+    assert!(directory.is_valid(&old_reply));
+    assert!(!directory.is_valid(&issued));
+    directory.run("RevokeScimToken", json!({})).unwrap();
+    assert!(!directory.is_valid(&old_reply));
+}
+
+#[test]
 fn a_token_is_returned_once_and_stored_as_a_hash() {
     let directory = Directory::new();
     assert_eq!(directory.shown(), json!({ "enabled": false, "credentialState": "CREDENTIAL_STATE_NOT_ISSUED" }));
     let issued = directory.generate();
     let token = text(&issued, "token");
     let digits = token.strip_prefix("cgscim_").unwrap();
-    assert!(digits.len() == 64 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')), "{token}");
+    assert!(digits.len() == 104 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')), "{token}");
     let endpoint = format!("https://api.test/scim/v2/{}", directory.provider);
     assert_eq!(
         (text(&issued, "endpointUrl"), text(&issued, "identityProviderUid")),
@@ -102,7 +121,7 @@ fn a_token_is_returned_once_and_stored_as_a_hash() {
     let key = Key::new("IdentityProvider", directory.provider.clone());
     let record = block_on(directory.world.platform.store().get(&[key], &[])).unwrap().records.pop().flatten().unwrap();
     let stored = [&record.body, &record.private].map(|part| String::from_utf8_lossy(part).into_owned()).concat();
-    assert!(!stored.contains(&digits[16..]) && !stored.contains("cgscim_"), "{stored}");
+    assert!(!stored.contains(&digits[56..]) && !stored.contains("cgscim_"), "{stored}");
     assert_eq!(directory.verify(&issued).unwrap(), ScimAccess { provider: directory.provider.clone(), enabled: false });
     let again = directory.run("GenerateScimToken", json!({}));
     assert_eq!(code(again), Code::FailedPrecondition);
@@ -291,7 +310,7 @@ fn a_token_belongs_to_its_provider_and_forged_or_malformed_tokens_are_rejected()
     assert_eq!(directory.verify(&mine).unwrap().provider, directory.provider);
     assert_eq!(directory.verify(&theirs).unwrap().provider, other);
     let token = text(&mine, "token");
-    let crossed = format!("{}{}", &token[..23], &text(&theirs, "token")[23..]);
+    let crossed = format!("{}{}", &token[..63], &text(&theirs, "token")[63..]);
     let forged: String = token
         .chars()
         .rev()
@@ -299,9 +318,19 @@ fn a_token_belongs_to_its_provider_and_forged_or_malformed_tokens_are_rejected()
         .map(|(at, c)| if at == 0 { if c == '0' { '1' } else { '0' } } else { c })
         .collect();
     let forged: String = forged.chars().rev().collect();
-    for wrong in
-        ["", "cgscim_", &crossed, &forged, &token[..70], &token.to_uppercase(), &format!("{token}0"), &"é".repeat(40)]
-    {
+    for wrong in [
+        "",
+        "cgscim_",
+        &crossed,
+        &forged,
+        &token[..70],
+        &token[..71],
+        &token[..110],
+        &token.to_uppercase(),
+        &format!("{token}0"),
+        &"é".repeat(40),
+        &"é".repeat(52),
+    ] {
         assert!(!directory.is_valid(&json!({ "token": wrong })), "{wrong}");
     }
     world.delete(&world.operator, "IdentityProvider", &other).unwrap();

@@ -3,7 +3,13 @@
 use std::thread;
 
 use platform_core::testing::CountingStore;
-use platform_core::{error::Code, uid::Uid};
+use platform_core::{
+    error::Code,
+    store::{Commit, Key, Put},
+    uid::Uid,
+    write::CURRENT_RENDERING,
+};
+use pollster::block_on;
 use serde_json::{Value, json};
 
 use crate::{
@@ -366,4 +372,68 @@ fn unknown_and_repeated_names_in_a_body_are_rejected_with_any_mask() {
     let body = json!({ "customOverlay": { "nonsense": 1, "accounts": { "runAs": "a", "run_as": "b" } }, "name": "b" });
     let fields = violated_fields(world.update(&world.operator, "Repo", &repo, body, Some("name")));
     assert_eq!(fields, ["customOverlay.nonsense", "customOverlay.accounts.runAs"]);
+}
+
+/// Stores a resource as a later release does, with a field of its own and in a later rendering.
+fn store_as_later_release(world: &World, kind: &'static str, uid: &Uid, rendering: Option<u16>) {
+    let key = Key::new(kind, uid.clone());
+    let read = block_on(world.platform.store().get(&[key.clone()], &[])).unwrap();
+    let record = read.records[0].clone().unwrap();
+    let mut body: Value = serde_json::from_slice(&record.body).unwrap();
+    body["ofALaterRelease"] = json!({ "kept": true });
+    if let Some(nested) = body.get_mut("claimMatch") {
+        nested["ofALaterRelease"] = json!("kept");
+    }
+    let put = Put {
+        key,
+        sort: Vec::new(),
+        filter: Vec::new(),
+        unique: Vec::new(),
+        rendering: rendering.unwrap_or(record.rendering),
+        body: serde_json::to_vec(&body).unwrap().into(),
+        private: record.private,
+        queue: false,
+    };
+    block_on(world.platform.store().commit(Commit { put: vec![put], ..Commit::default() })).unwrap();
+}
+
+#[test]
+fn an_update_keeps_the_fields_of_a_later_release() {
+    let world = World::new();
+    let stored = |kind: &'static str, uid: &Uid| -> Value {
+        let read = block_on(world.platform.store().get(&[Key::new(kind, uid.clone())], &[])).unwrap();
+        serde_json::from_slice(&read.records[0].as_ref().unwrap().body).unwrap()
+    };
+    for rendering in [None, Some(CURRENT_RENDERING + 1)] {
+        let repo = world.repo(&world.org);
+        store_as_later_release(&world, "Repo", &repo, rendering);
+        let before = stored("Repo", &repo);
+        let update = |body| world.update(&world.operator, "Repo", &repo, body, None).unwrap();
+        update(json!({ "name": before["name"] }));
+        assert_eq!(stored("Repo", &repo), before, "an update without a change commits nothing");
+        update(json!({ "description": "another" }));
+        let after = stored("Repo", &repo);
+        assert_eq!((&after["description"], &after["ofALaterRelease"]), (&json!("another"), &json!({ "kept": true })));
+    }
+    // Replies have only the fields of this release.
+    let repo = world.repo(&world.org);
+    store_as_later_release(&world, "Repo", &repo, Some(CURRENT_RENDERING + 1));
+    world.get(&world.operator, "Repo", &repo).map(|read| assert_eq!(read.get("ofALaterRelease"), None)).unwrap();
+}
+
+#[test]
+fn an_update_keeps_the_fields_of_a_later_release_in_messages() {
+    let world = World::new();
+    let match_ = json!({ "issuer": "https://issuer.test", "subject": "a" });
+    let body = json!({ "name": "robot", "claimMatch": match_ });
+    let identity = world.create(&world.operator, "Identity", &world.org, body).unwrap();
+    let uid = Uid::parse(text(&identity, "uid")).unwrap();
+    store_as_later_release(&world, "Identity", &uid, None);
+    let change = json!({ "claimMatch": { "subject": "b" } });
+    world.update(&world.operator, "Identity", &uid, change, Some("claimMatch.subject")).unwrap();
+    let read = block_on(world.platform.store().get(&[Key::new("Identity", uid)], &[])).unwrap();
+    let after: Value = serde_json::from_slice(&read.records[0].as_ref().unwrap().body).unwrap();
+    assert_eq!(after["claimMatch"]["subject"], "b");
+    assert_eq!(after["claimMatch"]["ofALaterRelease"], "kept");
+    assert_eq!(after["ofALaterRelease"], json!({ "kept": true }));
 }

@@ -41,7 +41,8 @@ impl AsOf {
 /// The grants of an identity, with the epochs that they were read at.
 ///
 /// The capabilities in one organization depend only on the epochs of the identity and of that organization, so a
-/// change in one organization does not invalidate decisions about another.
+/// change in one organization does not invalidate decisions about another, and a decision about an organization needs
+/// no data of another, except the caller's own.
 pub struct Grants {
     /// `None` for nobody, who holds no capabilities.
     identity: Option<Uid>,
@@ -53,8 +54,10 @@ pub struct Grants {
     record: Option<Box<dyn Any + Send + Sync>>,
     /// Whether this is the installation's operator.
     pub(crate) operator: bool,
-    /// All epochs: those of the identity and its sign-in, then one for each of the organizations.
+    /// All epochs: those of the identity and its sign-in, then those of each of the organizations.
     as_of: AsOf,
+    /// The index of the first epoch of each organization.
+    starts: Vec<usize>,
     /// The epochs of the identity and its sign-in alone.
     own: AsOf,
     /// The organizations with a binding, in order.
@@ -108,13 +111,13 @@ impl Grants {
     /// Returns the grants of an identity with bindings of these capabilities at these groups, restricted to the
     /// identity's reach.
     ///
-    /// `organizations` must be sorted and contain the organization of every group. `as_of` must end with the epochs of
-    /// the organizations, in the same order; the epochs before them are those of the identity and its sign-in.
+    /// `own` are the epochs of the identity and its sign-in. `organizations` must be sorted and contain the organization
+    /// of every group, each with the epochs of the grants there.
     pub fn new(
         identity: Uid,
         operator: bool,
-        as_of: AsOf,
-        organizations: Vec<Uid>,
+        own: AsOf,
+        organizations: Vec<(Uid, AsOf)>,
         bound: impl IntoIterator<Item = (Uid, CapabilitySet)>,
     ) -> Self {
         let mut by_group: HashMap<Uid, CapabilitySet> = HashMap::new();
@@ -124,14 +127,21 @@ impl Grants {
                 *held = held.union(capabilities);
             }
         }
-        // The epochs of the organizations come last; those before are the identity's own.
-        let own = as_of.at(0..as_of.epochs.len().saturating_sub(organizations.len()));
+        let mut all: Vec<(Epoch, u64)> = own.iter().map(|(epoch, value)| (epoch.clone(), value)).collect();
+        let mut starts = Vec::with_capacity(organizations.len());
+        for (_, as_of) in &organizations {
+            starts.push(all.len());
+            all.extend(as_of.iter().map(|(epoch, value)| (epoch.clone(), value)));
+        }
+        let (epochs, values): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+        let as_of = AsOf::new(epochs, values);
+        let organizations: Vec<Uid> = organizations.into_iter().map(|(organization, _)| organization).collect();
         let sets = by_group.len() * size_of::<CapabilitySet>();
         let uids = by_group.keys().chain(&organizations).map(|uid| uid.len() + size_of::<Uid>() + OVERHEAD);
         let epochs = as_of.epochs.iter().map(|epoch| epoch.uid.len() + size_of::<(Epoch, u64)>() + OVERHEAD);
         let nodes = most_nodes(by_group.len()) * size_of::<Uid>();
         let bytes = size_of::<Self>() + sets + uids.sum::<usize>() + epochs.sum::<usize>() + nodes;
-        Self { identity: Some(identity), operator, as_of, own, organizations, by_group, bytes, ..Self::none() }
+        Self { identity: Some(identity), operator, as_of, starts, own, organizations, by_group, bytes, ..Self::none() }
     }
 
     /// Sets the creation time of the identity, and the id of this registration of a person.
@@ -194,6 +204,7 @@ impl Grants {
             record: None,
             operator: false,
             as_of: AsOf::default(),
+            starts: Vec::new(),
             own: AsOf::default(),
             organizations: Vec::new(),
             by_group: HashMap::new(),
@@ -225,7 +236,11 @@ impl Grants {
         match places.len() {
             all if all == self.organizations.len() => self.as_of_all(),
             0 => self.own.clone(),
-            _ => self.as_of.at((0..own).chain(places.iter().map(move |place| own + place))),
+            _ => {
+                let start = |place: usize| self.starts.get(place).copied().unwrap_or(self.as_of.epochs.len());
+                let of_places = places.iter().flat_map(|place| start(*place)..start(place + 1));
+                self.as_of.at((0..own).chain(of_places))
+            }
         }
     }
 

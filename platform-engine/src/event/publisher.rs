@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use quick_cache::{Weighter, sync::Cache};
 
 use super::{
-    EventLog, Recorded, Subscribers,
+    EventLog, Recorded, Subscribers, Wake,
     stream::{Streams, Watches},
 };
 use crate::{error::Result, store::Store, uid::Uid};
@@ -28,12 +28,12 @@ pub(crate) struct Publisher {
     subscribers: Cache<Uid, Arc<Subscribers>, Weight>,
     pub(crate) streams: Streams,
     pub(crate) watches: Watches,
+    wake: Option<Arc<dyn Wake>>,
 }
 
 impl Default for Publisher {
     fn default() -> Self {
-        let subscribers = Cache::with_weighter(CACHE_ENTRIES, CACHE_BYTES, Weight);
-        Self { subscribers, streams: Streams::default(), watches: Watches::default() }
+        Self::new(None)
     }
 }
 
@@ -44,6 +44,12 @@ impl fmt::Debug for Publisher {
 }
 
 impl Publisher {
+    /// Creates a publisher that also wakes other processes by `wake`.
+    pub(crate) fn new(wake: Option<Arc<dyn Wake>>) -> Self {
+        let subscribers = Cache::with_weighter(CACHE_ENTRIES, CACHE_BYTES, Weight);
+        Self { subscribers, streams: Streams::default(), watches: Watches::default(), wake }
+    }
+
     /// Returns the subscriptions of an organization, from the cache or from `log`.
     pub(crate) async fn subscribers(
         &self,
@@ -66,10 +72,18 @@ impl Publisher {
         self.subscribers.remove(organization);
     }
 
-    /// Publishes the events of a commit to the streams and watches.
+    /// Wakes the watches of this process and of the others for these subscriptions.
+    pub(crate) fn wake(&self, subscriptions: &[Uid]) {
+        self.watches.wake(subscriptions);
+        if let Some(wake) = self.wake.as_ref().filter(|_| !subscriptions.is_empty()) {
+            wake.wake_others(subscriptions);
+        }
+    }
+
+    /// Publishes the events of a commit to the streams of this process and to the watches of all.
     pub(crate) fn publish(&self, sequence: u64, recorded: Vec<Recorded>) {
         for Recorded { event, subscriptions } in recorded {
-            self.watches.wake(&subscriptions);
+            self.wake(&subscriptions);
             self.streams.publish(sequence, event);
         }
     }

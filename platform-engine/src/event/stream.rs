@@ -43,7 +43,8 @@ pub enum StreamItem {
     Missed(u64),
 }
 
-/// The events of this process as they are committed, from the creation of the stream on.
+/// The events of this process as they are committed, from the creation of the stream on. Those that other processes over
+/// the same store commit are not among them.
 ///
 /// Delivery is at most once: buffered events are lost when the stream is dropped, and the order of concurrent changes
 /// is not defined. A write returns after its event is in the stream. For delivery at least once, use a subscription.

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     aip::field_mask::Mask,
     error::{Error, Result, Violations},
-    kind::Field,
+    kind::{Field, Type},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -85,6 +85,13 @@ impl Checked {
         violations.none_or(Self(new.into()))
     }
 
+    /// Returns this resource with the values of `old` that have no field here, in nested messages too: a later release
+    /// has these fields and stored them, and this release must not drop them. Lists of messages are not merged.
+    pub(crate) fn keeping_unknown(mut self, fields: &[Field], old: &Self) -> Self {
+        keep_unknown(fields, &mut self.0, &old.0);
+        self
+    }
+
     /// Sets `createTime` and `updateTime`.
     pub(crate) fn set_times(&mut self, created: Timestamp, updated: Timestamp) {
         if let Value::Object(object) = &mut self.0 {
@@ -114,6 +121,17 @@ impl Checked {
     /// Returns the body as a plain value.
     pub(crate) fn into_inner(self) -> Value {
         self.0
+    }
+}
+
+fn keep_unknown(fields: &[Field], new: &mut Value, old: &Value) {
+    let (Value::Object(new), Value::Object(old)) = (new, old) else { return };
+    for (name, value) in old {
+        match (fields.iter().find(|field| field.name == name), new.get_mut(name)) {
+            (None, None) => drop(new.insert(name.clone(), value.clone())),
+            (Some(Field { ty: Type::Message(inner), .. }), Some(nested)) => keep_unknown(inner, nested, value),
+            _ => {}
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
     blob::{BlobStore, MemoryBlobs},
     clock::Clock,
     entropy::Entropy,
-    event::{EventLog, Publisher},
+    event::{EventLog, Publisher, Wake},
     kind::{Authorization, Registered, Resource},
     offload::{Inline, Offload},
     seal::SealKeys,
@@ -33,6 +33,7 @@ pub struct Builder {
     entropy: Arc<dyn Entropy>,
     authority: Arc<dyn Authority>,
     event_log: Option<Arc<dyn EventLog>>,
+    wake: Option<Arc<dyn Wake>>,
     kinds: Vec<Registered>,
     capabilities: Vec<Capability>,
     descriptors: Vec<Cow<'static, [u8]>>,
@@ -53,6 +54,7 @@ impl Builder {
             entropy,
             authority: Arc::new(FixedGrants::new()),
             event_log: None,
+            wake: None,
             kinds: Vec::new(),
             capabilities: Vec::new(),
             descriptors: Vec::new(),
@@ -106,6 +108,14 @@ impl Builder {
     #[must_use]
     pub fn event_log(mut self, log: impl EventLog) -> Self {
         self.event_log = Some(Arc::new(log));
+        self
+    }
+
+    /// Sets how other processes over the same store are told of events to deliver. By default, no other process uses
+    /// the store.
+    #[must_use]
+    pub fn wake(mut self, wake: Arc<dyn Wake>) -> Self {
+        self.wake = Some(wake);
         self
     }
 
@@ -203,7 +213,7 @@ impl Builder {
             kinds: self.kinds,
             capabilities: Arc::new(capabilities),
             descriptors: self.descriptors,
-            events: Publisher::default(),
+            events: Publisher::new(self.wake),
             authority: self.authority,
             event_log: self.event_log,
             data: self.data,

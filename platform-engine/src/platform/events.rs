@@ -21,13 +21,21 @@ impl Platform {
         self.events.streams.begin(None)
     }
 
-    /// Returns a watch of the subscriptions that this process records events for.
+    /// Returns a watch of the subscriptions that this process records events for, and others by
+    /// [`Wake`](crate::event::Wake).
     pub fn watch_subscriptions(&self) -> Watch {
         self.events.watches.begin()
     }
 
-    /// Wakes the watches, because there are events to deliver to these subscriptions.
+    /// Wakes the watches of this process and, with [`Builder::wake`](super::Builder::wake), those of the others, because
+    /// there are events to deliver to these subscriptions.
     pub fn wake(&self, subscriptions: &[Uid]) {
+        self.events.wake(subscriptions);
+    }
+
+    /// Wakes the watches of this process alone, because another process has said that there are events to deliver to
+    /// these subscriptions.
+    pub fn woken(&self, subscriptions: &[Uid]) {
         self.events.watches.wake(subscriptions);
     }
 
@@ -56,7 +64,7 @@ impl Platform {
         self.events.forget_subscribers(organization);
     }
 
-    /// Publishes the events of a commit to the streams and watches of this process.
+    /// Publishes the events of a commit to the streams of this process and to the watches.
     pub(crate) fn publish(&self, sequence: u64, recorded: Vec<Recorded>) {
         self.events.publish(sequence, recorded);
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::update::run_hooks;
+use super::update::{keeps_unknown, run_hooks};
 use crate::{
     context::Context,
     error::{Error, Result, Violations},
@@ -56,7 +56,8 @@ impl Context<'_> {
             write,
         };
         let registered = Registered::of::<R>();
-        let (Some(body), _) = run_hooks(self, &registered, &mut change, &old).await? else {
+        let (Some(body), _) = run_hooks(self, &registered, &mut change, &old, keeps_unknown(record.rendering)).await?
+        else {
             return typed(old.into_inner());
         };
         let has_event = R::ACTIONS.iter().any(|known| known.name == action && known.event.is_some());

@@ -17,7 +17,7 @@ use crate::{
     kind::{Change, Field, Registered, Verb},
     store::{Key, Require},
     uid::Uid,
-    write::{RENDER_ON_READ, Write},
+    write::{CURRENT_RENDERING, RENDER_ON_READ, Write},
 };
 
 pub(crate) async fn update(
@@ -115,7 +115,8 @@ pub(crate) async fn prepare(
         replaces_all: mask == Mask::All || writes.replaces,
         write,
     };
-    let (body, computed) = run_hooks(cx, registered, &mut change, &old).await?;
+    let unknown = record.is_none_or(|record| keeps_unknown(record.rendering));
+    let (body, computed) = run_hooks(cx, registered, &mut change, &old, unknown).await?;
     let is_change = body.is_some();
     Ok(Prepared { uid: change.uid, body: body.unwrap_or(old), computed, is_change, write: change.write })
 }
@@ -143,6 +144,12 @@ fn read(
     Ok(Sent { values: input.checked()?, mask })
 }
 
+/// Returns whether an update keeps values of a stored body that have no field: unless an earlier release stored it,
+/// which had fields that this one has removed, a later release did, which is running at the same time during an upgrade.
+pub(super) const fn keeps_unknown(rendering: u16) -> bool {
+    rendering == RENDER_ON_READ || rendering >= CURRENT_RENDERING
+}
+
 /// Runs the hooks of a kind over an update of `old`, and adds the put of the resource to the write. Returns the new
 /// body, `None` if the update changes nothing, and whether [`Resource::render`](crate::kind::Resource::render)
 /// completes it.
@@ -151,10 +158,12 @@ pub(super) async fn run_hooks(
     registered: &Registered,
     change: &mut Change<Checked>,
     old: &Checked,
+    keeps_unknown: bool,
 ) -> Result<(Option<Checked>, bool)> {
     let private = change.private.clone();
     let prepared = (registered.prepare)(cx, change).await?;
     let (body, computed) = prepared.ok_or_else(|| Error::internal("a prepared update without a resource"))?;
+    let body = if keeps_unknown { body.keeping_unknown(registered.kind.fields, old) } else { body };
     // Compared after the hook of the kind, which may change the body, the private part, or other records.
     if change.write.is_empty() && change.private == private && is_same(old, &body) {
         return Ok((None, computed));

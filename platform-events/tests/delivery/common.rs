@@ -30,7 +30,7 @@ use platform_core::{
     timestamp::Timestamp,
     uid::Uid,
 };
-use platform_events::{DeliveryResult, Dispatcher, Options, Sink};
+use platform_events::{DeliveryResult, Dispatcher, Options, Sink, Wakeups};
 use platform_http::SystemEntropy;
 use tokio::{
     sync::{Notify, oneshot},
@@ -62,18 +62,25 @@ impl World {
     }
 
     pub(crate) async fn over(store: Arc<dyn Store>) -> Self {
+        Self::waking(store, None).await
+    }
+
+    /// Creates a platform that tells others over the same store of events.
+    pub(crate) async fn waking(store: Arc<dyn Store>, wakeups: Option<Arc<Wakeups>>) -> Self {
         let operator = Uid::from_digest([1; 20]);
         let settings = Settings {
             operators: [operator.clone()].into(),
             public_url: "http://platform.test".to_owned(),
             ..Settings::default()
         };
-        let platform = platform_core::builder(store, TokioClock(Instant::now()), SystemEntropy)
+        let mut builder = platform_core::builder(store, TokioClock(Instant::now()), SystemEntropy)
             .settings(settings)
             .data(SinkPolicy::default().allow_http(true))
-            .ephemeral_keys()
-            .build()
-            .unwrap();
+            .ephemeral_keys();
+        if let Some(wakeups) = wakeups {
+            builder = builder.wake(wakeups);
+        }
+        let platform = builder.build().unwrap();
         let org = Uid::from_digest([2; 20]);
         let first =
             Bootstrap { organization: org.clone(), organization_name: "first".to_owned(), operator: operator.clone() };
@@ -87,6 +94,11 @@ impl World {
         let name = format!("organization {}", self.serial.fetch_add(1, Ordering::SeqCst));
         let group = Group { name, ..Group::default() };
         self.platform.create(&self.operator, &Uid::default(), &group).await.unwrap().uid
+    }
+
+    /// Names what this world creates from now on differently from what another world over the same store does.
+    pub(crate) fn number_from(&self, number: u64) {
+        self.serial.store(number, Ordering::SeqCst);
     }
 
     pub(crate) async fn group(&self) -> Uid {

@@ -14,4 +14,5 @@ mod dispatchers;
 mod receiver;
 mod simulated;
 mod stores;
+mod wakeups;
 mod webhook;

@@ -169,3 +169,17 @@ async fn an_unknown_method_is_unimplemented() {
         assert_eq!(status.code(), Code::Unimplemented, "{path}");
     }
 }
+
+#[tokio::test]
+async fn services_that_are_left_out_say_why() {
+    let server = TestServer::new().await;
+    for (path, reason) in [
+        ("registry.v2beta1.OverlaysService/ListOverlays", "Overlays are not served"),
+        ("registry.v2beta1.OverlayBindingsService/CreateOverlayBinding", "Overlays are not served"),
+        ("libraries.v2beta1.RequestGroupsService/GetRequestGroup", "Request groups are not served"),
+    ] {
+        let status = server.send(&[("authorization", OPERATOR)], path, Default::default()).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unimplemented, "{path}");
+        assert!(status.message().starts_with(reason), "{path}: {}", status.message());
+    }
+}

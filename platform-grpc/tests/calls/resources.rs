@@ -1,9 +1,15 @@
 //! Tests that both transports read and write the same resources.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
+use platform_core::{access::Caller, resources::registry::Repo, store::memory::MemoryStore, uid::Uid};
+use platform_grpc::AsBytes;
 use platform_http::Limits;
+use prost_reflect::DynamicMessage;
 use serde_json::{Value, json};
 
-use crate::support::{ORG, TestServer};
+use crate::support::{OPERATOR, ORG, TestServer, described, metadata_of, path, platform_of};
 
 /// Removes fields that only REST shows: those that the message lacks, and default values.
 fn without(mut body: Value, names: &[&str]) -> Value {
@@ -129,6 +135,29 @@ async fn a_list_of_version_1_is_one_message_up_to_a_limit() {
     let Err(refused) = server.call("iam.Groups/List", list).await else { panic!("the list is too long") };
     assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
     assert!(refused.message().contains("longer than 30000 bytes"), "{}", refused.message());
+}
+
+#[tokio::test]
+async fn a_list_of_100000_repos_is_one_message_that_a_client_with_a_raised_limit_reads() {
+    let platform = platform_of(Arc::new(MemoryStore::new()), &[]).await;
+    let (operator, organization) = (Caller::new(Uid::parse(OPERATOR).unwrap()), Uid::parse(ORG).unwrap());
+    for number in 0..100_000 {
+        let repo = Repo { name: format!("repo-{number}"), ..Repo::default() };
+        platform.create(&operator, &organization, &repo).await.unwrap();
+    }
+    let server = TestServer::of(platform, Limits::default()).await;
+    let list = async |most: usize| {
+        let mut client = tonic::client::Grpc::new(server.channel.clone()).max_decoding_message_size(most);
+        client.ready().await.unwrap();
+        let mut request = tonic::Request::new(Bytes::new());
+        *request.metadata_mut() = metadata_of(&[("authorization", &format!("Bearer {OPERATOR}"))]);
+        client.unary(request, path("registry.Registry/ListRepos").parse().unwrap(), AsBytes).await
+    };
+    let refused = list(4 << 20).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::OutOfRange, "the client's own limit: {refused:?}");
+    let reply = list(64 << 20).await.unwrap().into_inner();
+    let reply = DynamicMessage::decode(described("registry.Registry/ListRepos").output(), reply).unwrap();
+    assert_eq!(reply.get_field_by_name("items").unwrap().as_list().unwrap().len(), 100_000);
 }
 
 #[tokio::test]

@@ -48,7 +48,8 @@ impl TestServer {
         Self::of(platform_of(store, &[]).await, Limits::default()).await
     }
 
-    async fn of(platform: Platform, limits: Limits) -> Self {
+    /// Starts a server of a platform.
+    pub(crate) async fn of(platform: Platform, limits: Limits) -> Self {
         let platform = Arc::new(platform);
         let rest = Rest::new(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone()).unwrap();
         let grpc = Grpc::new(platform, Arc::new(UidIsToken), limits.clone()).unwrap();
@@ -137,7 +138,7 @@ impl TestServer {
     }
 }
 
-fn metadata_of(pairs: &[(&str, &str)]) -> MetadataMap {
+pub(crate) fn metadata_of(pairs: &[(&str, &str)]) -> MetadataMap {
     let mut headers = http::HeaderMap::new();
     for (name, value) in pairs {
         headers.append(http::HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());

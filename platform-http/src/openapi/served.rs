@@ -13,7 +13,7 @@ use serde_json::Value;
 use tower::Service;
 
 use crate::{
-    mount::{Body, Call, Mount},
+    mount::{self, Body, Call, Mount},
     reply::{self, Refusal, Reply},
 };
 
@@ -32,10 +32,8 @@ impl ServedDocument {
     }
 
     fn reply(&self, method: &Method, headers: &HeaderMap) -> Result<Reply, Refusal> {
-        match [Method::GET, Method::HEAD].contains(method) {
-            true => Ok(reply::rendered(self.rendered.clone(), headers)),
-            false => Err(Refusal::other_methods("GET, HEAD".to_owned())),
-        }
+        let options = mount::check_method(method, &[Method::GET])?;
+        Ok(options.unwrap_or_else(|| reply::rendered(self.rendered.clone(), headers)))
     }
 }
 

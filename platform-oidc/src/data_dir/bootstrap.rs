@@ -7,10 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     DataDirError,
+    documents::{self, Documents},
     files::{malformed, read, read_or_create},
 };
 
 const FILE: &str = "bootstrap.json";
+const DOCUMENT: &str = "bootstrap";
 
 /// The uids that a server assigns to its first organization and to its operator, independent of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +56,25 @@ impl Bootstrap {
     pub fn read(data_dir: &Path) -> Result<Option<Self>, DataDirError> {
         let path = data_dir.join(FILE);
         read::<Self>(&path)?.map(|bootstrap| bootstrap.validated(&path)).transpose()
+    }
+
+    /// Reads the document `bootstrap`, or creates it with the result of `make` when it does not exist. The first of
+    /// several processes that do so concurrently wins.
+    ///
+    /// # Errors
+    /// [`DataDirError`].
+    pub async fn load_or_create(documents: &dyn Documents, make: impl FnOnce() -> Self) -> Result<Self, DataDirError> {
+        let (bootstrap, _): (Self, _) = documents::load_or_create(documents, DOCUMENT, || Ok(make())).await?;
+        bootstrap.validated(&documents.place(DOCUMENT))
+    }
+
+    /// Reads the document `bootstrap`; returns `None` when it does not exist.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::load_or_create`].
+    pub async fn load(documents: &dyn Documents) -> Result<Option<Self>, DataDirError> {
+        let found: Option<(Self, _)> = documents::load(documents, DOCUMENT).await?;
+        found.map(|(bootstrap, _)| bootstrap.validated(&documents.place(DOCUMENT))).transpose()
     }
 
     fn validated(self, path: &Path) -> Result<Self, DataDirError> {

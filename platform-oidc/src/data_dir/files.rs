@@ -28,22 +28,31 @@ pub(super) fn read_or_create<T: Serialize + DeserializeOwned>(
     if let Some(contents) = read(path)? {
         return Ok(contents);
     }
-    create_directory(directory(path))?;
     let contents = make()?;
-    match write_temporary(path, &contents)?.persist_noclobber(path) {
-        Ok(_) => sync_directory(path).map(|()| contents),
-        // Another process was first. Sync the directory before its file is used: it may not survive a power failure
-        // yet.
-        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
-            sync_directory(path)?;
-            read(path)?.ok_or_else(|| failed("read", path)(io::ErrorKind::NotFound.into()))
-        }
+    match create(path, &encode(&contents, path)?)? {
+        true => Ok(contents),
+        false => read(path)?.ok_or_else(|| failed("read", path)(io::ErrorKind::NotFound.into())),
+    }
+}
+
+/// Creates a file; returns `false` if it exists, because another process was first. Either way, the file survives a
+/// power failure. A missing directory is created for its owner alone.
+pub(super) fn create(path: &Path, contents: &[u8]) -> Result<bool, DataDirError> {
+    create_directory(directory(path))?;
+    match write_temporary(path, contents)?.persist_noclobber(path) {
+        Ok(_) => sync_directory(path).map(|()| true),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => sync_directory(path).map(|()| false),
         Err(error) => Err(failed("create", path)(error.error)),
     }
 }
 
 /// Reads a file; returns `None` when it does not exist.
 pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, DataDirError> {
+    read_bytes(path)?.map(|json| decode(&json, path)).transpose()
+}
+
+/// Reads a file as it is; returns `None` when it does not exist.
+pub(super) fn read_bytes(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, DataDirError> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -52,8 +61,21 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, DataDi
     check_owner_only(path, &file.metadata().map_err(failed("read", path))?)?;
     let mut json = Zeroizing::new(Vec::new());
     file.take(MAX_FILE).read_to_end(&mut json).map_err(failed("read", path))?;
+    Ok(Some(json))
+}
+
+/// Parses the contents of a file.
+pub(super) fn decode<T: DeserializeOwned>(json: &[u8], path: &Path) -> Result<T, DataDirError> {
     // Drops serde_json's message: it may quote the input, which may be a secret.
-    serde_json::from_slice(&json).map(Some).map_err(|_| malformed(path, "it is not a valid file of this version"))
+    serde_json::from_slice(json).map_err(|_| malformed(path, "it is not a valid file of this version"))
+}
+
+/// Returns the contents of a file.
+pub(super) fn encode(contents: &impl Serialize, path: &Path) -> Result<Zeroizing<Vec<u8>>, DataDirError> {
+    let json = serde_json::to_vec_pretty(contents).map(Zeroizing::new);
+    let mut json = json.map_err(io::Error::from).map_err(failed("write", path))?;
+    json.push(b'\n');
+    Ok(json)
 }
 
 /// Replaces the contents of a file with the result of `update`, under an exclusive lock between processes.
@@ -64,16 +86,40 @@ pub(super) fn update<T: Serialize + DeserializeOwned>(
     path: &Path,
     update: impl FnOnce(T) -> Result<T, DataDirError>,
 ) -> Result<T, DataDirError> {
-    // Locks a separate file, since the file itself is replaced. Closing the lock file releases the lock.
+    let _lock = lock(path)?;
+    let before = read(path)?.ok_or_else(|| failed("read", path)(io::ErrorKind::NotFound.into()))?;
+    let after = update(before)?;
+    replace(path, &encode(&after, path)?)?;
+    Ok(after)
+}
+
+/// Replaces the contents of a file if it still `is_unchanged`, under the lock of [`update`]; returns whether it was.
+pub(super) fn replace_if(
+    path: &Path,
+    is_unchanged: impl FnOnce(&[u8]) -> bool,
+    contents: &[u8],
+) -> Result<bool, DataDirError> {
+    let _lock = lock(path)?;
+    let is_unchanged = read_bytes(path)?.is_some_and(|before| is_unchanged(&before));
+    if is_unchanged {
+        replace(path, contents)?;
+    }
+    Ok(is_unchanged)
+}
+
+/// Locks the updates of a file, until the returned file is closed.
+fn lock(path: &Path) -> Result<File, DataDirError> {
+    // Locks a separate file, since the file itself is replaced.
     let lock = path.with_extension("lock");
     let lock_file =
         owner_only(OpenOptions::new().write(true).create(true)).open(&lock).map_err(failed("open", &lock))?;
     lock_file.lock().map_err(failed("lock", &lock))?;
-    let before = read(path)?.ok_or_else(|| failed("read", path)(io::ErrorKind::NotFound.into()))?;
-    let after = update(before)?;
-    write_temporary(path, &after)?.persist(path).map_err(|error| failed("replace", path)(error.error))?;
-    sync_directory(path)?;
-    Ok(after)
+    Ok(lock_file)
+}
+
+fn replace(path: &Path, contents: &[u8]) -> Result<(), DataDirError> {
+    write_temporary(path, contents)?.persist(path).map_err(|error| failed("replace", path)(error.error))?;
+    sync_directory(path)
 }
 
 pub(super) fn malformed(path: &Path, reason: &'static str) -> DataDirError {
@@ -86,13 +132,10 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DataDi
 
 /// Writes and syncs a temporary file in the same directory, which only its owner can read and which is deleted on drop
 /// unless it is renamed.
-fn write_temporary(path: &Path, contents: &impl Serialize) -> Result<NamedTempFile, DataDirError> {
-    let json = serde_json::to_vec_pretty(contents).map(Zeroizing::new);
-    let json = json.map_err(io::Error::from).map_err(failed("write", path))?;
+fn write_temporary(path: &Path, contents: &[u8]) -> Result<NamedTempFile, DataDirError> {
     let file = tempfile::Builder::new().prefix(".new-").tempfile_in(directory(path)).map_err(failed("create", path))?;
     let write = |mut file: &File| {
-        file.write_all(&json)?;
-        file.write_all(b"\n")?;
+        file.write_all(contents)?;
         file.sync_all()
     };
     write(file.as_file()).map_err(failed("write", path))?;

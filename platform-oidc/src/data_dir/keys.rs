@@ -1,11 +1,7 @@
 //! The server's own keys: for signing access tokens, for signing webhook tokens, for authenticating page tokens, and
 //! for sealing secrets in the store.
 
-use std::{
-    fmt, fs,
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::{fmt, path::Path, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use platform_core::{aip::page_token::PageKeys, clock::Clock, entropy::Entropy, seal::SealKeys, timestamp::Timestamp};
@@ -31,25 +27,23 @@ pub const SIGNING_KEY_RETENTION: Duration = MAX_TTL.saturating_add(DAY);
 /// is valid (`docs/api.md`), plus a day.
 pub const PAGE_TOKEN_KEY_RETENTION: Duration = DAY.saturating_mul(4);
 
-/// The server's keys. The newest of each kind is in use; the previous ones are still accepted.
+/// The server's keys. One of each kind is in use, usually the newest; all are accepted.
+///
+/// Each list begins with the key in use. The others follow, newest first: with a [`KeyRing`](super::KeyRing) for several
+/// servers, a key that was created a moment ago is published and not in use yet.
 #[derive(Debug)]
 pub struct Keys {
     signing: SigningKey,
-    previous: Vec<SigningKey>,
-    /// The creation times of the signing keys, newest first.
+    others: Vec<SigningKey>,
+    /// The creation times of the signing keys, in their order.
     signing_created: Vec<Timestamp>,
     webhooks: Vec<(SigningKey, Timestamp)>,
     page_tokens: Vec<SecretKey>,
     sealing: Vec<SecretKey>,
-}
-
-/// A fingerprint of one version of the key file, which is obtained without reading the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeysStamp {
-    modified: SystemTime,
-    /// A rotation adds keys and so makes the file longer: two rotations within the resolution of the modification time
-    /// differ too.
-    len: u64,
+    /// The creation time of the oldest key that is not in use yet.
+    pub(super) unused: Option<Timestamp>,
+    /// The revision of the document that the keys were read from; 0 for others.
+    pub(super) revision: u64,
 }
 
 /// A secret key of 256 bits. Its memory is overwritten when it is dropped.
@@ -66,7 +60,7 @@ impl Keys {
     /// # Errors
     /// [`DataDirError::Key`] when the cryptographic library fails.
     pub fn generate(algorithm: Algorithm, clock: &dyn Clock, entropy: &dyn Entropy) -> Result<Self, DataDirError> {
-        KeysFile::generate(algorithm, clock.now(), entropy)?.into_keys(Path::new(FILE))
+        KeysFile::generate(algorithm, clock.now(), entropy)?.into_keys(Path::new(FILE), None)
     }
 
     /// Reads the keys in `keys.json` of this directory, or generates them when the file does not exist. Adds the kinds
@@ -85,11 +79,11 @@ impl Keys {
     ) -> Result<Self, DataDirError> {
         let path = data_dir.join(FILE);
         let mut file: KeysFile = read_or_create(&path, || KeysFile::generate(algorithm, clock.now(), entropy))?;
-        if file.sealing.is_empty() || file.webhooks.is_empty() {
+        if file.lacks_keys() {
             // Another process may already have added the keys; the update reads the file again under the lock.
             file = update(&path, |old: KeysFile| old.with_missing_keys(clock.now(), entropy))?;
         }
-        file.into_keys(&path)
+        file.into_keys(&path, None)
     }
 
     /// Reads the keys in `keys.json` of this directory; returns `None` when the file does not exist.
@@ -98,14 +92,7 @@ impl Keys {
     /// As [`Keys::read_or_create`].
     pub fn read(data_dir: &Path) -> Result<Option<Self>, DataDirError> {
         let path = data_dir.join(FILE);
-        read::<KeysFile>(&path)?.map(|file| file.into_keys(&path)).transpose()
-    }
-
-    /// Returns a stamp of `keys.json` in this directory, which changes when the file is written; `None` when it is not
-    /// available.
-    pub fn stamp(data_dir: &Path) -> Option<KeysStamp> {
-        let metadata = fs::metadata(data_dir.join(FILE)).ok()?;
-        Some(KeysStamp { modified: metadata.modified().ok()?, len: metadata.len() })
+        read::<KeysFile>(&path)?.map(|file| file.into_keys(&path, None)).transpose()
     }
 
     /// Adds a new key of each kind and drops the keys that are no longer needed. Sealing keys are never dropped.
@@ -122,23 +109,7 @@ impl Keys {
         entropy: &dyn Entropy,
     ) -> Result<Self, DataDirError> {
         let path = data_dir.join(FILE);
-        let rotate = |old: KeysFile| {
-            let now = clock.now();
-            let old = old.with_missing_keys(now, entropy)?;
-            // Reports unusable keys before anything is written, not after.
-            old.clone().into_keys(&path)?;
-            let mut new = KeysFile::generate(algorithm, now, entropy)?;
-            new.signing.extend(old.signing);
-            new.webhooks.extend(old.webhooks);
-            new.page_tokens.extend(old.page_tokens);
-            // Never dropped: values that they sealed may still be stored.
-            new.sealing.extend(old.sealing);
-            drop_expired(&mut new.signing, |key| key.created, SIGNING_KEY_RETENTION, now);
-            drop_expired(&mut new.webhooks, |key| key.created, DAY, now);
-            drop_expired(&mut new.page_tokens, |key| key.created, PAGE_TOKEN_KEY_RETENTION, now);
-            Ok(new)
-        };
-        update(&path, rotate)?.into_keys(&path)
+        update(&path, |old: KeysFile| old.rotated(&path, algorithm, clock.now(), entropy))?.into_keys(&path, None)
     }
 
     /// Returns the key that signs access tokens.
@@ -146,12 +117,12 @@ impl Keys {
         &self.signing
     }
 
-    /// Returns the public halves of all access-token signing keys, newest first.
+    /// Returns the public halves of all access-token signing keys, the one in use first.
     pub fn verifying(&self) -> impl Iterator<Item = &VerifyingKey> {
-        std::iter::once(&self.signing).chain(&self.previous).map(SigningKey::verifying)
+        std::iter::once(&self.signing).chain(&self.others).map(SigningKey::verifying)
     }
 
-    /// Returns the public halves of all access-token signing keys, newest first, each with its creation time.
+    /// Returns the public halves of all access-token signing keys, the one in use first, each with its creation time.
     pub fn signing_keys(&self) -> impl Iterator<Item = (&VerifyingKey, Timestamp)> {
         self.verifying().zip(self.signing_created.iter().copied())
     }
@@ -161,7 +132,7 @@ impl Keys {
         self.webhooks.first().map(|(key, _)| key)
     }
 
-    /// Returns the public halves of all webhook keys, newest first, each with its creation time.
+    /// Returns the public halves of all webhook keys, the one in use first, each with its creation time.
     pub fn webhook_keys(&self) -> impl Iterator<Item = (&VerifyingKey, Timestamp)> {
         self.webhooks.iter().map(|(key, created)| (key.verifying(), *created))
     }
@@ -178,12 +149,12 @@ impl Keys {
         SealKeys::new(self.sealing.iter().map(SecretKey::numbered))
     }
 
-    /// Returns the page-token keys, newest first; at least one.
+    /// Returns the page-token keys, the one in use first; at least one.
     pub fn page_tokens(&self) -> &[SecretKey] {
         &self.page_tokens
     }
 
-    /// Returns the keys that seal secrets in the store, newest first; at least one.
+    /// Returns the keys that seal secrets in the store, the one in use first; at least one.
     pub fn sealing(&self) -> &[SecretKey] {
         &self.sealing
     }
@@ -233,7 +204,7 @@ fn drop_expired<T>(keys: &mut Vec<T>, created: impl Fn(&T) -> Timestamp, retenti
 /// earlier releases lack `sealing` or `webhooks`.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct KeysFile {
+pub(super) struct KeysFile {
     version: u32,
     signing: Vec<SigningEntry>,
     page_tokens: Vec<SecretEntry>,
@@ -261,7 +232,11 @@ struct SecretEntry {
 }
 
 impl KeysFile {
-    fn generate(algorithm: Algorithm, created: Timestamp, entropy: &dyn Entropy) -> Result<Self, DataDirError> {
+    pub(super) fn generate(
+        algorithm: Algorithm,
+        created: Timestamp,
+        entropy: &dyn Entropy,
+    ) -> Result<Self, DataDirError> {
         Ok(Self {
             version: 1,
             signing: vec![SigningEntry::generate(algorithm, created)?],
@@ -271,8 +246,36 @@ impl KeysFile {
         })
     }
 
+    /// Adds a new key of each kind, and drops the keys that are no longer needed.
+    pub(super) fn rotated(
+        self,
+        path: &Path,
+        algorithm: Algorithm,
+        now: Timestamp,
+        entropy: &dyn Entropy,
+    ) -> Result<Self, DataDirError> {
+        let old = self.with_missing_keys(now, entropy)?;
+        // Reports unusable keys before anything is written, not after.
+        old.clone().into_keys(path, None)?;
+        let mut new = Self::generate(algorithm, now, entropy)?;
+        new.signing.extend(old.signing);
+        new.webhooks.extend(old.webhooks);
+        new.page_tokens.extend(old.page_tokens);
+        // Never dropped: values that they sealed may still be stored.
+        new.sealing.extend(old.sealing);
+        drop_expired(&mut new.signing, |key| key.created, SIGNING_KEY_RETENTION, now);
+        drop_expired(&mut new.webhooks, |key| key.created, DAY, now);
+        drop_expired(&mut new.page_tokens, |key| key.created, PAGE_TOKEN_KEY_RETENTION, now);
+        Ok(new)
+    }
+
+    /// Returns whether it is of a version that had fewer kinds of keys.
+    pub(super) fn lacks_keys(&self) -> bool {
+        self.sealing.is_empty() || self.webhooks.is_empty()
+    }
+
     /// Adds the kinds of keys that a file of an earlier version lacks.
-    fn with_missing_keys(mut self, now: Timestamp, entropy: &dyn Entropy) -> Result<Self, DataDirError> {
+    pub(super) fn with_missing_keys(mut self, now: Timestamp, entropy: &dyn Entropy) -> Result<Self, DataDirError> {
         if self.sealing.is_empty() {
             self.sealing.push(SecretEntry::generate(now, entropy));
         }
@@ -282,9 +285,18 @@ impl KeysFile {
         Ok(self)
     }
 
-    fn into_keys(self, path: &Path) -> Result<Keys, DataDirError> {
+    /// Returns the keys. Of each kind, the newest that was created at or before `cutoff` is in use, or else the oldest;
+    /// without a cutoff, the newest.
+    pub(super) fn into_keys(mut self, path: &Path, cutoff: Option<Timestamp>) -> Result<Keys, DataDirError> {
         if self.version != 1 {
             return Err(malformed(path, "unsupported version"));
+        }
+        let mut unused = None;
+        for list in [&mut self.signing, &mut self.webhooks] {
+            unused = unused.into_iter().chain(put_in_use(list, |key| key.created, cutoff)).min();
+        }
+        for list in [&mut self.page_tokens, &mut self.sealing] {
+            unused = unused.into_iter().chain(put_in_use(list, |key| key.created, cutoff)).min();
         }
         let unusable = |UnusableKey(reason)| malformed(path, reason);
         let signing_created = self.signing.iter().map(|entry| entry.created).collect();
@@ -303,13 +315,27 @@ impl KeysFile {
         let sealing = secrets(self.sealing, "it has no sealing key", wrong_length)?;
         Ok(Keys {
             signing: current?,
-            previous: signing.collect::<Result<_, _>>()?,
+            others: signing.collect::<Result<_, _>>()?,
             signing_created,
             webhooks,
             page_tokens,
             sealing,
+            unused,
+            revision: 0,
         })
     }
+}
+
+/// Moves the key that is in use to the front of a list, which is newest first. Returns the creation time of the oldest
+/// key that is newer than it.
+fn put_in_use<T>(keys: &mut Vec<T>, created: impl Fn(&T) -> Timestamp, cutoff: Option<Timestamp>) -> Option<Timestamp> {
+    let cutoff = cutoff?;
+    let oldest = keys.len().checked_sub(1)?;
+    let in_use = keys.iter().position(|key| created(key) <= cutoff).unwrap_or(oldest);
+    let next = in_use.checked_sub(1).and_then(|index| keys.get(index)).map(created);
+    let key = keys.remove(in_use);
+    keys.insert(0, key);
+    next
 }
 
 impl SigningEntry {
@@ -369,5 +395,21 @@ mod tests {
         assert_eq!(retained(14), [10]);
         assert_eq!(retained(999), [10]);
         assert_eq!(retained(-5), [10, 5, 4, 1], "a clock that went back drops nothing");
+    }
+
+    #[test]
+    fn the_newest_key_that_is_old_enough_is_in_use() {
+        let at = Timestamp::from_millis;
+        let in_use = |cutoff: Option<i64>| {
+            let mut keys = vec![30, 20, 10];
+            let next = put_in_use(&mut keys, |key| at(*key), cutoff.map(at));
+            (keys, next.map(Timestamp::millis))
+        };
+        assert_eq!(in_use(None), (vec![30, 20, 10], None));
+        assert_eq!(in_use(Some(30)), (vec![30, 20, 10], None));
+        assert_eq!(in_use(Some(29)), (vec![20, 30, 10], Some(30)));
+        assert_eq!(in_use(Some(19)), (vec![10, 30, 20], Some(20)));
+        assert_eq!(in_use(Some(0)), (vec![10, 30, 20], Some(20)), "the oldest, if none is old enough");
+        assert_eq!(put_in_use(&mut Vec::<i64>::new(), |key| at(*key), Some(at(1))), None);
     }
 }

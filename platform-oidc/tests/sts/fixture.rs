@@ -150,14 +150,18 @@ impl Fixture {
 
     /// Removes the registration id from a person's record, as in records of earlier releases.
     pub async fn forget_registration(&self, person: &Uid) {
-        use platform_core::{kind::Resource, store::Key, write::Write};
+        use platform_core::{
+            kind::Resource,
+            store::{Epoch, Key},
+            write::Write,
+        };
         let key = Key::new(Identity::KIND.name, person.clone());
         let record = self.store.get(&[key], &[]).await.unwrap().records.pop().flatten().unwrap();
         assert!(!record.private.is_empty());
         let identity: Identity = serde_json::from_slice(&record.body).unwrap();
         let mut write = Write::default();
         write.put(person, &identity, bytes::Bytes::new()).unwrap();
-        write.raise(format!("grants/{person}").into());
+        write.raise(Epoch::new("grants", person.clone()));
         self.store.commit(write.into_commit()).await.unwrap();
     }
 

@@ -149,3 +149,28 @@ async fn an_issuer_of_a_tenant_is_not_trusted_for_anything_else() {
     assert!(fixture.verifier.verify(&token).await.is_err());
     assert_eq!(code_of(fixture.exchange(&token, json!({ "aud": ["a"] })).await), Code::Unauthenticated);
 }
+
+#[tokio::test]
+async fn an_issuer_whose_key_set_is_on_a_failed_host_is_asked_once_per_interval() {
+    let fixture = Fixture::new().await;
+    let named = async |issuer: &str| {
+        let document = json!({ "issuer": issuer, "jwks_uri": "https://keys.example/keys" }).to_string();
+        fixture.stub.respond(&format!("{issuer}/.well-known/openid-configuration"), Ok(document));
+        fixture.identity(&fixture.org, json!({ "claimMatch": { "issuer": issuer, "subject": "alice" } })).await
+    };
+    // The key set does not exist, so that its host counts as failed after some issuers.
+    for number in 0..8 {
+        let issuer = format!("https://issuer-{number}.example");
+        let identity = named(&issuer).await;
+        let token = fixture.upstream(json!({ "iss": issuer }));
+        assert_eq!(code_of(fixture.assume(&token, &identity).await), Code::Unavailable);
+    }
+    let asked = || fixture.stub.requested().iter().filter(|url| url.starts_with("https://late.example/")).count();
+    let identity = named("https://late.example").await;
+    for _ in 0..5 {
+        let token = fixture.upstream(json!({ "iss": "https://late.example" }));
+        assert_eq!(code_of(fixture.assume(&token, &identity).await), Code::Unavailable);
+    }
+    assert_eq!(asked(), 1);
+    assert_eq!(fixture.stub.requested().iter().filter(|url| url.contains("keys.example")).count(), 8);
+}

@@ -117,7 +117,7 @@ mod tests {
             name if name.starts_with("max-") => "7",
             name if name.ends_with("-timeout") => "'7s'",
             "terms-document" => "['a,b,c']",
-            "open-organisations" | "recreate-missing" => "true",
+            "open-organisations" | "recreate-missing" | "replace-settings" => "true",
             name if name.starts_with("allow-") => "true",
             _ => "'text'",
         };

@@ -112,8 +112,8 @@ fn direct(config: &Config, command: &EventsCommand) -> Result<()> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;
     runtime.block_on(async {
-        let installation = Installation::open_existing(config)?;
-        let platform = installation.platform(config, &url).await;
+        let installation = Installation::open_existing(config).await?;
+        let platform = installation.platform(config, &installation.known_url(config)).await;
         let platform = platform.with_context(|| format!("if a running server has the store open, use --api {url}"))?;
         print(&platform, command).await
     })

@@ -18,10 +18,16 @@ use platform_store_sqlite::OpenError as SqliteError;
 use serde_json::{Map, Value};
 use tokio::runtime::Runtime;
 
-use crate::{
-    config::Config,
-    installation::{Installation, known_url},
-};
+use crate::{config::Config, installation::Installation};
+
+/// The installation to write to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Open {
+    /// One that exists.
+    Existing,
+    /// One that exists or is created.
+    ToImport,
+}
 
 /// Writes as the operator to a store that no server has open.
 pub(crate) struct Direct {
@@ -32,16 +38,22 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Opens the store of the installation that `open` finds or creates. `otherwise` is the advice to print when a
+    /// Opens the store of an installation. `otherwise` is the advice to print when a
     /// server has the store open.
-    pub(crate) fn open(config: &Config, open: fn(&Config) -> Result<Installation>, otherwise: &str) -> Result<Self> {
+    pub(crate) fn open(config: &Config, open: Open, otherwise: &str) -> Result<Self> {
         super::reject_memory(config, otherwise)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot start the async runtime")?;
-        let installation = open(config)?;
-        let opened = runtime.block_on(installation.platform(config, &known_url(config)));
+        let installation = runtime.block_on(async {
+            match open {
+                Open::Existing => Installation::open_existing(config).await,
+                Open::ToImport => Installation::open_to_import(config).await,
+            }
+        })?;
+        let url = installation.known_url(config);
+        let opened = runtime.block_on(installation.platform(config, &url));
         let platform = opened.map_err(|error| match is_in_use(&error) {
             true => error.context(format!("the store is open in another process; if that is a server, {otherwise}")),
             false => error,

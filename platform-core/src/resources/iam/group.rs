@@ -17,7 +17,7 @@ use crate::{
     context::Context,
     error::{Error, Result, Violations},
     event::Draft,
-    iam::{identity_epoch, organization_epoch},
+    iam::organization_epoch,
     kind::{
         Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Registered, Resource, Type, Unique, Verb,
         canonical,
@@ -219,11 +219,11 @@ impl Resource for Group {
             violations.none_or(())?;
             if organization && change.verb == Verb::Create {
                 group.status = OrgStatus::OrgStatusReady;
-                let caller = &cx.demand_caller()?.identity;
+                let caller = cx.demand_caller()?.identity.clone();
                 let owner =
-                    RoleBinding::new(&change.uid, caller, &role::owner_uid(), cx.platform().entropy(), cx.now());
+                    RoleBinding::new(&change.uid, &caller, &role::owner_uid(), cx.platform().entropy(), cx.now());
                 change.write.put(&owner.uid, &owner, Bytes::new())?;
-                change.write.raise(identity_epoch(caller));
+                identity::add_binding(cx, &caller, &change.uid, &mut change.write).await?;
             }
             Ok(())
         })
@@ -388,7 +388,7 @@ async fn repair_owner(cx: &Context<'_>, request: Map<String, Value>) -> Result<V
     write.require_or_retry(Require::Revision(record.key, record.revision));
     let owner = RoleBinding::new(&organization, &identity, &role::owner_uid(), cx.platform().entropy(), cx.now());
     write.put(&owner.uid, &owner, Bytes::new())?;
-    write.raise(identity_epoch(&identity));
+    identity::add_binding(cx, &identity, &organization, &mut write).await?;
     let stored = verbs::encode(&canonical(&owner)?)?;
     let reply = cx.rendered(&BINDING, vec![stored]).await?.pop();
     let reply = reply.ok_or_else(|| Error::internal("a resource was lost while rendering"))?;

@@ -10,6 +10,7 @@ use super::{
     super::{domain, field},
     Group, Identity, Role, RoleBinding,
     group::OrgStatus,
+    identity,
     names::{GIVEN_ROLE, GROUP_INVITE},
     role, role_binding,
 };
@@ -20,7 +21,7 @@ use crate::{
     duration::Duration,
     error::{Error, Result},
     event::Draft,
-    iam::{identity_epoch, may_give_role},
+    iam::may_give_role,
     kind::{Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Verb, parent_uid},
     seal::Secret,
     store::{Delete, Filter, Key, KeyValue, Query, Record, Require, Scope},
@@ -137,7 +138,10 @@ impl Resource for GroupInvite {
             ttl: Some("604800s".to_owned()),
             expiration_time: Some(Timestamp::EPOCH),
             single_use: true,
-            code: Secret::new(format!("{PREFIX}0123456789abcdef_{}", "0123456789abcdef".repeat(4))),
+            code: Secret::new(format!(
+                "{PREFIX}63921b2c44617e3f2603851537be0123af4a57d7_0123456789abcdef_{}",
+                "0123456789abcdef".repeat(4)
+            )),
             key_id: "0123456789abcdef".to_owned(),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
@@ -149,7 +153,7 @@ impl Resource for GroupInvite {
             let (Some(invite), Verb::Create) = (&mut change.new, change.verb) else { return Ok(()) };
             let group = parent_uid(&change.uid)?;
             may_give_role(cx, &group, &invite.role_uid, "roleUid", &mut change.write).await?;
-            change.private = invite.issue(cx, false)?;
+            change.private = invite.issue(cx, group.root(), false)?;
             Ok(())
         })
     }
@@ -182,8 +186,8 @@ impl Resource for GroupInvite {
 }
 
 impl GroupInvite {
-    /// Sets the expiration time and a new code, and returns the private part.
-    fn issue(&mut self, cx: &Context<'_>, founding: bool) -> Result<Bytes> {
+    /// Sets the expiration time and a new code for an invite of this organization, and returns the private part.
+    fn issue(&mut self, cx: &Context<'_>, organization: &str, founding: bool) -> Result<Bytes> {
         let ttl = self.ttl.as_deref().and_then(|ttl| Duration::parse(ttl).ok());
         let life = ttl.map_or(0, Duration::millis);
         self.expiration_time = Some(cx.now().plus_millis(life));
@@ -191,7 +195,7 @@ impl GroupInvite {
         cx.platform().entropy().fill(&mut key_id);
         cx.platform().entropy().fill(&mut secret);
         self.key_id = hex::encode(key_id);
-        let code = format!("{PREFIX}{}_{}", self.key_id, hex::encode(secret));
+        let code = format!("{PREFIX}{organization}_{}_{}", self.key_id, hex::encode(secret));
         let caller = cx.demand_caller()?;
         let private = Private {
             code_hash: hash(&code),
@@ -237,7 +241,7 @@ impl GroupInvite {
             update_time: Some(now),
             ..organization
         };
-        let private = invite.issue(cx, true)?;
+        let private = invite.issue(cx, uid.root(), true)?;
         invite.uid = uid.new_child(entropy);
         (invite.create_time, invite.update_time) = (Some(now), Some(now));
         let mut write = Write::default();
@@ -253,7 +257,8 @@ impl GroupInvite {
 /// The capabilities that a caller needs at a group to create invites to it.
 pub(crate) const INVITER_CAPABILITIES: &[Capability] = &[cap("group_invites.create"), cap("role_bindings.create")];
 
-/// The prefix of a code. The key id follows and, after an underscore, 32 random bytes, both in hex.
+/// The prefix of a code. The organization of the invite, the key id and 32 random bytes follow, in hex and separated by
+/// underscores. Codes of earlier releases have no organization.
 const PREFIX: &str = "invite_";
 
 /// The private part of an invite, which is stored and never returned.
@@ -326,9 +331,15 @@ pub(crate) fn invalid_code() -> Error {
 
 /// Finds the invite with a code and returns its uid, and the inviter as a caller. Compares hashes in constant time.
 pub(crate) async fn find(cx: &Context<'_>, code: &str) -> Result<(Uid, Caller)> {
-    let (key_id, _) = code.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).ok_or_else(invalid_code)?;
+    let parts: Vec<&str> = code.strip_prefix(PREFIX).unwrap_or_default().splitn(4, '_').collect();
+    let (scope, key_id) = match *parts {
+        [organization, key_id, _] => (Scope::Subtree(Uid::parse(organization).map_err(|_| invalid_code())?), key_id),
+        // A code of an earlier release, which is valid until it expires.
+        [key_id, _] => (Scope::All, key_id),
+        _ => return Err(invalid_code()),
+    };
     let by_key = Filter::AnyOf { key: "keyId", values: vec![KeyValue::text(key_id)] };
-    let found = cx.page(Query { filters: vec![by_key], ..Query::new(GroupInvite::KIND.name, Scope::All) }).await?;
+    let found = cx.page(Query { filters: vec![by_key], ..Query::new(GroupInvite::KIND.name, scope) }).await?;
     let keys: Vec<_> = found.items.into_iter().map(|item| Key::new(GroupInvite::KIND.name, item.uid)).collect();
     for record in cx.records(&keys).await?.into_iter().flatten() {
         if let Some(private) = private_of(&record, code)? {
@@ -382,7 +393,7 @@ pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &
         })?;
     }
     write.put(&binding.uid, &binding, Bytes::new())?;
-    write.raise(identity_epoch(person));
+    identity::add_binding(cx, person, &group, &mut write).await?;
     cx.record_event(&mut write, &group, || Ok(registered_event(person, &group))).await?;
     cx.commit(write).await?;
     Ok(Redeemed { group, role: invite.role_uid, role_binding: binding.uid })

@@ -1,6 +1,6 @@
 //! Identities: the callers of the platform (`docs/api.md`, Identities).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,9 @@ use crate::{
 };
 
 mod lookup;
+mod organizations;
+
+pub(crate) use organizations::{add_binding, bindings_of, organizations_of, private_in};
 
 /// The capability to list identities.
 const LIST: &[Capability] = &[cap("identity.list")];
@@ -376,20 +379,32 @@ const MAX_CLAIM_PATTERNS: usize = 16;
 struct Private {
     #[serde(skip_serializing_if = "Option::is_none")]
     registration: Option<RegistrationId>,
+    /// The organizations with role bindings; see `organizations.rs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    organizations: Option<BTreeSet<Uid>>,
 }
 
-/// Returns the private part of a new registered person.
+impl Private {
+    fn read(private: &[u8]) -> Result<Self> {
+        if private.is_empty() {
+            return Ok(Self::default());
+        }
+        serde_json::from_slice(private).map_err(Error::internal)
+    }
+
+    fn write(&self) -> Result<Bytes> {
+        serde_json::to_vec(self).map(Bytes::from).map_err(Error::internal)
+    }
+}
+
+/// Returns the private part of a new registered person. It has no organizations: there may be bindings already.
 pub(crate) fn private_of(registration: RegistrationId) -> Result<Bytes> {
-    let private = Private { registration: Some(registration) };
-    serde_json::to_vec(&private).map(Bytes::from).map_err(Error::internal)
+    Private { registration: Some(registration), organizations: None }.write()
 }
 
 /// Reads the registration of a person from the private part of their record.
 pub(crate) fn registration_of(private: &[u8]) -> Result<Option<RegistrationId>> {
-    if private.is_empty() {
-        return Ok(None);
-    }
-    serde_json::from_slice(private).map(|private: Private| private.registration).map_err(Error::internal)
+    Ok(Private::read(private)?.registration)
 }
 
 /// A pattern of a claim.

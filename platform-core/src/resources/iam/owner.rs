@@ -5,10 +5,12 @@
 //! organization. Of two concurrent removals, each relying on the owner that the other removes, one is therefore
 //! retried.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
-    CorrelationRule, Identity, Oidc,
+    CorrelationRule, Identity, Oidc, identity,
     names::{DIRECTORY_USER, IDENTITY_PROVIDER, ROLE_BINDING},
     person_uid, provider_person_uid, role,
 };
@@ -16,7 +18,7 @@ use crate::{
     access::cap,
     context::Context,
     error::{Error, Result},
-    iam::identity_epoch,
+    iam::{bindings_epoch, identity_epoch},
     kind::Resource,
     store::{Epoch, Filter, KeyValue, Page, Query, Require, Scope},
     uid::Uid,
@@ -82,7 +84,7 @@ pub(super) async fn keep_without_binding(
     if new == Some(old) {
         return Ok(());
     }
-    require_epoch(cx, owners_epoch(&organization), write).await?;
+    require_epochs(cx, vec![owners_epoch(&organization)], write).await?;
     let mut owners = Owners::new(cx, &organization);
     if owners.filter_owners(std::slice::from_ref(old.0)).await?.is_empty() {
         return Ok(());
@@ -102,7 +104,20 @@ pub(super) async fn keep_without_binding(
 /// # Errors
 /// FAILED_PRECONDITION, LAST_OWNER; and those of the store.
 pub(super) async fn keep_without_identity(cx: &Context<'_>, identity: &Uid, write: &mut Write) -> Result<()> {
-    keep_without(cx, identity, Scope::All, write).await
+    // For an identity of a group, only bindings in its own organization have an effect.
+    let mut organizations = BTreeSet::from([Uid::opaque(identity.root())]);
+    if identity.is_root() {
+        let record = cx.record(Identity::KIND, identity).await?;
+        let private = record.map(|record| record.private).unwrap_or_default();
+        organizations = match identity::organizations_of(&private)? {
+            Some(organizations) => organizations,
+            None => {
+                let bindings = cx.page(identity::bindings_of(identity)).await?.items;
+                bindings.iter().map(|binding| Uid::opaque(binding.uid.root())).collect()
+            }
+        };
+    }
+    keep_without(cx, identity, organizations, write).await
 }
 
 /// Requires that the organization of a provider has an owner left when a user of the provider's directory can no longer
@@ -117,7 +132,7 @@ pub(super) async fn keep_without_user(
     write: &mut Write,
 ) -> Result<()> {
     let Some(person) = person_of(provider, external_id) else { return Ok(()) };
-    keep_without(cx, &person, Scope::Children(Uid::opaque(provider.uid.root())), write).await
+    keep_without(cx, &person, BTreeSet::from([Uid::opaque(provider.uid.root())]), write).await
 }
 
 /// Requires that the organization of a provider has an owner left when the provider is deleted or replaced by `new`. If
@@ -132,7 +147,7 @@ pub(super) async fn keep_with_provider(
     write: &mut Write,
 ) -> Result<()> {
     let organization = Uid::opaque(provider.root());
-    require_epoch(cx, owners_epoch(&organization), write).await?;
+    require_epochs(cx, vec![owners_epoch(&organization)], write).await?;
     let mut owners = Owners::new(cx, &organization);
     let before = owners.providers().await?;
     let others = before.iter().filter(|other| other.uid != *provider).cloned();
@@ -144,14 +159,19 @@ pub(super) async fn keep_with_provider(
     if owners.has_another(|_, _| true).await? { Err(owners.last_owner_error()) } else { Ok(()) }
 }
 
-async fn keep_without(cx: &Context<'_>, identity: &Uid, scope: Scope, write: &mut Write) -> Result<()> {
-    // A concurrent binding of the identity raises this epoch, so the check is repeated.
-    require_epoch(cx, identity_epoch(identity), write).await?;
-    let bound = |key, value: &str| Filter::AnyOf { key, values: vec![KeyValue::text(value)] };
-    let filters = vec![bound("identityUid", identity), bound("roleUid", &role::owner_uid())];
-    for item in cx.page(Query { filters, ..Query::new(ROLE_BINDING, scope) }).await?.items {
-        let Some(organization) = owned_by(&item.uid, &role::owner_uid()) else { continue };
-        require_epoch(cx, owners_epoch(&organization), write).await?;
+/// `organizations` are those in which the identity may have bindings.
+async fn keep_without(cx: &Context<'_>, identity: &Uid, organizations: BTreeSet<Uid>, write: &mut Write) -> Result<()> {
+    // A concurrent binding of the identity raises one of these epochs, so the check is repeated: the identity's own with
+    // the first binding in another organization, and otherwise that of the bindings in the organization.
+    require_epochs(cx, vec![identity_epoch(identity)], write).await?;
+    for organization in organizations {
+        require_epochs(cx, vec![bindings_epoch(identity, &organization), owners_epoch(&organization)], write).await?;
+        let bound = |key, value: &str| Filter::AnyOf { key, values: vec![KeyValue::text(value)] };
+        let filters = vec![bound("identityUid", identity), bound("roleUid", &role::owner_uid())];
+        let at_organization = Query::new(ROLE_BINDING, Scope::Children(organization.clone()));
+        if cx.page(Query { filters, ..at_organization }).await?.items.is_empty() {
+            continue;
+        }
         let mut owners = Owners::new(cx, &organization);
         if !owners.filter_owners(std::slice::from_ref(identity)).await?.is_empty() {
             owners.require_another(|_, owner| owner != identity).await?;
@@ -165,12 +185,13 @@ fn owned_by(binding: &Uid, role: &str) -> Option<Uid> {
     binding.parent().filter(|group| group.is_root() && *role == *role::owner_uid())
 }
 
-/// Requires that an epoch keeps its current value until the commit, and raises it.
-async fn require_epoch(cx: &Context<'_>, epoch: Epoch, write: &mut Write) -> Result<()> {
-    let read = cx.platform().store().get(&[], std::slice::from_ref(&epoch)).await?;
-    let value = read.epochs.first().copied().unwrap_or_default();
-    write.require_or_retry(Require::Epoch(Epoch::clone(&epoch), value));
-    write.raise(epoch);
+/// Requires that epochs keep their current values until the commit, and raises them.
+async fn require_epochs(cx: &Context<'_>, epochs: Vec<Epoch>, write: &mut Write) -> Result<()> {
+    let read = cx.platform().store().get(&[], &epochs).await?;
+    for (epoch, value) in epochs.into_iter().zip(read.epochs) {
+        write.require_or_retry(Require::Epoch(epoch.clone(), value));
+        write.raise(epoch);
+    }
     Ok(())
 }
 

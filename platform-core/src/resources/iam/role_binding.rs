@@ -7,14 +7,14 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::super::domain;
-use super::{super::field, Group, Identity, Role, names::ROLE_BINDING, owner, role};
+use super::{super::field, Group, Identity, Role, identity, names::ROLE_BINDING, owner, role};
 use crate::{
     BoxFuture,
     access::cap,
     context::Context,
     entropy::Entropy,
     error::{Error, Result, Violations},
-    iam::{identity_epoch, may_give},
+    iam::{bindings_epoch, may_give},
     kind::{
         Action, Authorization, Change, DerivedKey, Field, Kind, Method, Param, Parent, Registered, Resource, Type,
         Unique, action_event, parent_uid,
@@ -199,7 +199,7 @@ impl Resource for RoleBinding {
     fn prepare<'a>(cx: &'a Context<'a>, change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             if let Some(old) = &change.old {
-                change.write.raise(identity_epoch(&old.identity_uid));
+                change.write.raise(bindings_epoch(&old.identity_uid, &change.uid));
                 owner::keep_without_binding(
                     cx,
                     &change.uid,
@@ -214,7 +214,7 @@ impl Resource for RoleBinding {
             if change.old.as_ref().map(Self::bound) != Some(binding.bound()) {
                 may_bind(cx, &group, binding, &mut change.write).await?;
             }
-            change.write.raise(identity_epoch(&binding.identity_uid));
+            identity::add_binding(cx, &binding.identity_uid, &group, &mut change.write).await?;
             // The names are looked up on every read and never stored.
             (binding.identity, binding.group, binding.role) = (None, None, None);
             Ok(())

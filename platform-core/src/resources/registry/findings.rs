@@ -1,18 +1,19 @@
 //! The vulnerabilities of images: from imported reports, or computed from the packages of the image, advisories and
 //! vulnerability metadata (`docs/api.md`, Vulnerability reports).
 //!
-//! Whether a package is vulnerable changes only at the events of advisories. So the periods in which an image has a
-//! vulnerability are computed once and answer requests for every moment. They are cached until the image, an advisory
-//! or the metadata changes.
+//! Whether a package is vulnerable changes only at the events of advisories. So the periods in which a version of a
+//! package is vulnerable are computed once and answer requests for every moment and every image of the organization.
+//! They are cached until an advisory or the metadata changes. Images share most of their packages.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fmt,
+    hash::{Hash, Hasher},
     sync::Arc,
 };
 
 use futures_lite::future::yield_now;
-use quick_cache::{Weighter, sync::Cache};
+use quick_cache::{Equivalent, Weighter, sync::Cache};
 
 use super::{
     super::{
@@ -21,7 +22,8 @@ use super::{
         vulnerabilities::{Advisory, advisory::ADVISORIES_EPOCH},
     },
     Digest, Image, VulnerabilityReport,
-    vulnerability_report::{DIGEST_KEY, Level},
+    image::ImagePackage,
+    vulnerability_report::{DIGEST_KEY, Level, Vulnerability},
 };
 use crate::{
     context::Context,
@@ -36,11 +38,11 @@ use crate::{
 mod exposures;
 mod periods;
 
-pub(crate) use exposures::Exposures;
-use exposures::Loader;
+pub(crate) use exposures::{Exposure, Exposures};
+use exposures::{Loader, Package};
 
-/// The approximate maximum size of the cached periods, and of the cached counts of imported reports, in bytes each. Our
-/// choice: some 100,000 vulnerabilities of images, and some 1,000,000 of reports.
+/// The approximate maximum size of the cached advisories about packages, and of the cached counts of imported reports,
+/// in bytes each. Our choice: some 200,000 vulnerabilities of packages, and some 1,000,000 of reports.
 const CACHE_BYTES: u64 = 64 << 20;
 
 /// The number of images whose packages are in memory at once while periods are computed.
@@ -49,16 +51,16 @@ const IMAGES: usize = 50;
 /// The maximum number of imported reports that are read for a request. Our choice.
 pub(crate) const MAX_REPORTS: usize = 5_000;
 
-/// A cache of computed vulnerabilities of images and of the counts of imported reports, for all requests of a platform.
+/// A cache of the advisories about packages and of the counts of imported reports, for all requests of a platform.
 pub struct Findings {
-    exposures: Cache<Uid, Arc<Computed>, Weight>,
+    packages: Cache<PackageKey, Computed, Weight>,
     counted: Cache<Uid, Arc<Counted>, Weight>,
 }
 
 impl Default for Findings {
     fn default() -> Self {
         Self {
-            exposures: Cache::with_weighter(1_000, CACHE_BYTES, Weight),
+            packages: Cache::with_weighter(10_000, CACHE_BYTES, Weight),
             counted: Cache::with_weighter(10_000, CACHE_BYTES, Weight),
         }
     }
@@ -66,19 +68,50 @@ impl Default for Findings {
 
 impl fmt::Debug for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (exposures, counted) = (self.exposures.len(), self.counted.len());
-        f.debug_struct("Findings").field("exposures", &exposures).field("counted", &counted).finish()
+        let (packages, counted) = (self.packages.len(), self.counted.len());
+        f.debug_struct("Findings").field("packages", &packages).field("counted", &counted).finish()
     }
 }
 
-/// The periods of an image, and what they were computed from.
-#[derive(Debug)]
+/// A version of a package, in the images of an organization.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PackageKey {
+    organization: Uid,
+    package: ImagePackage,
+}
+
+/// A borrowed [`PackageKey`].
+struct PackageRef<'a> {
+    organization: &'a str,
+    package: &'a ImagePackage,
+}
+
+impl Hash for PackageRef<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let ImagePackage { name, version, origin } = self.package;
+        (self.organization, name, version, origin).hash(state);
+    }
+}
+
+impl Hash for PackageKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        PackageRef { organization: &self.organization, package: &self.package }.hash(state);
+    }
+}
+
+impl Equivalent<PackageKey> for PackageRef<'_> {
+    fn equivalent(&self, key: &PackageKey) -> bool {
+        *self.organization == *key.organization && *self.package == key.package
+    }
+}
+
+/// The advisories about a package, and the epochs of the advisories and the metadata before they were read.
+#[derive(Debug, Clone)]
 struct Computed {
-    digest: Digest,
-    /// The revision of the image.
-    revision: u64,
     as_of: Versions,
-    exposures: Arc<Exposures>,
+    /// The approximate size, which must not change while this is cached.
+    bytes: u64,
+    package: Arc<Package>,
 }
 
 /// The epochs that the vulnerabilities of an organization's images depend on.
@@ -101,9 +134,11 @@ struct Counted {
 #[derive(Debug, Clone)]
 struct Weight;
 
-impl Weighter<Uid, Arc<Computed>> for Weight {
-    fn weight(&self, uid: &Uid, computed: &Arc<Computed>) -> u64 {
-        (computed.exposures.bytes() + uid.len() + size_of::<Computed>()) as u64
+impl Weighter<PackageKey, Computed> for Weight {
+    fn weight(&self, key: &PackageKey, computed: &Computed) -> u64 {
+        let ImagePackage { name, version, origin } = &key.package;
+        let texts = name.len() + version.len() + origin.len() + key.organization.len();
+        computed.bytes + (texts + size_of::<(PackageKey, Package)>()) as u64
     }
 }
 
@@ -133,8 +168,8 @@ pub(crate) struct Subject {
 pub(crate) struct History {
     /// The vulnerabilities of imported reports, by the times of the reports.
     imported: BTreeMap<Timestamp, Arc<Found>>,
-    /// Computed periods; `None` for an image that was not imported.
-    computed: Option<Arc<Exposures>>,
+    /// Computed vulnerabilities; `None` for an image that was not imported.
+    computed: Option<Exposures>,
 }
 
 impl History {
@@ -143,7 +178,7 @@ impl History {
     pub(crate) fn at<'h>(&'h self, moment: Timestamp, mut visit: impl FnMut(&'h str, Level)) -> bool {
         match (self.imported.range(..=moment).next_back(), &self.computed) {
             (Some((_, found)), _) => found.iter().for_each(|(id, level)| visit(id, *level)),
-            (None, Some(computed)) => computed.found(moment).for_each(|(id, level)| visit(id, level)),
+            (None, Some(computed)) => computed.found(moment, visit),
             (None, None) => return false,
         }
         true
@@ -190,19 +225,22 @@ pub(crate) async fn latest(cx: &Context<'_>, subject: &Subject) -> Result<Option
     }
 }
 
+/// Returns the computed vulnerabilities of an image over time; `None` if the image was not imported.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) async fn exposures(cx: &Context<'_>, subject: &Subject) -> Result<Option<Exposures>> {
+    Ok(computed(cx, std::slice::from_ref(subject)).await?.pop().flatten())
+}
+
 /// Computes the report of an image as of a moment; `None` if the image was not imported.
 ///
 /// # Errors
 /// Those of the store.
-pub(crate) async fn compute(
-    cx: &Context<'_>,
-    subject: &Subject,
-    moment: Timestamp,
-) -> Result<Option<VulnerabilityReport>> {
-    let exposures = computed(cx, std::slice::from_ref(subject)).await?.pop().flatten();
-    Ok(exposures.map(|exposures| VulnerabilityReport {
+async fn compute(cx: &Context<'_>, subject: &Subject, moment: Timestamp) -> Result<Option<VulnerabilityReport>> {
+    Ok(exposures(cx, subject).await?.map(|exposures| VulnerabilityReport {
         digest: subject.digest.clone(),
-        vulnerabilities: exposures.vulnerabilities(moment),
+        vulnerabilities: exposures.at(moment).into_iter().map(Vulnerability::from).collect(),
         create_time: Some(moment),
         ..VulnerabilityReport::default()
     }))
@@ -306,54 +344,69 @@ fn found(report: &VulnerabilityReport) -> Found {
     found
 }
 
-/// Returns the periods of images, in their order; `None` for each that was not imported.
-async fn computed(cx: &Context<'_>, subjects: &[Subject]) -> Result<Vec<Option<Arc<Exposures>>>> {
-    let cache = data_of::<Findings>(cx)?;
-    let public = public_groups(cx)?;
+/// Returns the vulnerabilities of images over time, in their order; `None` for each that was not imported.
+async fn computed(cx: &Context<'_>, subjects: &[Subject]) -> Result<Vec<Option<Exposures>>> {
+    let public = Arc::new(public_groups(cx)?);
     // Epochs are read before the data that they cover, so that a concurrent change invalidates the result.
     let as_of = epochs(cx, &public, subjects).await?;
-    let mut loader = Loader::new(&public, subjects);
+    let mut loaders: HashMap<&str, Loader> = HashMap::new();
     let mut all = Vec::with_capacity(subjects.len());
     for subjects in subjects.chunks(IMAGES) {
-        let uids: Vec<_> = subjects.iter().map(|subject| Image::uid_of(&subject.repo, &subject.digest)).collect();
-        let keys: Vec<_> = uids.iter().map(|uid| crate::store::Key::new(Image::KIND.name, uid.clone())).collect();
-        let records = cx.records(&keys).await?;
-        let (mut found, mut missing) = (Vec::new(), Vec::new());
-        for ((subject, uid), record) in subjects.iter().zip(uids).zip(records) {
+        let key =
+            |subject: &Subject| crate::store::Key::new(Image::KIND.name, Image::uid_of(&subject.repo, &subject.digest));
+        let records = cx.records(&subjects.iter().map(key).collect::<Vec<_>>()).await?;
+        for (subject, record) in subjects.iter().zip(records) {
             let Some(record) = record else {
-                found.push(None);
+                all.push(None);
                 continue;
             };
-            let as_of = as_of.get(subject.repo.root()).cloned().unwrap_or_default();
-            let is_fresh = |known: &Arc<Computed>| {
-                known.revision == record.revision && known.as_of == as_of && known.digest == subject.digest
-            };
-            if let Some(known) = cache.exposures.get(&uid).filter(is_fresh) {
-                found.push(Some(Arc::clone(&known.exposures)));
-                continue;
-            }
             let image: Image = serde_json::from_slice(&record.body).map_err(Error::internal)?;
             // The uid has a part of a hash of the digest.
-            if image.digest == subject.digest {
-                missing.push((found.len(), uid, record.revision, as_of, image));
+            if image.digest != subject.digest {
+                all.push(None);
+                continue;
             }
-            found.push(None);
+            let organization = subject.repo.root();
+            let as_of = as_of.get(organization).cloned().unwrap_or_default();
+            let loader = loaders.entry(organization).or_insert_with(|| Loader::new(&public, organization));
+            let mut exposures = Exposures::new(image, &public);
+            find(cx, organization, &as_of, &mut exposures, loader).await?;
+            all.push(Some(exposures));
         }
-        if !missing.is_empty() {
-            loader.load(cx, missing.iter().map(|(.., image)| image)).await?;
-            for (at, uid, revision, as_of, image) in missing {
-                let exposures = Arc::new(loader.exposures(&image));
-                let computed = Computed { digest: image.digest, revision, as_of, exposures: Arc::clone(&exposures) };
-                cache.exposures.insert(uid, Arc::new(computed));
-                if let Some(place) = found.get_mut(at) {
-                    *place = Some(exposures);
-                }
-                yield_now().await;
-            }
-        }
-        all.append(&mut found);
+        yield_now().await;
     }
     Ok(all)
+}
+
+/// Adds the advisories about the packages of an image, and caches those that were not known.
+async fn find(
+    cx: &Context<'_>,
+    organization: &str,
+    as_of: &Versions,
+    exposures: &mut Exposures,
+    loader: &mut Loader,
+) -> Result<()> {
+    let cache = &data_of::<Findings>(cx)?.packages;
+    let mut missing = Vec::new();
+    for installed in &mut exposures.packages {
+        let cached = cache.get(&PackageRef { organization, package: &installed.package });
+        match cached.filter(|computed| computed.as_of == *as_of) {
+            Some(computed) => installed.known = computed.package,
+            None => missing.push(installed),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    loader.load(cx, missing.iter().map(|installed| &installed.package)).await?;
+    for installed in missing {
+        let organization = Uid::opaque(organization.to_owned());
+        installed.known = Arc::new(loader.package(&installed.package));
+        let package = Arc::clone(&installed.known);
+        let computed = Computed { as_of: as_of.clone(), bytes: package.bytes() as u64, package };
+        cache.insert(PackageKey { organization, package: installed.package.clone() }, computed);
+    }
+    Ok(())
 }
 
 /// Returns, for each organization of these images, the epochs of the advisories that apply to it and of the

@@ -3,20 +3,19 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::super::REGISTRY;
 use crate::{
     access::{Capability, cap},
     context::Context,
-    conversion::{Conversion, shown},
     error::{Error, Result},
-    kind::{Action, Authorization, Domain, Field, Kind, ListPage, Registered, Resource, Type},
+    kind::{Action, Authorization, Field, Kind, ListPage, Registered, Resource, Type},
     resources::registry::{
         Digest, RawVulnerabilityReport, Tag, VulnerabilityReport,
-        findings::{self, Subject},
-        vulnerability_report::{DIGEST_KEY, Scanner, ScannerName},
+        findings::{self, Exposure, Subject},
+        vulnerability_report::{DIGEST_KEY, FixState, Level, Scanner, ScannerName, Score, Vulnerability},
     },
     scope::Scopes,
     store::{Filter, KeyValue, Order, OrderBy, Position, Query, Scope},
@@ -50,7 +49,7 @@ const LIST: Action = Action::get_pages("ListVulnReports", "vuln_reports", |cx, r
     SCANNER.about("Only reports of this scanner, by the fields that are set."),
     Field::timestamp("createdSince").about("Only reports that were made after this time."),
 ])
-.response(&[Field::new("items", Type::List(&Type::Message(Report::FIELDS)))
+.response(&[Field::new("items", Type::List(&Type::Message(REPORT)))
     .about("The imported reports in the order of their uids, then computed ones of images without any.")])
 .authorization(Authorization::FiltersResult(READ));
 
@@ -84,21 +83,12 @@ const SCANNER: Field = Field::message(
 /// The levels of severity.
 const SEVERITY: &[&str] = &["UNKNOWN", "LOW", "MEDIUM", "HIGH", "CRITICAL", "NEGLIGIBLE"];
 
-struct Report;
-
-impl Conversion for Report {
-    type Resource = VulnerabilityReport;
-    const DOMAIN: Domain = REGISTRY;
-    const PATH: &'static str = "vuln_reports";
-    const MESSAGE: &'static str = "VulnReport";
-    const FIELDS: &'static [Field] = &[
-        Field::string("digest").about("The digest of the image."),
-        SCANNER.about("The scanner that made the report."),
-        VulnerabilityReport::KIND.show("createTime").named("createdAt").about("When the report was made."),
-        Field::new("vulnerabilities", Type::List(&Type::Message(VULNERABILITY)))
-            .about("The vulnerabilities of the image."),
-    ];
-}
+const REPORT: &[Field] = &[
+    Field::string("digest").about("The digest of the image."),
+    SCANNER.about("The scanner that made the report."),
+    Field::timestamp("createdAt").about("When the report was made."),
+    Field::new("vulnerabilities", Type::List(&Type::Message(VULNERABILITY))).about("The vulnerabilities of the image."),
+];
 
 const VULNERABILITY: &[Field] = &[
     Field::string("id").about("The identifier, such as `CVE-2022-4203`."),
@@ -128,11 +118,100 @@ const VULNERABILITY: &[Field] = &[
     Field::strings("locations").about("The paths of the vulnerable packages in the image."),
 ];
 
-/// Returns a report as replies show it.
-fn message(cx: &Context<'_>, report: &VulnerabilityReport) -> Result<Map<String, Value>> {
-    let mut message = shown::<Report>(cx, report)?;
-    message.insert("scanner".to_owned(), scanner(&report.scanner));
-    Ok(message)
+/// A report as replies show it, with the fields of [`REPORT`]. It is written without a tree of values, which would cost
+/// several times as much: reports are long.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report<'r> {
+    digest: &'r str,
+    scanner: Value,
+    created_at: Option<Timestamp>,
+    vulnerabilities: Vec<Found<'r>>,
+}
+
+/// A vulnerability, with the fields of [`VULNERABILITY`].
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Found<'r> {
+    id: &'r str,
+    aliases: Vec<&'r str>,
+    purls: &'r [String],
+    description: &'r str,
+    details: &'r str,
+    severity: &'static str,
+    cvss: &'r [Score],
+    fix: FoundFix<'r>,
+    related_urls: &'r [String],
+    locations: &'r [String],
+}
+
+#[derive(Serialize)]
+struct FoundFix<'r> {
+    versions: &'r [String],
+    state: &'static str,
+}
+
+/// Returns a report as replies show it, in JSON.
+fn bytes<'r>(
+    digest: &'r str,
+    by: &Scanner,
+    created_at: Option<Timestamp>,
+    found: impl Iterator<Item = Found<'r>>,
+) -> Result<Bytes> {
+    let report = Report { digest, scanner: scanner(by), created_at, vulnerabilities: found.collect() };
+    serde_json::to_vec(&report).map(Bytes::from).map_err(Error::internal)
+}
+
+impl<'r> Found<'r> {
+    fn of(one: &'r Vulnerability) -> Self {
+        Self {
+            id: &one.id,
+            aliases: one.aliases.iter().map(String::as_str).collect(),
+            purls: &one.purls,
+            description: &one.description,
+            details: &one.details,
+            severity: severity_name(one.severity),
+            cvss: &one.cvss,
+            fix: FoundFix { versions: &one.fix.versions, state: state_name(one.fix.state) },
+            related_urls: &one.related_urls,
+            locations: &one.locations,
+        }
+    }
+
+    fn of_computed(one: &'r Exposure<'_>) -> Self {
+        Self {
+            id: &one.fact.id,
+            aliases: one.aliases.clone(),
+            purls: &one.purls,
+            description: &one.fact.description,
+            details: "",
+            severity: severity_name(one.fact.level),
+            cvss: &one.fact.scores,
+            fix: FoundFix { versions: &one.fix.versions, state: state_name(one.fix.state) },
+            related_urls: &one.fact.urls,
+            locations: &[],
+        }
+    }
+}
+
+const fn severity_name(level: Level) -> &'static str {
+    match level {
+        Level::LevelUnspecified => "UNKNOWN",
+        Level::LevelNegligible => "NEGLIGIBLE",
+        Level::LevelLow => "LOW",
+        Level::LevelMedium => "MEDIUM",
+        Level::LevelHigh => "HIGH",
+        Level::LevelCritical => "CRITICAL",
+    }
+}
+
+const fn state_name(state: FixState) -> &'static str {
+    match state {
+        FixState::StateUnspecified => "UNKNOWN",
+        FixState::StateFixed => "FIXED",
+        FixState::StateNotFixed => "NOT_FIXED",
+        FixState::StateWontFix => "WONT_FIX",
+    }
 }
 
 /// Returns a scanner with all fields, those of a computed report too.
@@ -242,7 +321,8 @@ async fn list_imported(
         let report: VulnerabilityReport = serde_json::from_slice(&item.body).map_err(Error::internal)?;
         let is_recent = request.created_since.is_none_or(|since| report.create_time > Some(since));
         if is_recent && request.scanner.is(&report.scanner) {
-            items.push(bytes(&message(cx, &report)?)?);
+            let found = report.vulnerabilities.iter().map(Found::of);
+            items.push(bytes(&report.digest, &report.scanner, report.create_time, found)?);
         }
     }
     let computed = (request.scanner == Wanted::default()).then(|| COMPUTED.to_owned());
@@ -299,8 +379,10 @@ async fn list_computed(
         if !cx.page(imported).await?.items.is_empty() {
             continue;
         }
-        if let Some(report) = findings::compute(cx, &subject, now).await? {
-            items.push(bytes(&message(cx, &report)?)?);
+        if let Some(exposures) = findings::exposures(cx, &subject).await? {
+            let exposures = exposures.at(now);
+            let found = exposures.iter().map(Found::of_computed);
+            items.push(bytes(&subject.digest, &Scanner::default(), Some(now), found)?);
         }
     }
     Ok(ListPage { items, next_page_token: next.map(|next| format!("{COMPUTED} {}", next.uid)) })
@@ -339,10 +421,6 @@ async fn get_raw(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value>
 
 fn any_of(key: &'static str, value: &str) -> Filter {
     Filter::AnyOf { key, values: vec![KeyValue::text(value)] }
-}
-
-fn bytes(message: &Map<String, Value>) -> Result<Bytes> {
-    serde_json::to_vec(message).map(Bytes::from).map_err(Error::internal)
 }
 
 /// Returns the elements that differ, in order.

@@ -1,7 +1,7 @@
 //! The outbox: leases, outcomes of deliveries, the delivery log and dead letters.
 
 use super::*;
-use platform_core::outbox::Outbox;
+use platform_core::{outbox::Outbox, testing::CountingStore};
 
 fn delivery_status(world: &World, subscription: &Uid) -> Value {
     world.get(&world.operator, "DeliveryStatus", subscription).unwrap()
@@ -171,6 +171,25 @@ fn only_subscriptions_with_pending_events_are_listed_for_delivery() {
     assert_eq!(block_on(outbox.subscriptions(None, 10)).unwrap(), expected);
     assert_eq!(block_on(outbox.subscriptions(None, 1)).unwrap(), expected[..1]);
     assert_eq!(block_on(outbox.subscriptions(Some(&expected[0]), 10)).unwrap(), expected[1..]);
+}
+
+#[test]
+fn finding_the_subscriptions_with_pending_events_needs_few_reads() {
+    let (store, calls) = CountingStore::in_memory();
+    let world = World::over(store);
+    let mut expected = Vec::new();
+    for number in 0..300 {
+        let group = world.group(&world.org);
+        expected.push(subscribe(&world, &group));
+        let events = if number % 50 == 0 { 40 } else { 1 };
+        (0..events).for_each(|_| drop(world.repo(&group)));
+    }
+    expected.sort();
+    let outbox = Outbox::of(&world.platform);
+    let before = calls.reads();
+    assert_eq!(block_on(outbox.subscriptions(None, 1000)).unwrap(), expected);
+    let reads = calls.reads() - before;
+    assert!(reads <= 60, "{reads} reads for 300 subscriptions");
 }
 
 #[test]

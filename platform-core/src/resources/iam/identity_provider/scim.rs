@@ -417,12 +417,13 @@ fn overlap(request: &Map<String, Value>) -> Result<i64> {
         .ok_or_else(|| Error::invalid_field("overlap", "must be 0s to 86400s"))
 }
 
-/// Generates a token: the prefix, the last segment of the provider's uid, by which the provider is found, and 24 random
-/// bytes; the latter two in hex, together 64 digits.
+/// Generates a token: the prefix, the organization, the last segment of the provider's uid, by which the provider is
+/// found there, and 24 random bytes; together 104 hex digits. Tokens of earlier releases have no organization, and 64
+/// digits.
 fn generate_token(provider: &Uid, entropy: &dyn Entropy) -> String {
     let mut secret = [0; 24];
     entropy.fill(&mut secret);
-    format!("{PREFIX}{}{}", provider.rsplit('/').next().unwrap_or_default(), hex::encode(secret))
+    format!("{PREFIX}{}{}{}", provider.root(), provider.last_segment(), hex::encode(secret))
 }
 
 fn hash(token: &str) -> String {
@@ -441,12 +442,20 @@ pub struct ScimAccess {
 /// Returns the access that a token gives. Compares the hashes of all candidates, in constant time.
 pub(crate) async fn verify(cx: &Context<'_>, token: &str) -> Result<ScimAccess> {
     let invalid = || Error::unauthenticated("The SCIM token is not valid");
-    let digits = token.strip_prefix(PREFIX).filter(|digits| digits.len() == 64).ok_or_else(invalid)?;
+    let digits = token.strip_prefix(PREFIX).ok_or_else(invalid)?;
+    let (scope, digits) = match digits.split_at_checked(40) {
+        Some((organization, rest)) if rest.len() == 64 => {
+            (Scope::Subtree(Uid::parse(organization).map_err(|_| invalid())?), rest)
+        }
+        // A token of an earlier release, which is valid until it expires or is replaced.
+        _ if digits.len() == 64 => (Scope::All, digits),
+        _ => return Err(invalid()),
+    };
     let segment = digits.get(..16).ok_or_else(invalid)?;
     let found = cx
         .page(Query {
             filters: vec![Filter::AnyOf { key: "segment", values: vec![KeyValue::text(segment)] }],
-            ..Query::new(IdentityProvider::KIND.name, Scope::All)
+            ..Query::new(IdentityProvider::KIND.name, scope)
         })
         .await?;
     let keys: Vec<_> = found.items.into_iter().map(|item| Key::new(IdentityProvider::KIND.name, item.uid)).collect();

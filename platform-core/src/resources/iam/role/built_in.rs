@@ -14,6 +14,10 @@ use crate::{
 /// The only published uid; the others are derived from the roles' names.
 const VIEWER_UID: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
+/// The version of the built-in roles of the contract. A release that changes them raises it, so that a server of an
+/// earlier release, which runs at the same time during an upgrade, does not write its own back.
+pub const BUILT_IN_VERSION: u32 = 1;
+
 /// Returns the built-in roles, in the order of the documentation.
 pub fn built_in(known: &Capabilities, now: Timestamp) -> Vec<Role> {
     ROLES

@@ -1,7 +1,8 @@
 //! Vulnerabilities of images over time, computed from packages, advisories and metadata.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    borrow::Cow,
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -12,13 +13,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::{
     super::{
         super::{
-            advisory::vulnerability_metadata::{Entries, Entry},
+            advisory::vulnerability_metadata::Entries,
             vulnerabilities::{Advisory, Severity},
         },
-        image::{Image, ImagePackage},
+        image::{Image, ImagePackage, ImagePlatform},
         vulnerability_report::{Fix, Level, Score, Vulnerability},
     },
-    Subject, applies, group_of,
+    applies, group_of,
     periods::{Known, Period},
 };
 use crate::{
@@ -32,90 +33,187 @@ use crate::{
 };
 
 /// The vulnerabilities of an image over time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Exposures {
+    repo: Uid,
+    /// The groups whose advisories are public.
+    public: Arc<Scopes>,
     /// The size of the image for one architecture in bytes: `amd64`, or else the first.
     pub(super) size: i64,
-    /// In the order of the ids.
-    list: Vec<Exposure>,
+    pub(super) packages: Vec<Installed>,
 }
 
-/// A vulnerability of an image over time.
+/// A package of an image, with the architectures of the image that have it, as advisories name them.
 #[derive(Debug)]
-struct Exposure {
-    fact: Fact,
-    aliases: Vec<String>,
-    affected: Vec<Affected>,
+pub(super) struct Installed {
+    pub(super) package: ImagePackage,
+    architectures: Vec<String>,
+    pub(super) known: Arc<Package>,
 }
 
-/// A package that has a vulnerability in some periods.
+/// The advisories about one version of a package, for all images of an organization that have it.
+#[derive(Debug, Default)]
+pub(super) struct Package {
+    findings: Vec<Finding>,
+    /// The periods of all findings in one list, so that a count reads memory in order.
+    periods: Vec<(usize, Period)>,
+}
+
+/// An advisory about a package.
 #[derive(Debug)]
-struct Affected {
-    purls: Vec<String>,
-    periods: Vec<Period>,
+struct Finding {
+    /// The first bytes of the vulnerability's id: comparing them decides nearly every comparison of ids.
+    prefix: u128,
+    fact: Arc<Fact>,
+    known: Arc<Known>,
 }
 
 /// The metadata of a vulnerability, from all of its entries.
-#[derive(Debug, Default)]
-struct Fact {
-    id: String,
-    level: Level,
-    scores: Vec<Score>,
-    description: String,
-    urls: Vec<String>,
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Fact {
+    pub(crate) id: String,
+    pub(crate) level: Level,
+    pub(crate) scores: Vec<Score>,
+    pub(crate) description: String,
+    pub(crate) urls: Vec<String>,
+}
+
+/// A vulnerability of an image at a moment, with a fix that its packages have in common.
+#[derive(Debug)]
+pub(crate) struct Exposure<'e> {
+    pub(crate) fact: Cow<'e, Fact>,
+    /// Other ids of the vulnerability.
+    pub(crate) aliases: Vec<&'e str>,
+    /// The package URLs of the packages.
+    pub(crate) purls: Vec<String>,
+    pub(crate) fix: &'e Fix,
+}
+
+impl Finding {
+    fn order(&self) -> (u128, &str) {
+        (self.prefix, &self.fact.id)
+    }
+}
+
+impl Package {
+    /// Returns the approximate size in bytes. Packages share facts and advisories, and each counts its part.
+    pub(super) fn bytes(&self) -> usize {
+        let text = |text: &String| text.len() + size_of::<String>();
+        let periods = self.periods.iter().flat_map(|(_, period)| &period.fix.versions).map(text).sum::<usize>();
+        let finding = |Finding { fact, known, .. }: &Finding| {
+            let of_fact = fact.id.len() + fact.description.len() + fact.urls.iter().map(text).sum::<usize>();
+            let of_known = known.names.iter().map(text).sum::<usize>() + size_of::<Known>();
+            (of_fact + size_of::<Fact>()) / Arc::strong_count(fact) + of_known / Arc::strong_count(known)
+        };
+        periods
+            + self.periods.len() * size_of::<(usize, Period)>()
+            + self.findings.iter().map(finding).sum::<usize>()
+            + self.findings.len() * size_of::<Finding>()
+    }
 }
 
 impl Exposures {
-    /// Returns the approximate size in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        let text = |text: &String| text.len() + size_of::<String>();
-        let affected = |affected: &Affected| {
-            let versions = affected.periods.iter().flat_map(|period| &period.fix.versions).map(text).sum::<usize>();
-            let purls = affected.purls.iter().map(text).sum::<usize>();
-            versions + purls + affected.periods.len() * size_of::<Period>() + size_of::<Affected>()
+    /// Returns the packages of an image, without advisories.
+    pub(super) fn new(image: Image, public: &Arc<Scopes>) -> Self {
+        let amd64 = image.platforms.iter().find(|platform| platform.architecture == "amd64");
+        let size = amd64.or(image.platforms.first()).map_or(0, |platform| platform.size);
+        let of_platform = |platform: ImagePlatform| {
+            let architecture = apk_architecture(&platform.architecture).to_owned();
+            platform.packages.into_iter().map(move |package| (package, architecture.clone()))
         };
-        let exposure = |exposure: &Exposure| {
-            let fact = exposure.fact.description.len() + exposure.fact.urls.iter().map(text).sum::<usize>();
-            let own = exposure.aliases.iter().map(text).sum::<usize>();
-            fact + own + exposure.affected.iter().map(affected).sum::<usize>() + size_of::<Exposure>()
-        };
-        self.list.iter().map(exposure).sum()
+        let mut installed: Vec<_> = image.platforms.into_iter().flat_map(of_platform).collect();
+        installed.sort();
+        // Packages of several architectures are often the same.
+        let mut packages: Vec<Installed> = Vec::with_capacity(installed.len());
+        for (package, architecture) in installed {
+            match packages.last_mut().filter(|last| last.package == package) {
+                Some(same) => same.architectures.push(architecture),
+                None => packages.push(Installed { package, architectures: vec![architecture], known: Arc::default() }),
+            }
+        }
+        Self { repo: image.uid.parent().unwrap_or_default(), public: Arc::clone(public), size, packages }
     }
 
-    /// Returns the vulnerabilities at a moment, each with its level.
-    pub(super) fn found(&self, moment: Timestamp) -> impl Iterator<Item = (&str, Level)> {
-        let is_open = move |affected: &Affected| affected.periods.iter().any(|period| period.contains(moment));
-        let open = self.list.iter().filter(move |exposure| exposure.affected.iter().any(is_open));
-        open.map(|exposure| (exposure.fact.id.as_str(), exposure.fact.level))
-    }
-
-    /// Returns the vulnerabilities at a moment, as a report has them: one for each vulnerability and fix.
-    pub(super) fn vulnerabilities(&self, moment: Timestamp) -> Vec<Vulnerability> {
-        let mut all = Vec::new();
-        for exposure in &self.list {
-            let mut by_fix: BTreeMap<&Fix, Vec<&String>> = BTreeMap::new();
-            for affected in &exposure.affected {
-                if let Some(period) = affected.periods.iter().find(|period| period.contains(moment)) {
-                    by_fix.entry(&period.fix).or_default().extend(&affected.purls);
+    /// Returns the advisories by which packages are vulnerable at a moment, in the order of the vulnerabilities' ids.
+    fn open(&self, moment: Timestamp) -> Vec<(&Installed, &Finding, &Fix)> {
+        let mut open = Vec::new();
+        // Most advisories about a package are of one group.
+        let mut applying: Option<(&Uid, bool)> = None;
+        for installed in &self.packages {
+            for (finding, period) in installed.known.periods.iter().filter(|(_, period)| period.contains(moment)) {
+                let Some(finding) = installed.known.findings.get(*finding) else { continue };
+                let group = &finding.known.group;
+                let applies = match applying {
+                    // A comparison of the texts would cost as much as the whole rest.
+                    Some((same, applies)) if std::ptr::eq(same.as_str(), group.as_str()) => applies,
+                    _ => applies(group, &self.repo, &self.public),
+                };
+                applying = Some((group, applies));
+                if applies && installed.architectures.iter().any(|one| finding.known.is_for(one)) {
+                    open.push((installed, finding, &period.fix));
                 }
             }
-            all.extend(by_fix.into_iter().map(|(fix, mut purls)| {
-                purls.sort();
+        }
+        open.sort_by(|(_, a, _), (_, b, _)| a.order().cmp(&b.order()));
+        open
+    }
+
+    /// Visits the vulnerabilities at a moment, each once with its level, in the order of the ids.
+    pub(super) fn found<'e>(&'e self, moment: Timestamp, mut visit: impl FnMut(&'e str, Level)) {
+        for same in self.open(moment).chunk_by(|(_, a, _), (_, b, _)| a.order() == b.order()) {
+            let level = same.iter().map(|(_, finding, _)| finding.fact.level).max();
+            if let Some((_, finding, _)) = same.first() {
+                visit(&finding.fact.id, level.unwrap_or_default());
+            }
+        }
+    }
+
+    /// Returns the vulnerabilities at a moment, as a report has them: one for each vulnerability and fix, in the order
+    /// of the ids.
+    pub(crate) fn at(&self, moment: Timestamp) -> Vec<Exposure<'_>> {
+        let mut all = Vec::new();
+        let mut open = self.open(moment);
+        for same in open.chunk_by_mut(|(_, a, _), (_, b, _)| a.order() == b.order()) {
+            let mut aliases: Vec<_> = same
+                .iter()
+                .flat_map(|(_, finding, _)| finding.known.names.iter().skip(1))
+                .map(String::as_str)
+                .collect();
+            aliases.sort_unstable();
+            aliases.dedup();
+            let Some(fact) = Fact::of_all(same.iter().map(|(_, finding, _)| &finding.fact)) else { continue };
+            same.sort_by_key(|(.., fix)| *fix);
+            for same in same.chunk_by(|(.., a), (.., b)| a == b) {
+                let purls = |(installed, Finding { known, .. }, _): &(&'_ Installed, &'_ Finding, _)| {
+                    let named = installed.architectures.iter().filter(|one| known.is_for(one));
+                    named.map(|one| purl(known, &installed.package, one)).collect::<Vec<_>>()
+                };
+                let mut purls: Vec<_> = same.iter().flat_map(purls).collect();
+                purls.sort_unstable();
                 purls.dedup();
-                Vulnerability {
-                    id: exposure.fact.id.clone(),
-                    aliases: exposure.aliases.clone(),
-                    purls: purls.into_iter().cloned().collect(),
-                    description: exposure.fact.description.clone(),
-                    severity: exposure.fact.level,
-                    cvss: exposure.fact.scores.clone(),
-                    fix: fix.clone(),
-                    related_urls: exposure.fact.urls.clone(),
-                    ..Vulnerability::default()
+                if let Some((.., fix)) = same.first() {
+                    all.push(Exposure { fact: fact.clone(), aliases: aliases.clone(), purls, fix });
                 }
-            }));
+            }
         }
         all
+    }
+}
+
+impl From<Exposure<'_>> for Vulnerability {
+    fn from(Exposure { fact, aliases, purls, fix }: Exposure<'_>) -> Self {
+        let Fact { id, level, scores, description, urls } = fact.into_owned();
+        Self {
+            id,
+            aliases: aliases.into_iter().map(str::to_owned).collect(),
+            purls,
+            description,
+            severity: level,
+            cvss: scores,
+            fix: fix.clone(),
+            related_urls: urls,
+            ..Self::default()
+        }
     }
 }
 
@@ -125,39 +223,40 @@ const NAMES: usize = 200;
 /// The number of advisories that are read at once.
 const PAGE: usize = 500;
 
-/// Loads the advisories and the metadata that apply to images, each once.
-pub(super) struct Loader<'p> {
-    public: &'p Scopes,
-    /// The scopes of the advisories: the organizations of the images, and public groups of others.
+/// Loads the advisories and the metadata that apply to the images of an organization, each once.
+pub(super) struct Loader {
+    /// The scopes of the advisories: the organization, and public groups of others.
     scopes: Vec<Scope>,
     /// The advisories of the artifacts whose advisories were read.
     known: HashMap<String, Vec<Arc<Known>>>,
-    /// The metadata of the vulnerabilities of these advisories. Which of it concerns an image depends on the advisories
-    /// that apply to the image.
+    /// The groups of these advisories, which share the text of their uids.
+    groups: HashSet<Uid>,
     entries: Entries,
+    /// The metadata of the vulnerabilities, by their names.
+    facts: HashMap<Vec<String>, Arc<Fact>>,
 }
 
-impl<'p> Loader<'p> {
-    pub(super) fn new(public: &'p Scopes, subjects: &[Subject]) -> Self {
-        let organizations: BTreeSet<_> = subjects.iter().map(|subject| subject.repo.root()).collect();
-        let is_in_another = |scope: &&Scope| match scope {
-            Scope::Subtree(group) => organizations.contains(group.root()),
-            _ => false,
-        };
-        let public_elsewhere = public.as_slice().iter().filter(|scope| !is_in_another(scope)).cloned();
-        let own = organizations.iter().map(|organization| Scope::Subtree(Uid::opaque((*organization).to_owned())));
+impl Loader {
+    pub(super) fn new(public: &Scopes, organization: &str) -> Self {
+        let is_elsewhere = |scope: &&Scope| !matches!(scope, Scope::Subtree(group) if group.root() == organization);
+        let own = Scope::Subtree(Uid::opaque(organization.to_owned()));
+        let scopes = public.as_slice().iter().filter(is_elsewhere).cloned().chain([own]).collect();
         Self {
-            public,
-            scopes: own.chain(public_elsewhere).collect(),
+            scopes,
             known: HashMap::new(),
+            groups: HashSet::new(),
             entries: Entries::default(),
+            facts: HashMap::new(),
         }
     }
 
-    /// Loads what applies to these images.
-    pub(super) async fn load<'i>(&mut self, cx: &Context<'_>, images: impl Iterator<Item = &'i Image>) -> Result<()> {
+    /// Loads the advisories and the metadata of these packages.
+    pub(super) async fn load<'i>(
+        &mut self,
+        cx: &Context<'_>,
+        packages: impl Iterator<Item = &'i ImagePackage>,
+    ) -> Result<()> {
         let mut names: BTreeSet<&str> = BTreeSet::new();
-        let packages = images.flat_map(|image| &image.platforms).flat_map(|platform| &platform.packages);
         for package in packages {
             names.extend(artifacts(package).filter(|name| !self.known.contains_key(*name)));
         }
@@ -178,6 +277,13 @@ impl<'p> Loader<'p> {
                     let advisory: Advisory =
                         serde_json::from_slice(&item.body).map_err(crate::error::Error::internal)?;
                     let group = group_of(&advisory);
+                    let group = match self.groups.get(&group) {
+                        Some(group) => group.clone(),
+                        None => {
+                            self.groups.insert(group.clone());
+                            group
+                        }
+                    };
                     let Some(known) = Known::of(advisory, group).map(Arc::new) else { continue };
                     new.push(Arc::clone(&known));
                     self.known.entry(known.artifact.clone()).or_default().push(known);
@@ -193,49 +299,37 @@ impl<'p> Loader<'p> {
         self.entries.look_up(cx, names).await
     }
 
-    /// Computes the periods of an image that was loaded.
-    pub(super) fn exposures(&self, image: &Image) -> Exposures {
-        // Packages of several architectures are often the same.
-        let mut platforms: BTreeMap<&ImagePackage, Vec<&str>> = BTreeMap::new();
-        for platform in &image.platforms {
-            for package in &platform.packages {
-                platforms.entry(package).or_default().push(&platform.architecture);
+    /// Returns the advisories about a package that was loaded.
+    pub(super) fn package(&mut self, package: &ImagePackage) -> Package {
+        let mut found = Package::default();
+        // An advisory may be of the package and of its origin in several groups.
+        let mut seen = HashSet::new();
+        for known in artifacts(package).filter_map(|name| self.known.get(name)).flatten() {
+            let periods = known.periods(&package.version);
+            if periods.is_empty() || !seen.insert(Arc::as_ptr(known)) {
+                continue;
             }
-        }
-        let mut found: BTreeMap<&str, (BTreeSet<&String>, Vec<Affected>)> = BTreeMap::new();
-        let repo = image.uid.parent().unwrap_or_default();
-        for (package, architectures) in platforms {
-            // An advisory may be of the package and of its origin in several groups.
-            let mut seen = HashSet::new();
-            for known in artifacts(package).filter_map(|name| self.known.get(name)).flatten() {
-                let named = |architecture: &&&str| {
-                    known.architecture.is_empty() || known.architecture == apk_architecture(architecture)
-                };
-                let architectures: Vec<_> = architectures.iter().filter(named).collect();
-                let mut is_new = || seen.insert(Arc::as_ptr(known));
-                if architectures.is_empty() || !applies(&known.group, &repo, self.public) || !is_new() {
-                    continue;
+            let fact = match self.facts.get(&known.names) {
+                Some(fact) => Arc::clone(fact),
+                None => {
+                    let fact = Arc::new(Fact::of(&known.names, &self.entries));
+                    self.facts.insert(known.names.clone(), Arc::clone(&fact));
+                    fact
                 }
-                let periods = known.periods(&package.version);
-                let Some((main, others)) = known.names.split_first().filter(|_| !periods.is_empty()) else { continue };
-                let purls = architectures.iter().map(|architecture| purl(known, package, architecture)).collect();
-                let (aliases, affected) = found.entry(main).or_default();
-                aliases.extend(others);
-                affected.push(Affected { purls, periods });
-            }
+            };
+            let at = found.findings.len();
+            found.periods.extend(periods.into_iter().map(|period| (at, period)));
+            found.findings.push(Finding { prefix: prefix(&fact.id), fact, known: Arc::clone(known) });
         }
-        let list = found.into_iter().map(|(main, (aliases, affected))| Exposure {
-            fact: Fact::of(
-                main,
-                &self.entries.of([main].into_iter().chain(aliases.iter().map(|alias| alias.as_str()))),
-            ),
-            aliases: aliases.into_iter().cloned().collect(),
-            affected,
-        });
-        let amd64 = image.platforms.iter().find(|platform| platform.architecture == "amd64");
-        let size = amd64.or(image.platforms.first()).map_or(0, |platform| platform.size);
-        Exposures { size, list: list.collect() }
+        found
     }
+}
+
+/// Returns the first 16 bytes of an id as a number with the same order.
+fn prefix(id: &str) -> u128 {
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(id.bytes()).for_each(|(place, byte)| *place = byte);
+    u128::from_be_bytes(bytes)
 }
 
 /// Returns the artifacts whose advisories concern a package: the package, and the one whose build made it.
@@ -253,34 +347,52 @@ fn apk_architecture(oci: &str) -> &str {
     }
 }
 
+/// Returns the package URL of a package for an architecture as packages name it.
 fn purl(known: &Known, package: &ImagePackage, architecture: &str) -> String {
-    let encoded = |text: &str| utf8_percent_encode(text, RESERVED).to_string();
-    let namespace = if known.namespace.is_empty() { String::new() } else { format!("{}/", encoded(&known.namespace)) };
-    let (name, version) = (encoded(&package.name), encoded(&package.version));
-    format!("pkg:apk/{namespace}{name}@{version}?arch={}", encoded(apk_architecture(architecture)))
+    let encoded = |text| utf8_percent_encode(text, RESERVED);
+    let separator = if known.namespace.is_empty() { "" } else { "/" };
+    let (namespace, name, version) = (encoded(&known.namespace), encoded(&package.name), encoded(&package.version));
+    format!("pkg:apk/{namespace}{separator}{name}@{version}?arch={}", encoded(architecture))
 }
 
 /// The characters that package URLs encode.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_').remove(b'~').remove(b':');
 
 impl Fact {
-    /// Returns what these entries say about the vulnerability with this main name.
-    fn of(main: &str, entries: &[Arc<Entry>]) -> Self {
-        let mut fact = Self { id: main.into(), ..Self::default() };
-        for entry in entries {
+    /// Returns the metadata of the vulnerability with these names, the main one first.
+    fn of(names: &[String], entries: &Entries) -> Self {
+        let mut fact = Self { id: names.first().cloned().unwrap_or_default(), ..Self::default() };
+        for entry in entries.of(names.iter().map(String::as_str)) {
             if fact.description.is_empty() {
                 fact.description.clone_from(&entry.summary);
             }
-            for url in &entry.urls {
-                if fact.urls.len() < MAX_URLS && !fact.urls.contains(url) {
-                    fact.urls.push(url.clone());
-                }
-            }
-            for severity in &entry.severities {
-                fact.rate(severity);
-            }
+            entry.urls.iter().for_each(|url| fact.refer_to(url));
+            entry.severities.iter().for_each(|severity| fact.rate(severity));
         }
         fact
+    }
+
+    /// Returns the metadata of a vulnerability that several advisories have, each with its own aliases.
+    fn of_all<'f>(mut facts: impl Iterator<Item = &'f Arc<Self>>) -> Option<Cow<'f, Self>> {
+        let first = facts.next()?;
+        let mut all = Cow::Borrowed(&**first);
+        for other in facts.filter(|other| !Arc::ptr_eq(first, other)) {
+            let all = all.to_mut();
+            all.level = all.level.max(other.level);
+            if all.description.is_empty() {
+                all.description.clone_from(&other.description);
+            }
+            other.urls.iter().for_each(|url| all.refer_to(url));
+            let new: Vec<_> = other.scores.iter().filter(|score| !all.scores.contains(score)).cloned().collect();
+            all.scores.extend(new);
+        }
+        Some(all)
+    }
+
+    fn refer_to(&mut self, url: &String) {
+        if self.urls.len() < MAX_URLS && !self.urls.contains(url) {
+            self.urls.push(url.clone());
+        }
     }
 
     /// Adds a score. The level is that of the highest score.

@@ -16,7 +16,7 @@ pub(super) struct Known {
     pub(super) group: Uid,
     pub(super) artifact: String,
     /// The architecture as packages name it, such as `x86_64`; empty for all.
-    pub(super) architecture: String,
+    architecture: String,
     pub(super) namespace: String,
     /// The names of the vulnerability, the main one first.
     pub(super) names: Vec<String>,
@@ -101,6 +101,11 @@ impl Known {
             deleted: advisory.delete_time,
             events,
         })
+    }
+
+    /// Returns whether the advisory is about packages of this architecture, as packages name it.
+    pub(super) fn is_for(&self, architecture: &str) -> bool {
+        self.architecture.is_empty() || self.architecture == architecture
     }
 
     /// Returns the periods in which this version of the package is vulnerable, in order.

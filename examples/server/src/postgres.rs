@@ -1,0 +1,112 @@
+//! The PostgreSQL store as one that several servers share.
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
+
+use anyhow::{Context, Result};
+use async_trait::async_trait;
+use platform_core::{
+    store::{Store, StoreError},
+    timestamp::Timestamp,
+};
+use platform_oidc::{DataDirError, Documents, data_dir::Document};
+use platform_store_postgres::{Heard, Listener, Options, PostgresStore};
+use zeroize::Zeroizing;
+
+use crate::{
+    config::DatabaseUrl,
+    shared::{Message, Messages, SharedStore},
+};
+
+/// A PostgreSQL database.
+#[derive(Debug)]
+pub(crate) struct Postgres(Arc<PostgresStore>);
+
+impl Postgres {
+    /// Opens a database that has the layout of this release.
+    pub(crate) async fn open(url: &DatabaseUrl) -> Result<Self> {
+        let store = PostgresStore::open(url.expose(), Options::default()).await;
+        Ok(Self(Arc::new(store.with_context(|| format!("cannot use {url}"))?)))
+    }
+}
+
+/// Creates the tables, or changes them to the layout of this release.
+pub(crate) async fn migrate(url: &DatabaseUrl) -> Result<ExitCode> {
+    PostgresStore::migrate(url.expose(), &Options::default()).await.with_context(|| format!("cannot migrate {url}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[async_trait]
+impl SharedStore for Postgres {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn documents(&self) -> Arc<dyn Documents> {
+        Arc::new(Table(self.0.documents()))
+    }
+
+    async fn now(&self) -> Result<Timestamp> {
+        let micros = self.0.clock().await?;
+        Ok(Timestamp::from_millis(i64::try_from(micros / 1000)?))
+    }
+
+    async fn notify(&self, message: &str) -> Result<()> {
+        Ok(self.0.notify(message).await?)
+    }
+
+    async fn listen(&self) -> Result<Box<dyn Messages>> {
+        Ok(Box::new(Notifications(self.0.listen())))
+    }
+
+    async fn check(&self) -> Result<Vec<String>> {
+        let found = self.0.check().await.context("the check could not be completed")?;
+        Ok(found.iter().map(ToString::to_string).collect())
+    }
+}
+
+/// The notifications of the database.
+struct Notifications(Listener);
+
+#[async_trait]
+impl Messages for Notifications {
+    async fn next(&mut self) -> Option<Message> {
+        Some(match self.0.next().await? {
+            Heard::Notification(text) => Message::Text(text),
+            // A gap, and whatever else a later release of the store reports.
+            _ => Message::Missed,
+        })
+    }
+}
+
+/// The table of documents.
+#[derive(Debug)]
+struct Table(platform_store_postgres::Documents);
+
+impl Table {
+    fn failed(&self, action: &'static str, name: &str, error: StoreError) -> DataDirError {
+        DataDirError::Documents { action, path: self.place(name), source: error.into() }
+    }
+}
+
+#[async_trait]
+impl Documents for Table {
+    async fn read(&self, name: &str) -> Result<Option<Document>, DataDirError> {
+        let read = self.0.read(name).await.map_err(|error| self.failed("read", name, error))?;
+        Ok(read.map(|(bytes, revision)| Document { contents: Zeroizing::new(bytes.to_vec()), revision }))
+    }
+
+    async fn write(&self, name: &str, expected: u64, contents: &[u8]) -> Result<bool, DataDirError> {
+        match self.0.write(name, expected, contents).await {
+            // The connection broke, so the document may have been written: it is read to find out.
+            Err(StoreError::Unknown(_)) => {
+                let stored = self.read(name).await?;
+                Ok(stored.is_some_and(|stored| *stored.contents == contents))
+            }
+            written => written.map_err(|error| self.failed("write", name, error)),
+        }
+    }
+
+    fn place(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("document {name} of the database"))
+    }
+}

@@ -1,0 +1,298 @@
+//! Several server processes on one PostgreSQL database.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
+mod common;
+#[path = "events/receiver.rs"]
+#[allow(dead_code, reason = "the tests of events use the rest")]
+mod receiver;
+
+use std::{
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{Api, Ran, Server, program};
+use platform_store_postgres::testing::Cluster;
+use receiver::Receiver;
+use serde_json::{Value, json};
+use tempfile::{TempDir, tempdir};
+
+/// The key-encryption key of the tests: the Base64 of 32 bytes.
+const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+const OTHER_KEY: &str = "//79/Pv6+fj39vX08/Lx8O/u7ezr6uno5+bl5OPi4eA=";
+
+/// The URL of all servers, which no test resolves.
+const PUBLIC: &str = "http://platform.test";
+
+/// A database of its own, and a directory in which servers run.
+struct Database {
+    url: String,
+    dir: TempDir,
+}
+
+impl Database {
+    /// Returns an empty database; `None` without a cluster, which is reported.
+    fn empty(name: &str) -> Option<Self> {
+        let cluster = Cluster::shared()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let schema = format!("server_{name}_{}", std::process::id());
+        let url = runtime.block_on(cluster.schema(&schema)).unwrap();
+        Some(Self { url, dir: tempdir().unwrap() })
+    }
+
+    /// Returns a database with tables.
+    fn migrated(name: &str) -> Option<Self> {
+        let database = Self::empty(name)?;
+        Ran::of(database.command(&["migrate"]).output().unwrap()).ok();
+        Some(database)
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = program(self.path(), arguments);
+        command.args(["--store", &self.url]).env("PLATFORM_KEY_ENCRYPTION_KEY", KEY);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ran {
+        Ran::of(self.command(arguments).output().unwrap())
+    }
+
+    fn serve(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(&["serve", "--listen", "127.0.0.1:0", "--public-url", PUBLIC]);
+        command.args(arguments);
+        command
+    }
+
+    #[track_caller]
+    fn start(&self, arguments: &[&str]) -> Server {
+        Server::of(&mut self.serve(arguments)).unwrap_or_else(|ran| panic!("the server does not start: {ran:?}"))
+    }
+
+    /// Returns the first organization and a token of its operator.
+    #[track_caller]
+    fn operator(&self) -> (String, String) {
+        let lines = self.run(&["env"]).ok();
+        let value = |name: &str| {
+            let line = lines.lines().find_map(|line| line.strip_prefix(&format!("export {name}=")));
+            line.unwrap_or_else(|| panic!("{lines}")).to_owned()
+        };
+        assert_eq!(value("API"), PUBLIC, "as the servers agreed");
+        (value("ORG_ID"), value("TOKEN"))
+    }
+}
+
+fn uid(made: &Value) -> String {
+    made["uid"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_server_that_does_not_fit_the_database_does_not_start_and_says_what_to_do() {
+    let Some(database) = Database::empty("refused") else { return };
+    let refused = |command: &mut Command| match Server::of(command) {
+        Err(ran) => ran.failed(),
+        Ok(_) => panic!("the server has started"),
+    };
+    let error = refused(&mut database.serve(&[]));
+    assert!(error.contains("run `platform-server migrate`"), "{error}");
+    database.run(&["migrate"]).ok();
+    database.run(&["migrate"]).ok();
+    let error = database.run(&["env"]).failed();
+    assert!(error.contains("no installation in this database"), "{error}");
+    let error = refused(database.serve(&[]).env_remove("PLATFORM_KEY_ENCRYPTION_KEY"));
+    assert!(error.contains("openssl rand -base64 32"), "{error}");
+    let error = refused(&mut database.command(&["serve", "--listen", "127.0.0.1:0"]));
+    assert!(error.contains("--public-url"), "{error}");
+
+    let _server = database.start(&[]);
+    let error = refused(database.serve(&[]).env("PLATFORM_KEY_ENCRYPTION_KEY", OTHER_KEY));
+    assert!(error.contains("does not open with this key-encryption key"), "{error}");
+    let error = refused(&mut database.serve(&["--operator", "00000000000000000000000000000000000000aa"]));
+    assert!(error.contains("--operator is"), "{error}");
+    let error = refused(database.serve(&[]).env("PLATFORM_SERVICE_DOMAIN", "other.test"));
+    assert!(error.contains("--service-domain is `other.test` here"), "{error}");
+    // The keys are not in the database in the clear, and the URL's password is in no message.
+    assert!(!error.contains(KEY));
+}
+
+#[test]
+fn two_servers_that_start_at_once_are_one_installation() {
+    let Some(database) = Database::migrated("one") else { return };
+    let (one, two) = thread::scope(|scope| {
+        let start = || database.start(&[]);
+        let (one, two) = (scope.spawn(start), scope.spawn(start));
+        (one.join().unwrap(), two.join().unwrap())
+    });
+    let (organization, token) = database.operator();
+    let (one, two) = (Api::new(&one.url, &token), Api::new(&two.url, &token));
+    let groups = one.get("/iam/v2/groups").ok();
+    assert_eq!(groups["groups"].as_array().unwrap().len(), 1, "one organization: {groups}");
+    assert_eq!(two.get("/iam/v2/groups").ok(), groups);
+
+    let repos = format!("/registry/v2/repos?uidp.descendants_of={organization}&page_size=1");
+    let mut made = Vec::new();
+    for (number, api) in [&one, &two, &one, &two].into_iter().enumerate() {
+        let body = json!({ "name": format!("repo {number}") });
+        made.push(uid(&api.post(&format!("/registry/v2/repos/{organization}"), &body).ok()));
+    }
+    // A page token of one server continues on the other.
+    let (mut page, mut seen) = (one.get(&repos).ok(), Vec::new());
+    for api in [&two, &one, &two, &one] {
+        seen.push(uid(&page["repos"][0]));
+        let Some(next) = page["nextPageToken"].as_str().filter(|next| !next.is_empty()) else { break };
+        page = api.get(&format!("{repos}&page_token={next}")).ok();
+    }
+    made.sort();
+    seen.sort();
+    assert_eq!(seen, made);
+    // A token is verified by both, and after a rotation too.
+    database.run(&["keys", "rotate"]).ok();
+    let rotated = database.run(&["keys", "list"]).ok();
+    assert!(rotated.contains("signing  next") && rotated.contains("signing  in use"), "{rotated}");
+    let (_, token) = database.operator();
+    for api in [&one, &two] {
+        api.get("/iam/v2/groups").ok();
+        api.with_token(&token).get("/iam/v2/groups").ok();
+    }
+    assert!(database.run(&["check"]).ok().is_empty());
+}
+
+#[test]
+fn a_revocation_on_one_server_holds_at_once_on_the_other() {
+    let Some(database) = Database::migrated("revoked") else { return };
+    let servers = [database.start(&[]), database.start(&[])];
+    let (organization, token) = database.operator();
+    let [one, two] = servers.each_ref().map(|server| Api::new(&server.url, &token));
+    let repo = uid(&one.post(&format!("/registry/v2/repos/{organization}"), &json!({ "name": "repo" })).ok());
+    let claims = json!({ "issuer": "https://issuer.test", "subject": "s" });
+    let body = json!({ "name": "robot", "claimMatch": claims });
+    let robot = uid(&one.post(&format!("/iam/v2/identities/{organization}"), &body).ok());
+    let viewer = uid(&one.get("/iam/v2/roles?name=viewer").ok()["roles"][0]);
+    let robot_token = database.run(&["token", "--identity", &robot]).ok();
+    for round in 0..30 {
+        let (granting, other) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
+        let robot_at = other.with_token(robot_token.trim());
+        let body = json!({ "identityUid": robot, "roleUid": viewer });
+        let binding = uid(&granting.post(&format!("/iam/v2/roleBindings/{organization}"), &body).ok());
+        robot_at.get(&format!("/registry/v2/repos/{repo}")).ok();
+        assert_eq!(granting.delete(&format!("/iam/v2/roleBindings/{binding}")).status, 200);
+        robot_at.get(&format!("/registry/v2/repos/{repo}")).error(403);
+    }
+}
+
+#[test]
+fn what_a_killed_server_has_acknowledged_is_there() {
+    let Some(database) = Database::migrated("killed") else { return };
+    let survivor = database.start(&[]);
+    let (organization, token) = database.operator();
+    let repos = format!("/registry/v2/repos/{organization}");
+    let mut acknowledged = Vec::new();
+    for round in 0..3 {
+        let victim = database.start(&[]);
+        let url = victim.url.clone();
+        let stopped = AtomicBool::new(false);
+        let made: Vec<String> = thread::scope(|scope| {
+            let writer = |number: usize, url: String| {
+                let (repos, token, stopped) = (&repos, &token, &stopped);
+                scope.spawn(move || {
+                    let api = Api::new(&url, token);
+                    let mut made = Vec::new();
+                    while !stopped.load(Ordering::SeqCst) {
+                        let name = format!("repo {round} {number} {}", made.len());
+                        match api.try_send("POST", repos, Some(&json!({ "name": name }))) {
+                            Some(response) if response.status == 200 => made.push(uid(&response.json())),
+                            Some(response) => panic!("{response:?}"),
+                            // The server was killed.
+                            None => break,
+                        }
+                    }
+                    made
+                })
+            };
+            let writers: Vec<_> = (0..4)
+                .map(|number| writer(number, if number < 3 { url.clone() } else { survivor.url.clone() }))
+                .collect();
+            thread::sleep(Duration::from_millis(700));
+            victim.kill();
+            thread::sleep(Duration::from_millis(300));
+            stopped.store(true, Ordering::SeqCst);
+            writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
+        });
+        acknowledged.extend(made);
+    }
+    let api = Api::new(&survivor.url, &token);
+    assert!(acknowledged.len() > 10, "{}", acknowledged.len());
+    for repo in &acknowledged {
+        api.get(&format!("/registry/v2/repos/{repo}")).ok();
+    }
+    assert!(database.run(&["check"]).ok().is_empty());
+}
+
+#[test]
+fn an_event_that_one_server_records_is_delivered_while_the_others_are_killed() {
+    let Some(database) = Database::migrated("events") else { return };
+    let sinks = ["--allow-http-sinks", "--allow-private-sinks", "--sink-timeout", "2s"];
+    let recording = database.start(&sinks);
+    let (organization, token) = database.operator();
+    let api = Api::new(&recording.url, &token);
+    let receiver = Receiver::start();
+    api.post(&format!("/events/v2/subscriptions/{organization}"), &json!({ "sink": receiver.url() })).ok();
+    let mut expected = Vec::new();
+    for round in 0..3 {
+        let victim = database.start(&sinks);
+        for number in 0..10 {
+            let body = json!({ "name": format!("repo {round} {number}") });
+            expected.push(uid(&api.post(&format!("/registry/v2/repos/{organization}"), &body).ok()));
+        }
+        victim.kill();
+    }
+    let started = Instant::now();
+    let delivered =
+        || -> Vec<String> { receiver.subjects().into_iter().filter(|subject| expected.contains(subject)).collect() };
+    while delivered() != expected {
+        assert!(started.elapsed() < Duration::from_secs(60), "{:?}", delivered());
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_server_is_not_ready_while_the_database_does_not_answer() {
+    // A cluster of its own, which the other tests do not need.
+    if Cluster::shared().is_none() {
+        return;
+    }
+    let Ok(cluster) = Cluster::start_private("") else { return };
+    let database = Database { url: cluster.url().to_owned(), dir: tempdir().unwrap() };
+    database.run(&["migrate"]).ok();
+    let server = database.start(&[]);
+    let api = Api::new(&server.url, "");
+    let wait_for = |status: u16| {
+        let started = Instant::now();
+        while api.get("/readyz").status != status {
+            assert!(started.elapsed() < Duration::from_secs(60), "not {status}: {}", server.log());
+            thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(api.get("/livez").status, 200, "a restart would not help");
+    };
+    wait_for(200);
+    cluster.crash().unwrap();
+    wait_for(503);
+    cluster.restart().unwrap();
+    wait_for(200);
+    let (organization, token) = database.operator();
+    let body = json!({ "name": "after" });
+    api.with_token(&token).post(&format!("/registry/v2/repos/{organization}"), &body).ok();
+}

@@ -1,0 +1,95 @@
+//! Checks that platforms which share data are linearizable, by their histories: several platforms run random operations
+//! at the same time, and every result must be possible at some moment between the begin and the end of its operation.
+//!
+//! The moments of an organization are its commits. Each store call of the platforms is recorded, so the states of an
+//! organization are known from the sequences of its commits, and the check is a replay, not a search: a read must
+//! return the content of one of the states between the last commit that was acknowledged before the read began and the
+//! last commit that began before the read ended. The same holds for a rejection, and a write must have been allowed in
+//! the state before its commit. After an acknowledged revocation, nothing is therefore allowed by it.
+//!
+//! Access is decided by a model of its own, from the rows of the organization alone.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a check that does not hold panics"
+)]
+
+mod check;
+mod model;
+mod operations;
+mod planted;
+mod recorder;
+
+use std::sync::Arc;
+
+pub use planted::{Bug, PlantedStore};
+
+use self::{check::Checker, operations::World, recorder::Recorder};
+use crate::store::Store;
+
+/// The parameters of a history.
+#[derive(Debug, Clone, Copy)]
+pub struct History {
+    /// The number of operations of all threads together.
+    pub operations: usize,
+    /// The seed of the random operations. The interleaving of the threads is not determined by it.
+    pub seed: u64,
+    /// The number of threads of each platform.
+    pub threads: usize,
+}
+
+/// What a history contained, so that a test can tell that it was not vacuous.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// The operations that succeeded.
+    pub allowed: usize,
+    /// The operations that were rejected because the caller lacked a capability.
+    pub denied: usize,
+    /// The commits.
+    pub commits: usize,
+    /// The operations during which the organization changed.
+    pub concurrent: usize,
+}
+
+/// The number of operations that are checked together. The threads wait for each other between two rounds, so that the
+/// memory of a run does not depend on its length.
+const ROUND: usize = 2_000;
+
+impl Default for History {
+    /// 4,000 operations of two threads for each platform; the environment variables `PLATFORM_HISTORY` and
+    /// `PLATFORM_SEED` set another number and the seed.
+    fn default() -> Self {
+        let variable = |name: &str| std::env::var(name).ok()?.parse().ok();
+        let operations = variable("PLATFORM_HISTORY").unwrap_or(4_000);
+        Self { operations: operations as usize, seed: variable("PLATFORM_SEED").unwrap_or(1), threads: 2 }
+    }
+}
+
+impl History {
+    /// Runs the operations on one platform for each of the stores, which must be connected to the same, empty data.
+    ///
+    /// # Errors
+    /// The first operation whose result was not possible, with the states that it was compared with.
+    ///
+    /// # Panics
+    /// When the organizations for the operations cannot be created.
+    pub fn run(self, stores: Vec<Arc<dyn Store>>) -> Result<Summary, String> {
+        let recorder = Arc::new(Recorder::default());
+        let world = World::new(stores, &recorder);
+        let mut checker = Checker::new(&world);
+        let mut summary = Summary::default();
+        let mut left = self.operations;
+        let mut round = self.seed;
+        while left > 0 {
+            let count = left.min(ROUND);
+            left -= count;
+            let operations = world.run(count, self.threads, round);
+            checker.check(&operations, &recorder.take(), &mut summary)?;
+            round = round.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        }
+        Ok(summary)
+    }
+}

@@ -1,0 +1,115 @@
+//! Stores with errors that the check must find.
+
+use std::{collections::HashMap, sync::Arc, thread};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use crate::{
+    store::{Commit, Committed, Epoch, Key, Page, Query, Read, Scope, Store, StoreError},
+    testing::Rng,
+};
+
+/// An error of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// Reads return the values that the epochs had before the data was read.
+    EpochsBeforeData,
+    /// Reads may return an earlier answer, with data and epochs of one state, as a replica that lags behind.
+    StaleReads,
+}
+
+/// A store with an error, over a correct one.
+#[derive(Debug)]
+pub struct PlantedStore {
+    store: Arc<dyn Store>,
+    bug: Bug,
+    random: Mutex<Rng>,
+    gets: Mutex<HashMap<(Vec<Key>, Vec<Epoch>), Read>>,
+    pages: Mutex<HashMap<String, Page>>,
+}
+
+/// How many commits of others a read with [`Bug::EpochsBeforeData`] waits for, and how often it looks for them.
+const COMMITS: u64 = 4;
+const LOOKS: usize = 5_000;
+
+impl PlantedStore {
+    /// Returns a store with this error.
+    pub fn new(store: Arc<dyn Store>, bug: Bug) -> Self {
+        Self { store, bug, random: Mutex::new(Rng::new(1)), gets: Mutex::default(), pages: Mutex::default() }
+    }
+
+    fn is_affected(&self) -> bool {
+        self.random.lock().one_in(4)
+    }
+
+    /// Returns the values of epochs, and returns after other threads have committed.
+    async fn early(&self, epochs: &[Epoch]) -> Result<Vec<u64>, StoreError> {
+        let early = self.store.get(&[], epochs).await?.epochs;
+        let newest = Query { count: true, limit: 1, ..Query::new("Repo", Scope::All) };
+        let newest =
+            Query { order: crate::store::Order { by: crate::store::OrderBy::Sequence, descending: true }, ..newest };
+        let newest = async || -> Result<u64, StoreError> {
+            Ok(self.store.list(&newest).await?.items.first().map_or(0, |item| item.revision))
+        };
+        let before = newest().await?;
+        for _ in 0..LOOKS {
+            if newest().await? >= before + COMMITS {
+                break;
+            }
+            thread::yield_now();
+        }
+        Ok(early)
+    }
+}
+
+#[async_trait]
+impl Store for PlantedStore {
+    async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
+        match self.bug {
+            Bug::EpochsBeforeData if !keys.is_empty() && !epochs.is_empty() && self.is_affected() => {
+                let early = self.early(epochs).await?;
+                Ok(Read { epochs: early, ..self.store.get(keys, epochs).await? })
+            }
+            Bug::StaleReads => {
+                let asked = (keys.to_vec(), epochs.to_vec());
+                let known = self.gets.lock().get(&asked).cloned();
+                if let Some(known) = known.filter(|_| self.is_affected()) {
+                    return Ok(known);
+                }
+                let read = self.store.get(keys, epochs).await?;
+                self.gets.lock().insert(asked, read.clone());
+                Ok(read)
+            }
+            Bug::EpochsBeforeData => self.store.get(keys, epochs).await,
+        }
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        match self.bug {
+            Bug::EpochsBeforeData if !query.epochs.is_empty() && self.is_affected() => {
+                let early = self.early(&query.epochs).await?;
+                Ok(Page { epochs: early, ..self.store.list(query).await? })
+            }
+            Bug::StaleReads => {
+                let asked = format!("{query:?}");
+                let known = self.pages.lock().get(&asked).cloned();
+                if let Some(known) = known.filter(|_| self.is_affected()) {
+                    return Ok(known);
+                }
+                let page = self.store.list(query).await?;
+                self.pages.lock().insert(asked, page.clone());
+                Ok(page)
+            }
+            Bug::EpochsBeforeData => self.store.list(query).await,
+        }
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        self.store.commit(commit).await
+    }
+
+    fn health(&self) -> Result<(), StoreError> {
+        self.store.health()
+    }
+}

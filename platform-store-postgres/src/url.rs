@@ -1,0 +1,45 @@
+//! Database URLs for people.
+
+use tokio_postgres::config::Host;
+
+/// Returns the hosts and the database of a URL, without user, password and other parameters, for logs and errors. Returns
+/// `postgres` for a URL that the driver cannot read.
+pub fn without_credentials(url: &str) -> String {
+    let Ok(config) = url.parse::<tokio_postgres::Config>() else { return "postgres".to_owned() };
+    let ports = config.get_ports();
+    let host = |(at, host): (usize, &Host)| {
+        let name = match host {
+            Host::Tcp(name) => name.clone(),
+            #[cfg(unix)]
+            Host::Unix(path) => path.display().to_string(),
+        };
+        // One port counts for all hosts.
+        match ports.get(at).or(ports.first()) {
+            Some(port) => format!("{name}:{port}"),
+            None => name,
+        }
+    };
+    let hosts: Vec<_> = config.get_hosts().iter().enumerate().map(host).collect();
+    let database = config.get_dbname().map(|name| format!("/{name}")).unwrap_or_default();
+    format!("postgres://{}{database}", hosts.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_credentials() {
+        for (url, shown) in [
+            ("postgres://me:secret@db:5432/platform", "postgres://db:5432/platform"),
+            ("postgres://me:sec?ret@db/platform", "postgres://db/platform"),
+            ("postgresql://a:1,b:2/platform?user=me&password=secret", "postgres://a:1,b:2/platform"),
+            ("postgres://me@a,b/p?sslmode=require", "postgres://a,b/p"),
+            ("postgres://%2Ftmp/p", "postgres:///tmp/p"),
+            ("postgres://me:secret@db:no", "postgres"),
+        ] {
+            let text = without_credentials(url);
+            assert!(text.starts_with(shown) && !text.contains("sec"), "{url}: {text}");
+        }
+    }
+}
