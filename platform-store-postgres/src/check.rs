@@ -31,7 +31,8 @@ const RESTORE: &str = "restore a backup, or export the resources and import them
 
 pub(crate) async fn check(shared: &Shared) -> Result<Vec<Finding>, StoreError> {
     let mut findings = Findings::new(RESTORE);
-    let connection = shared.database.attempts().reader().await?;
+    // The caller may stop the check in the middle of a transaction, in which nobody else may read.
+    let connection = shared.database.attempts().reader().await?.taken();
     let orgs: Vec<Org> = column(&connection, ORGANIZATIONS, &[]).await?;
     for org in orgs {
         connection.execute(BEGIN, &[]).await?;

@@ -7,7 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime,
+};
 use parking_lot::Mutex;
 use platform_engine::store::StoreError;
 use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer};
@@ -54,34 +56,48 @@ struct Generation {
 /// Drives a connection.
 type Driver = tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
-/// A connection from a pool, to which it returns when it is dropped.
-pub(crate) struct Connection(Object);
+/// A connection from a pool, to which it returns when it is dropped, or which was taken from it.
+pub(crate) enum Connection {
+    Pooled(Object),
+    Own(ClientWrapper),
+}
 
 impl Connection {
     /// Runs a statement, which is prepared at its first use on the connection.
     pub(crate) async fn query(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
-        let statement = self.0.prepare_cached(sql).await?;
-        Ok(self.0.query(&statement, params).await?)
+        let statement = self.prepare(sql).await?;
+        Ok(self.client().query(&statement, params).await?)
     }
 
     /// Runs a statement and returns the number of changed rows.
     pub(crate) async fn execute(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64, Failure> {
-        let statement = self.0.prepare_cached(sql).await?;
-        Ok(self.0.execute(&statement, params).await?)
+        let statement = self.prepare(sql).await?;
+        Ok(self.client().execute(&statement, params).await?)
     }
 
     /// Returns a prepared statement.
     pub(crate) async fn prepare(&self, sql: &str) -> Result<tokio_postgres::Statement, Failure> {
-        Ok(self.0.prepare_cached(sql).await?)
+        Ok(self.client().prepare_cached(sql).await?)
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.0
+    pub(crate) fn client(&self) -> &ClientWrapper {
+        match self {
+            Self::Pooled(connection) => connection,
+            Self::Own(connection) => connection,
+        }
+    }
+
+    /// Takes the connection from its pool, so that it is closed when it is dropped.
+    pub(crate) fn taken(self) -> Self {
+        match self {
+            Self::Pooled(connection) => Self::Own(Object::take(connection)),
+            own @ Self::Own(_) => own,
+        }
     }
 
     /// Closes the connection instead of returning it to its pool.
     pub(crate) fn close(self) {
-        drop(Object::take(self.0));
+        drop(self.taken());
     }
 }
 
@@ -115,7 +131,7 @@ impl Database {
     }
 
     async fn get(&self, pool: &Pool) -> Result<Connection, Failure> {
-        Ok(Connection(pool.get().await?))
+        Ok(Connection::Pooled(pool.get().await?))
     }
 
     /// Opens a connection that is not part of a pool, and returns it with the future that drives it.
