@@ -59,16 +59,22 @@ pub struct Summary {
 const ROUND: usize = 2_000;
 
 impl Default for History {
-    /// 4,000 operations of two threads for each platform; the environment variables `PLATFORM_HISTORY` and
-    /// `PLATFORM_SEED` set another number and the seed.
+    /// 4,000 operations of two threads for each platform.
     fn default() -> Self {
-        let variable = |name: &str| std::env::var(name).ok()?.parse().ok();
-        let operations = variable("PLATFORM_HISTORY").unwrap_or(4_000);
-        Self { operations: operations as usize, seed: variable("PLATFORM_SEED").unwrap_or(1), threads: 2 }
+        Self { operations: 4_000, seed: 1, threads: 2 }
     }
 }
 
 impl History {
+    /// Returns a history with the number of operations and the seed of these variables, `PLATFORM_HISTORY` and
+    /// `PLATFORM_SEED`, if they are set to numbers. Tests pass `|name| std::env::var(name).ok()`.
+    #[must_use]
+    pub fn with_variables(self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let operations = variable("PLATFORM_HISTORY").and_then(|text| text.parse().ok());
+        let seed = variable("PLATFORM_SEED").and_then(|text| text.parse().ok());
+        Self { operations: operations.unwrap_or(self.operations), seed: seed.unwrap_or(self.seed), ..self }
+    }
+
     /// Runs the operations on one platform for each of the stores, which must be connected to the same, empty data.
     ///
     /// # Errors

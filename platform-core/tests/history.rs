@@ -11,7 +11,10 @@ use platform_core::{
 #[test]
 fn every_result_of_two_platforms_over_one_memory_store_is_that_of_a_state_during_its_call() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let summary = History::default().run(vec![Arc::clone(&store), store]).unwrap();
+    let summary = History::default()
+        .with_variables(|name| std::env::var(name).ok())
+        .run(vec![Arc::clone(&store), store])
+        .unwrap();
     println!("{summary:?}");
     assert!(summary.allowed > 500 && summary.denied > 100 && summary.commits > 500, "{summary:?}");
     assert!(summary.concurrent > 0, "{summary:?}");

@@ -35,7 +35,9 @@ use crate::uid::{self, Uid};
 /// # Contract
 /// Each line names the group of conformance cases that check it.
 ///
-/// - `get` and `list` each read one consistent state, after some commit and before the next (`atomic`).
+/// - `get` and `list` each read one consistent state, after some commit and before the next (`atomic`). A store whose
+///   organizations do not share a state reads each organization in one state of its own, and last those of which only
+///   epochs are requested: what the epochs guard was then read before them.
 /// - Every call that begins after a `commit` has returned sees its changes, including the epochs, in whichever process
 ///   the commit and the call are made (`atomic`).
 /// - A commit is applied entirely or not at all, whatever fails (`atomic`), and is durable when it returns, as far

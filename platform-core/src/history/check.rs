@@ -119,6 +119,9 @@ impl States<'_> {
             // The operator may name resources that another thread has deleted.
             (Outcome::Missing, Action::Other) => return Ok(()),
             (Outcome::Failed(Code::InvalidArgument | Code::AlreadyExists, _), Action::Other) => return Ok(()),
+            (Outcome::Failed(code, message), _) => {
+                return Err(format!("failed with {code:?}, {message}: {operation:#?}"));
+            }
             (Outcome::Written, _) => match self.of_operation.get(&operation.id) {
                 Some(at) => (first..=last).contains(at) && is_possible(&self.states[*at], operation, known),
                 None => false,

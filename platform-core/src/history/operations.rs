@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread,
 };
@@ -179,13 +179,19 @@ impl World {
     /// Runs this many operations on some threads for each platform.
     pub(super) fn run(&self, count: usize, threads: usize, seed: u64) -> Vec<Operation> {
         let all = threads * self.platforms.len();
+        let started = AtomicUsize::new(0);
+        // Threads take the next operation, so that a slow one does not end up alone.
+        let is_next = || started.fetch_add(1, Ordering::SeqCst) < count;
         thread::scope(|scope| {
+            let is_next = &is_next;
             let running: Vec<_> = (0..all)
                 .map(|thread| {
                     let mut random = Rng::new(seed.wrapping_mul(1_000).wrapping_add(thread as u64));
                     let platform = &self.platforms[thread % self.platforms.len()];
-                    let share = count / all + usize::from(thread < count % all);
-                    scope.spawn(move || (0..share).map(|_| self.operation(platform, &mut random)).collect::<Vec<_>>())
+                    scope.spawn(move || {
+                        let next = || is_next().then(|| self.operation(platform, &mut random));
+                        std::iter::from_fn(next).collect::<Vec<_>>()
+                    })
                 })
                 .collect();
             running.into_iter().flat_map(|thread| thread.join().expect("a thread")).collect()

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use crate::{
-    store::{Commit, Committed, Epoch, Key, Page, Query, Read, Scope, Store, StoreError},
+    store::{Commit, Committed, Epoch, Key, Order, OrderBy, Page, Query, Read, Scope, Store, StoreError},
     testing::Rng,
 };
 
@@ -29,9 +29,9 @@ pub struct PlantedStore {
     pages: Mutex<HashMap<String, Page>>,
 }
 
-/// How many commits of others a read with [`Bug::EpochsBeforeData`] waits for, and how often it looks for them.
+/// How many commits, by their sequences, a read with [`Bug::EpochsBeforeData`] waits for, and how often it looks for them.
 const COMMITS: u64 = 4;
-const LOOKS: usize = 5_000;
+const LOOKS: usize = 50;
 
 impl PlantedStore {
     /// Returns a store with this error.
@@ -43,23 +43,24 @@ impl PlantedStore {
         self.random.lock().one_in(4)
     }
 
-    /// Returns the values of epochs, and returns after other threads have committed.
+    /// Returns the values of epochs, after other threads have committed since they were read.
     async fn early(&self, epochs: &[Epoch]) -> Result<Vec<u64>, StoreError> {
         let early = self.store.get(&[], epochs).await?.epochs;
-        let newest = Query { count: true, limit: 1, ..Query::new("Repo", Scope::All) };
-        let newest =
-            Query { order: crate::store::Order { by: crate::store::OrderBy::Sequence, descending: true }, ..newest };
-        let newest = async || -> Result<u64, StoreError> {
-            Ok(self.store.list(&newest).await?.items.first().map_or(0, |item| item.revision))
-        };
-        let before = newest().await?;
+        let before = self.newest().await?;
         for _ in 0..LOOKS {
-            if newest().await? >= before + COMMITS {
+            if self.newest().await? >= before + COMMITS {
                 break;
             }
             thread::yield_now();
         }
         Ok(early)
+    }
+
+    /// Returns the sequence of the last commit of a repo.
+    async fn newest(&self) -> Result<u64, StoreError> {
+        let order = Order { by: OrderBy::Sequence, descending: true };
+        let query = Query { order, limit: 1, ..Query::new("Repo", Scope::All) };
+        Ok(self.store.list(&query).await?.items.first().map_or(0, |item| item.revision))
     }
 }
 
