@@ -14,7 +14,7 @@ use crate::{
     error::{Error, Result},
     iam::{bindings_epoch, identity_epoch},
     kind::Resource,
-    store::{Filter, KeyValue, Query, Require, Scope},
+    store::{Filter, Key, KeyValue, Query, Require, Scope},
     uid::Uid,
     write::Write,
 };
@@ -33,7 +33,8 @@ pub(crate) fn bindings_of(identity: &Uid) -> Query {
 
 /// Completes a write that puts a role binding of an identity at a group: raises the epoch of the identity's bindings
 /// there and, with the first binding of a person in the group's organization, adds the organization to the person's
-/// record. Without the identity it does nothing, because its absence makes the commit fail.
+/// record. The binding of a person who has not registered raises the person's epoch instead, so that a concurrent
+/// registration finds it.
 ///
 /// # Errors
 /// As [`Context::records`].
@@ -42,14 +43,15 @@ pub(crate) async fn add_binding(cx: &Context<'_>, identity: &Uid, group: &Uid, w
     if !identity.is_root() {
         return Ok(());
     }
-    let Some(record) = cx.record(Identity::KIND, identity).await? else { return Ok(()) };
+    let Some(record) = cx.record(Identity::KIND, identity).await? else {
+        write.require_or_retry(Require::Absent(Key::new(Identity::KIND.name, identity.clone())));
+        write.raise(identity_epoch(identity));
+        return Ok(());
+    };
     let mut private = Private::read(&record.private)?;
     let mut organizations = match private.organizations.take() {
         Some(organizations) => organizations,
-        None => {
-            let bindings = cx.page(bindings_of(identity)).await?.items;
-            bindings.iter().map(|binding| Uid::opaque(binding.uid.root())).collect()
-        }
+        None => search(cx, identity).await?,
     };
     let is_new = organizations.insert(Uid::opaque(group.root()));
     // Concurrent first bindings in two organizations must not overwrite each other, and a person who was deleted and
@@ -62,6 +64,24 @@ pub(crate) async fn add_binding(cx: &Context<'_>, identity: &Uid, group: &Uid, w
         write.raise(identity_epoch(&identity.uid));
     }
     Ok(())
+}
+
+/// Returns the organizations in which a person was bound before registering, for the write that registers the person. It
+/// is retried if the person is bound at the same time.
+///
+/// # Errors
+/// As [`Context::records`].
+pub(crate) async fn organizations_before(cx: &Context<'_>, person: &Uid, write: &mut Write) -> Result<BTreeSet<Uid>> {
+    let epoch = identity_epoch(person);
+    let read = cx.platform().store().get(&[], std::slice::from_ref(&epoch)).await?;
+    write.require_or_retry(Require::Epoch(epoch, read.epochs.first().copied().unwrap_or_default()));
+    search(cx, person).await
+}
+
+/// Searches all organizations for bindings of an identity, and returns those that have any.
+pub(crate) async fn search(cx: &Context<'_>, identity: &Uid) -> Result<BTreeSet<Uid>> {
+    let bindings = cx.page(bindings_of(identity)).await?.items;
+    Ok(bindings.iter().map(|binding| Uid::opaque(binding.uid.root())).collect())
 }
 
 /// Returns the private part of a new person without an id of the registration, with a binding in one organization.
