@@ -20,11 +20,13 @@ fn every_result_of_two_platforms_over_one_memory_store_is_that_of_a_state_during
     assert!(summary.concurrent > 0, "{summary:?}");
 }
 
-/// Runs a history in which one of the two platforms uses a store with an error.
+/// Runs histories until one fails in which one of the two platforms uses a store with an error.
 fn run_with(bug: Bug) -> Result<(), String> {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let planted = Arc::new(PlantedStore::new(Arc::clone(&store), bug));
-    History { operations: 20_000, ..History::default() }.run(vec![store, planted]).map(drop)
+    (1..=10).try_for_each(|seed| {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let planted = Arc::new(PlantedStore::new(Arc::clone(&store), bug));
+        History { seed, ..History::default() }.run(vec![store, planted]).map(drop)
+    })
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub struct PlantedStore {
 
 /// How many commits, by their sequences, a read with [`Bug::EpochsBeforeData`] waits for, and how often it looks for them.
 const COMMITS: u64 = 4;
-const LOOKS: usize = 50;
+const LOOKS: usize = 2_000;
 
 impl PlantedStore {
     /// Returns a store with this error.

@@ -105,7 +105,8 @@ impl Iam<'_> {
                             update_time: now,
                             ..Identity::default()
                         };
-                        (identity, identity::private_of(RegistrationId::draw(self.0.entropy()))?)
+                        let organizations = identity::organizations_before(cx, person.uid, &mut write).await?;
+                        (identity, identity::private_of(RegistrationId::draw(self.0.entropy()), organizations)?)
                     }
                 };
                 write.put(person.uid, &identity, private)?;

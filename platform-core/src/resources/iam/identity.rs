@@ -28,7 +28,7 @@ use crate::{
 mod lookup;
 mod organizations;
 
-pub(crate) use organizations::{add_binding, bindings_of, organizations_of, private_in};
+pub(crate) use organizations::{add_binding, bindings_of, organizations_before, organizations_of, private_in, search};
 
 /// The capability to list identities.
 const LIST: &[Capability] = &[cap("identity.list")];
@@ -397,9 +397,9 @@ impl Private {
     }
 }
 
-/// Returns the private part of a new registered person. It has no organizations: there may be bindings already.
-pub(crate) fn private_of(registration: RegistrationId) -> Result<Bytes> {
-    Private { registration: Some(registration), organizations: None }.write()
+/// Returns the private part of a new registered person, who is already bound in these organizations.
+pub(crate) fn private_of(registration: RegistrationId, organizations: BTreeSet<Uid>) -> Result<Bytes> {
+    Private { registration: Some(registration), organizations: Some(organizations) }.write()
 }
 
 /// Reads the registration of a person from the private part of their record.

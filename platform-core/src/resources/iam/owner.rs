@@ -111,10 +111,7 @@ pub(super) async fn keep_without_identity(cx: &Context<'_>, identity: &Uid, writ
         let private = record.map(|record| record.private).unwrap_or_default();
         organizations = match identity::organizations_of(&private)? {
             Some(organizations) => organizations,
-            None => {
-                let bindings = cx.page(identity::bindings_of(identity)).await?.items;
-                bindings.iter().map(|binding| Uid::opaque(binding.uid.root())).collect()
-            }
+            None => identity::search(cx, identity).await?,
         };
     }
     keep_without(cx, identity, organizations, write).await

@@ -14,13 +14,13 @@ use crate::{
     error::{Error, Result},
     iam::{bindings_epoch, identity_epoch},
     kind::Resource,
-    store::{Filter, KeyValue, Query, Require, Scope},
+    store::{Filter, Key, KeyValue, Query, Require, Scope},
     uid::Uid,
     write::Write,
 };
 
-/// Returns the organizations by the private part of a person's record; `None` before the first binding of a registered
-/// person, and for an identity of a group. Bindings are then found by a search.
+/// Returns the organizations by the private part of a person's record; `None` if it was written before they were
+/// recorded, and for an identity of a group.
 pub(crate) fn organizations_of(private: &[u8]) -> Result<Option<BTreeSet<Uid>>> {
     Ok(Private::read(private)?.organizations)
 }
@@ -33,7 +33,8 @@ pub(crate) fn bindings_of(identity: &Uid) -> Query {
 
 /// Completes a write that puts a role binding of an identity at a group: raises the epoch of the identity's bindings
 /// there and, with the first binding of a person in the group's organization, adds the organization to the person's
-/// record. A person may be bound before they register; their record then does not have the organizations.
+/// record. The binding of a person who has not registered raises the person's epoch instead, so that a concurrent
+/// registration finds it.
 ///
 /// # Errors
 /// As [`Context::records`].
@@ -43,7 +44,7 @@ pub(crate) async fn add_binding(cx: &Context<'_>, identity: &Uid, group: &Uid, w
         return Ok(());
     }
     let Some(record) = cx.record(Identity::KIND, identity).await? else {
-        // The person may register before the commit.
+        write.require_or_retry(Require::Absent(Key::new(Identity::KIND.name, identity.clone())));
         write.raise(identity_epoch(identity));
         return Ok(());
     };
@@ -52,16 +53,13 @@ pub(crate) async fn add_binding(cx: &Context<'_>, identity: &Uid, group: &Uid, w
     let was_recorded = recorded.is_some();
     let mut organizations = match recorded {
         Some(organizations) => organizations,
-        None => {
-            let bindings = cx.page(bindings_of(identity)).await?.items;
-            bindings.iter().map(|binding| Uid::opaque(binding.uid.root())).collect()
-        }
+        None => search(cx, identity).await?,
     };
     let is_new = organizations.insert(Uid::opaque(group.root()));
     // Concurrent first bindings in two organizations must not overwrite each other, and a person who was deleted and
     // registered again has another record.
     write.require_or_retry(Require::Revision(record.key, record.revision));
-    // Bindings that were found by a search may be deleted before the commit.
+    // After a search, the result is recorded in any case: the bindings that it found may be deleted before the commit.
     if is_new || !was_recorded {
         private.organizations = Some(organizations);
         let identity: Identity = serde_json::from_slice(&record.body).map_err(Error::internal)?;
@@ -69,6 +67,24 @@ pub(crate) async fn add_binding(cx: &Context<'_>, identity: &Uid, group: &Uid, w
         write.raise(identity_epoch(&identity.uid));
     }
     Ok(())
+}
+
+/// Returns the organizations in which a person was bound before registering, for the write that registers the person. It
+/// is retried if the person is bound at the same time.
+///
+/// # Errors
+/// As [`Context::records`].
+pub(crate) async fn organizations_before(cx: &Context<'_>, person: &Uid, write: &mut Write) -> Result<BTreeSet<Uid>> {
+    let epoch = identity_epoch(person);
+    let read = cx.platform().store().get(&[], std::slice::from_ref(&epoch)).await?;
+    write.require_or_retry(Require::Epoch(epoch, read.epochs.first().copied().unwrap_or_default()));
+    search(cx, person).await
+}
+
+/// Searches all organizations for bindings of an identity, and returns those that have any.
+pub(crate) async fn search(cx: &Context<'_>, identity: &Uid) -> Result<BTreeSet<Uid>> {
+    let bindings = cx.page(bindings_of(identity)).await?.items;
+    Ok(bindings.iter().map(|binding| Uid::opaque(binding.uid.root())).collect())
 }
 
 /// Returns the private part of a new person without an id of the registration, with a binding in one organization.
