@@ -19,7 +19,7 @@ use crate::{
     query::statements::BOUNDARIES,
     registry,
     schema::{Column, List},
-    writer::Shared,
+    shared::Shared,
 };
 
 /// A list has blocks when it is longer than this.

@@ -23,7 +23,7 @@ use crate::{
     query::statements::COUNTS,
     registry,
     schema::{self, Column, List, Org, Part, Slots},
-    writer::Shared,
+    shared::Shared,
 };
 
 /// The recommended remedy.

@@ -12,7 +12,7 @@ use deadpool_postgres::{
 };
 use parking_lot::Mutex;
 use platform_engine::store::StoreError;
-use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer};
+use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres::{
     Client, Config, Row, Socket,
     config::{Host, SslMode, TargetSessionAttrs},
@@ -23,7 +23,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
     error::{Failure, OpenError, cause},
-    store::Options,
+    options::Options,
 };
 
 /// Settings of every session. The last ones release the locks of a process that vanished, and a `statement_timeout` would
@@ -285,6 +285,3 @@ fn is_local(host: &Host) -> bool {
         Host::Unix(path) => path != Path::new(""),
     }
 }
-
-/// Root certificates, in DER.
-pub(crate) type Roots = Vec<CertificateDer<'static>>;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use platform_engine::store::StoreError;
 
-use crate::{error::Failure, schema, store::Document, writer::Shared};
+use crate::{error::Failure, schema, shared::Shared};
 
 /// The documents of an installation, by name. They are not part of the platform's records: no list or commit sees them.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ impl Documents {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].
-    pub async fn read(&self, name: &str) -> Result<Option<Document>, StoreError> {
+    pub async fn read(&self, name: &str) -> Result<Option<(Bytes, u64)>, StoreError> {
         let mut attempts = self.shared.database.attempts();
         loop {
             let connection = attempts.reader().await?;

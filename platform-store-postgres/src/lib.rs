@@ -10,6 +10,7 @@ mod changes;
 mod commit;
 mod locks;
 mod registry;
+mod shared;
 mod url;
 mod writer;
 
@@ -17,6 +18,7 @@ mod connection;
 mod documents;
 mod migrate;
 mod notify;
+mod options;
 mod schema;
 
 mod check;
@@ -28,8 +30,9 @@ pub mod testing;
 pub use documents::Documents;
 pub use error::OpenError;
 pub use notify::{Heard, Listener};
+pub use options::Options;
 pub use platform_engine::store::check::Finding;
-pub use store::{Options, PostgresStore};
+pub use store::PostgresStore;
 pub use url::without_credentials;
 
 /// Compiles the examples of the README.

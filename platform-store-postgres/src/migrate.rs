@@ -7,9 +7,9 @@ use uuid::Uuid;
 use crate::{
     connection::{Connection, configure, is_standby},
     error::{Failure, OpenError, cause},
+    options::Options,
     schema::{LAYOUT, MIGRATIONS, installation},
-    store::{Instance, Options},
-    writer,
+    shared,
 };
 
 /// The table with the number of the layout and the identifier of the installation. All layouts have it.
@@ -46,7 +46,7 @@ async fn run(client: &Client) -> Result<(), OpenError> {
     if found > LAYOUT {
         return Err(OpenError::Newer { found, known: LAYOUT });
     }
-    let instance = writer::random().map_err(|error| OpenError::Unavailable(error.into()))?;
+    let instance = shared::random().map_err(|error| OpenError::Unavailable(error.into()))?;
     let missing = MIGRATIONS.iter().zip(1..).filter(|(_, version)| *version > found);
     for (sql, version) in missing {
         client.batch_execute("BEGIN").await.map_err(failed)?;
@@ -58,7 +58,7 @@ async fn run(client: &Client) -> Result<(), OpenError> {
 }
 
 /// Verifies that the database has the layout of this release, and returns the identifier of the installation.
-pub(crate) async fn verify(connection: &Connection) -> Result<Instance, OpenError> {
+pub(crate) async fn verify(connection: &Connection) -> Result<Uuid, OpenError> {
     let failed = |failure: Failure| OpenError::Unavailable(StoreError::from(failure).into());
     let exists = connection.query("SELECT to_regclass('layout') IS NOT NULL", &[]).await.map_err(failed)?;
     let exists = exists.first().is_some_and(|row| row.try_get(0).unwrap_or(false));

@@ -7,7 +7,9 @@ use platform_engine::store::StoreError;
 use tokio::sync::mpsc;
 use tokio_postgres::AsyncMessage;
 
-use crate::{error::Failure, store::Instance, writer::Shared};
+use uuid::Uuid;
+
+use crate::{error::Failure, shared::Shared};
 
 /// What a listener hears.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +39,7 @@ const HELD: usize = 1_024;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Returns the channel of an installation.
-pub(crate) fn channel(instance: Instance) -> String {
+pub(crate) fn channel(instance: Uuid) -> String {
     format!("platform_{}", instance.simple())
 }
 

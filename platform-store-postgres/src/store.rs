@@ -1,26 +1,26 @@
 //! The store: connections to a database, and the lanes that commit; opening and migrating.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use bytes::Bytes;
 use platform_engine::store::{
     Commit, Committed, Epoch, Key, OrderBy, Page, Query, Read, Store, StoreError, check::Finding,
 };
-use rustls::pki_types::CertificateDer;
 use tokio::sync::{mpsc, oneshot};
-use uuid::Uuid;
 
 use crate::{
     check,
     commit::Homes,
-    connection::{Database, Roots},
+    connection::Database,
     documents::Documents,
     error::{Failure, OpenError, unavailable},
-    migrate, notify, query, registry,
+    migrate, notify,
+    options::Options,
+    query, registry,
     schema::{self, LAYOUT},
-    writer::{self, Health, Request, Shared},
+    shared::{Health, Shared},
+    writer::{self, Request},
 };
 
 /// A store in a PostgreSQL database; see the crate's documentation for its guarantees and limits.
@@ -31,63 +31,6 @@ pub struct PostgresStore {
     shared: Arc<Shared>,
     lanes: Vec<mpsc::UnboundedSender<Request>>,
     channel: String,
-}
-
-/// Options for opening a store.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-#[must_use]
-pub struct Options {
-    /// The maximum number of connections for reads; 16 by default.
-    pub readers: usize,
-    /// The number of lanes, each of which commits on a connection of its own; 4 by default. The commits of one
-    /// organization use one lane.
-    pub lanes: usize,
-    /// The maximum number of commits that share one transaction (group commit); 256 by default.
-    pub group_commits: usize,
-    /// The time for which a call is repeated while no connection works, such as during a failover; 3 seconds by
-    /// default.
-    pub retry: Duration,
-    /// Certificates in DER that TLS connections trust, besides the public certification authorities.
-    pub root_certificates: Roots,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { readers: 16, lanes: 4, group_commits: 256, retry: Duration::from_secs(3), root_certificates: Vec::new() }
-    }
-}
-
-impl Options {
-    /// Sets the maximum number of connections for reads.
-    pub const fn readers(mut self, readers: usize) -> Self {
-        self.readers = readers;
-        self
-    }
-
-    /// Sets the number of lanes; at least 1.
-    pub const fn lanes(mut self, lanes: usize) -> Self {
-        self.lanes = lanes;
-        self
-    }
-
-    /// Sets the maximum number of commits that share one transaction; at least 1.
-    pub const fn group_commits(mut self, commits: usize) -> Self {
-        self.group_commits = commits;
-        self
-    }
-
-    /// Sets the time for which a call is repeated while no connection works.
-    pub const fn retry(mut self, retry: Duration) -> Self {
-        self.retry = retry;
-        self
-    }
-
-    /// Adds certificates in DER that TLS connections trust.
-    pub fn root_certificates(mut self, certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Self {
-        self.root_certificates.extend(certificates);
-        self
-    }
 }
 
 impl PostgresStore {
@@ -274,9 +217,3 @@ impl Store for PostgresStore {
         self.shared.health.check()
     }
 }
-
-/// Bytes of a document and the revision that a write requires to replace it.
-pub(crate) type Document = (Bytes, u64);
-
-/// The identifier of an installation.
-pub(crate) type Instance = Uuid;

@@ -2,27 +2,22 @@
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-    },
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use arc_swap::ArcSwap;
 use platform_engine::store::{Commit, Committed, Conflict, StoreError};
 use tokio::sync::{mpsc::UnboundedReceiver, oneshot};
-use uuid::Uuid;
 
 use crate::{
     batch::{Attempt, BEGIN, Batch, COMMIT, FIND_BATCH, Params, all_of, pipeline},
     blocks,
     changes::Delta,
     commit::is_open,
-    connection::Database,
     error::{Failure, unavailable},
     registry,
-    schema::{List, Slots},
+    schema::List,
+    shared::{Shared, random},
 };
 
 /// A commit, and where to send its outcome.
@@ -30,43 +25,6 @@ use crate::{
 pub(crate) struct Request {
     pub(crate) commit: Commit,
     pub(crate) reply: oneshot::Sender<Result<Committed, StoreError>>,
-}
-
-/// Whether commits are expected to succeed, by the last one of any lane.
-#[derive(Debug, Default)]
-pub(crate) struct Health(AtomicU8);
-
-impl Health {
-    /// Takes note of a batch. Only failures that the next commit will have too count.
-    fn set(&self, outcome: Result<&[Result<i64, Conflict>], &Failure>) {
-        let state = match outcome {
-            Ok(outcomes) if outcomes.iter().any(Result::is_ok) => 0,
-            Err(Failure::Other(StoreError::Full(_))) => 1,
-            Err(Failure::Lost(_)) => 2,
-            _ => return,
-        };
-        self.0.store(state, Ordering::Relaxed);
-    }
-
-    pub(crate) fn check(&self) -> Result<(), StoreError> {
-        match self.0.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            1 => Err(StoreError::Full("the database's disk is full".into())),
-            _ => Err(unavailable("the last commit failed")),
-        }
-    }
-}
-
-/// What the lanes share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) database: Database,
-    pub(crate) slots: ArcSwap<Slots>,
-    /// Distinguishes the advisory locks of the installations of one database.
-    pub(crate) salt: u64,
-    pub(crate) health: Health,
-    /// The maximum number of commits of a batch.
-    pub(crate) group: usize,
 }
 
 /// The maximum number of records that the commits of a batch put and delete, unless the first has more.
@@ -131,13 +89,6 @@ fn take(waiting: &mut VecDeque<Request>, group: usize) -> (Vec<Commit>, Vec<Repl
 pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX / 2)
-}
-
-/// Returns a random identifier.
-pub(crate) fn random() -> Result<Uuid, StoreError> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| unavailable(error.to_string()))?;
-    Ok(Uuid::from_bytes(bytes))
 }
 
 impl Shared {

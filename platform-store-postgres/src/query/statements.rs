@@ -100,26 +100,28 @@ macro_rules! epochs {
 /// The number of epochs that [`FEW_EPOCHS`] reads.
 pub(crate) const FEW: usize = 4;
 
-macro_rules! few_epochs {
-    ($($place:literal),*) => {
+macro_rules! epoch_at {
+    ($place:literal) => {
         concat!(
-            "ARRAY[NULL::int8",
-            $(
-                ", COALESCE((SELECT e.value FROM epoch e WHERE e.org = ($1::int8[])[", $place,
-                "] AND e.name = ($2::text[])[", $place, "]), 0)",
-            )*
-            "]"
+            ", COALESCE((SELECT e.value FROM epoch e WHERE e.org = ($1::int8[])[",
+            concat!($place, "] AND e.name = ($2::text[])[", $place, "]), 0)")
         )
     };
 }
 
+macro_rules! few_epochs {
+    () => {
+        concat!("ARRAY[NULL::int8", epoch_at!(1), epoch_at!(2), epoch_at!(3), epoch_at!(4), "]")
+    };
+}
+
 /// The values of up to [`FEW`] epochs, after a null: lookups, which cost less than the rows of a function.
-const FEW_EPOCHS: &str = few_epochs!("1", "2", "3", "4");
+const FEW_EPOCHS: &str = few_epochs!();
 
 /// Reads one record as `GET_ONE`, and up to [`FEW`] epochs.
 pub(crate) const GET_ONE_FEW: &str = concat!(
     "SELECT NULL::int8, NULL::int8, NULL::int4, NULL::bytea, NULL::bytea, ",
-    few_epochs!("1", "2", "3", "4"),
+    few_epochs!(),
     " UNION ALL SELECT 1, r.revision, r.rendering, r.body, r.private, NULL FROM record r \
      WHERE r.org = $3 AND r.kind = $4 AND r.uid = $5"
 );

@@ -1,0 +1,62 @@
+//! Options for opening a store.
+
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+
+/// Options for opening a store.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+#[must_use]
+pub struct Options {
+    /// The maximum number of connections for reads; 16 by default.
+    pub readers: usize,
+    /// The number of lanes, each of which commits on a connection of its own; 4 by default. The commits of one
+    /// organization use one lane.
+    pub lanes: usize,
+    /// The maximum number of commits that share one transaction (group commit); 256 by default.
+    pub group_commits: usize,
+    /// The time for which a call is repeated while no connection works, such as during a failover; 3 seconds by
+    /// default.
+    pub retry: Duration,
+    /// Certificates in DER that TLS connections trust, besides the public certification authorities.
+    pub root_certificates: Vec<CertificateDer<'static>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { readers: 16, lanes: 4, group_commits: 256, retry: Duration::from_secs(3), root_certificates: Vec::new() }
+    }
+}
+
+impl Options {
+    /// Sets the maximum number of connections for reads.
+    pub const fn readers(mut self, readers: usize) -> Self {
+        self.readers = readers;
+        self
+    }
+
+    /// Sets the number of lanes; at least 1.
+    pub const fn lanes(mut self, lanes: usize) -> Self {
+        self.lanes = lanes;
+        self
+    }
+
+    /// Sets the maximum number of commits that share one transaction; at least 1.
+    pub const fn group_commits(mut self, commits: usize) -> Self {
+        self.group_commits = commits;
+        self
+    }
+
+    /// Sets the time for which a call is repeated while no connection works.
+    pub const fn retry(mut self, retry: Duration) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Adds certificates in DER that TLS connections trust.
+    pub fn root_certificates(mut self, certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Self {
+        self.root_certificates.extend(certificates);
+        self
+    }
+}
