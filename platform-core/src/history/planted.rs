@@ -25,9 +25,12 @@ pub struct PlantedStore {
     store: Arc<dyn Store>,
     bug: Bug,
     random: Mutex<Rng>,
-    gets: Mutex<HashMap<(Vec<Key>, Vec<Epoch>), Read>>,
+    gets: Mutex<HashMap<Get, Read>>,
     pages: Mutex<HashMap<String, Page>>,
 }
+
+/// The keys and the epochs of a call of [`Store::get`].
+type Get = (Vec<Key>, Vec<Epoch>);
 
 /// How many commits, by their sequences, a read with [`Bug::EpochsBeforeData`] waits for, and how often it looks for them.
 const COMMITS: u64 = 4;

@@ -377,7 +377,7 @@ fn unknown_and_repeated_names_in_a_body_are_rejected_with_any_mask() {
 /// Stores a resource as a later release does, with a field of its own and in a later rendering.
 fn store_as_later_release(world: &World, kind: &'static str, uid: &Uid, rendering: Option<u16>) {
     let key = Key::new(kind, uid.clone());
-    let read = block_on(world.platform.store().get(&[key.clone()], &[])).unwrap();
+    let read = block_on(world.platform.store().get(std::slice::from_ref(&key), &[])).unwrap();
     let record = read.records[0].clone().unwrap();
     let mut body: Value = serde_json::from_slice(&record.body).unwrap();
     body["ofALaterRelease"] = json!({ "kept": true });
