@@ -135,6 +135,20 @@ impl Cluster {
         Ok(format!("{}{separator}options=-csearch_path%3D%22{name}%22", self.url))
     }
 
+    /// Runs statements, separated by semicolons, on the schema of a URL that [`Cluster::schema`] returned.
+    ///
+    /// # Errors
+    /// A text with the database's error.
+    pub async fn execute(&self, url: &str, statements: &str) -> Result<(), String> {
+        let (client, connection) =
+            tokio_postgres::connect(url, tokio_postgres::NoTls).await.map_err(|error| error.to_string())?;
+        let driver = tokio::spawn(connection);
+        let executed = client.batch_execute(statements).await.map_err(|error| format!("{error:?}"));
+        drop(client);
+        drop(driver.await);
+        executed
+    }
+
     /// Returns the URL of the cluster's database.
     pub fn url(&self) -> &str {
         &self.url
@@ -153,6 +167,16 @@ impl Cluster {
         // The other processes end when they notice that their parent is gone.
         std::thread::sleep(Duration::from_millis(300));
         Ok(())
+    }
+
+    /// Makes the next [`Cluster::restart`] of a private cluster start it as a standby, which answers reads and refuses
+    /// writes.
+    ///
+    /// # Errors
+    /// A text that says why not.
+    pub fn demote(&self) -> Result<(), String> {
+        let private = self.private.as_ref().ok_or("the cluster is not private")?;
+        fs::write(private.directory.join("data/standby.signal"), "").map_err(text)
     }
 
     /// Starts a private cluster again after [`Cluster::crash`].
