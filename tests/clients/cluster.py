@@ -86,12 +86,29 @@ def postgres_programs() -> pathlib.Path:
     return pathlib.Path(found()[-1])
 
 
+def account() -> dict[str, object]:
+    """Returns the user of the nodes, as options of a process: PostgreSQL does not run as root."""
+    return {"user": "postgres", "group": "postgres", "extra_groups": []} if os.getuid() == 0 else {}
+
+
+def interpreter() -> str:
+    """Returns a Python that the nodes' user can run: that of root may be in its home."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        with contextlib.suppress(OSError):
+            options = {"cwd": "/", "capture_output": True, **account()}
+            if subprocess.run([python, "-c", "import venv, ensurepip"], **options).returncode == 0:
+                return python
+    raise Missing("a Python with venv that the user postgres can run")
+
+
 def install() -> tuple[pathlib.Path, pathlib.Path, pathlib.Path]:
     """Returns Patroni, etcd and the folder of PostgreSQL's programs, and installs what is missing."""
+    # With the server comes its user.
+    postgres = postgres_programs()
     stamp = FOLDER / "packages"
     if not stamp.exists() or stamp.read_text() != str(PACKAGES):
         try:
-            subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True)
+            subprocess.run([interpreter(), "-m", "venv", "--clear", FOLDER], check=True)
             subprocess.run([FOLDER / "bin" / "python", "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
         except subprocess.CalledProcessError as error:
             raise Missing(f"Patroni: {error}") from error
@@ -100,7 +117,7 @@ def install() -> tuple[pathlib.Path, pathlib.Path, pathlib.Path]:
         apt("etcd-server")
         # The test starts its own.
         subprocess.run(["systemctl", "disable", "--now", "etcd"], check=False, capture_output=True)
-    return FOLDER / "bin" / "patroni", pathlib.Path(shutil.which("etcd")), postgres_programs()
+    return FOLDER / "bin" / "patroni", pathlib.Path(shutil.which("etcd")), postgres
 
 
 def children(parents: set[int]) -> set[int]:
@@ -253,9 +270,7 @@ class Cluster:
     def __init__(self, folder: pathlib.Path, fast: pathlib.Path):
         self.patroni, self.etcd, self.programs = install()
         self.folder, self.fast = folder, fast
-        self.user = {}
-        if os.getuid() == 0:
-            self.user = {"user": "postgres", "group": "postgres", "extra_groups": []}
+        self.user = account()
         ports = free_ports(12)
         self.nodes: list[Node] = []
         for at in range(3):
