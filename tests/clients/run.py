@@ -12,6 +12,7 @@
     tests/clients/run.py own-kind      walks the kind of examples/own-kind with grpcio by reflection and with REST
     tests/clients/run.py sdk           runs a Go program with the published SDK, if Go and the SDK are available
     tests/clients/run.py terraform-calls  makes the calls of the Terraform provider from a Go program
+    tests/clients/run.py fleet         passes some of these checks while servers on one PostgreSQL are killed
 
 Python dependencies are installed in a virtual environment under target/, missing Debian packages with apt.
 `PLATFORM_SERVER` is the binary to check (default: a debug build).
@@ -38,6 +39,7 @@ CHECKS = {
     "own-kind": "own_kind.py",
     "sdk": "sdk.py",
     "terraform-calls": "terraform_calls.py",
+    "fleet": "fleet.py",
 }
 
 
