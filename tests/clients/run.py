@@ -13,6 +13,7 @@
     tests/clients/run.py sdk           runs a Go program with the published SDK, if Go and the SDK are available
     tests/clients/run.py terraform-calls  makes the calls of the Terraform provider from a Go program
     tests/clients/run.py fleet         passes some of these checks while servers on one PostgreSQL are killed
+    tests/clients/run.py deploy        follows the commands that start servers on PostgreSQL, and checks deploy/
 
 Python dependencies are installed in a virtual environment under target/, missing Debian packages with apt.
 `PLATFORM_SERVER` is the binary to check (default: a debug build).
@@ -40,6 +41,7 @@ CHECKS = {
     "sdk": "sdk.py",
     "terraform-calls": "terraform_calls.py",
     "fleet": "fleet.py",
+    "deploy": "deploy.py",
 }
 
 
