@@ -19,6 +19,7 @@ mod documents;
 mod migrate;
 mod notify;
 mod options;
+mod primary;
 mod schema;
 
 mod check;

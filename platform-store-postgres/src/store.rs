@@ -1,6 +1,6 @@
 //! The store: connections to a database, and the lanes that commit; opening and migrating.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Instant};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -8,11 +8,12 @@ use platform_engine::store::{
     Commit, Committed, Epoch, Key, OrderBy, Page, Query, Read, Store, StoreError, check::Finding,
 };
 use tokio::sync::{mpsc, oneshot};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     check,
     commit::Homes,
-    connection::Database,
+    connection::{Connection, Database},
     documents::Documents,
     error::{Failure, OpenError, unavailable},
     migrate, notify,
@@ -47,7 +48,7 @@ impl PostgresStore {
         let other = |error: StoreError| OpenError::Unavailable(error.into());
         let connection = database.attempts().reader().await.map_err(|failure| other(failure.into()))?;
         let instance = migrate::verify(&connection).await?;
-        let slots = registry::load(&connection).await.map_err(other)?;
+        let slots = registry::load(&connection).await.map_err(|failure| other(failure.into()))?;
         drop(connection);
         let shared = Arc::new(Shared {
             database,
@@ -101,10 +102,22 @@ impl PostgresStore {
         notify::listen(self.shared.clone(), self.channel.clone())
     }
 
-    /// Returns a number that changes when connections reach another primary than before: after a failover that lost
-    /// commits, epochs may have old values again, so that whatever was cached must be dropped.
-    pub fn generation(&self) -> u64 {
-        self.shared.database.generation()
+    /// Takes a name that no other process of the installation may have at the same time, and returns whether it has it.
+    /// Waits a few seconds while the database does not answer.
+    ///
+    /// The name is released when the store is dropped, and within about ten seconds after its process or machine is gone.
+    /// When the connection that keeps it breaks, the name is taken again; another process may have been faster. A store
+    /// has one name.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub async fn claim(&self, name: &str) -> Result<bool, StoreError> {
+        // Locks of two numbers are not those of batches, which have one.
+        let key = [self.shared.salt, xxh3_64(name.as_bytes())].map(|of| {
+            let [a, b, c, d, ..] = of.to_be_bytes();
+            i32::from_be_bytes([a, b, c, d])
+        });
+        self.shared.database.claim(key.into()).await.ok_or_else(|| unavailable("the database does not answer"))
     }
 
     /// Returns the time of the database's clock, in microseconds since 1970.
@@ -146,7 +159,7 @@ impl PostgresStore {
     }
 
     /// Loads the registered kinds if the query's kind or order is not among the known ones.
-    async fn refresh(&self, query: &Query, connection: &crate::connection::Connection) -> Result<(), StoreError> {
+    async fn refresh(&self, query: &Query, connection: &Connection) -> Result<(), Failure> {
         let slots = self.shared.slots.load();
         let is_known = match query.order.by {
             OrderBy::Key(key) => slots.knows(query.kind, key),
@@ -187,9 +200,11 @@ impl Store for PostgresStore {
         let mut attempts = self.shared.database.attempts();
         loop {
             let connection = attempts.reader().await?;
-            self.refresh(query, &connection).await?;
-            let slots = self.shared.slots.load_full();
-            match query::list(&connection, &slots, query).await {
+            let read = async {
+                self.refresh(query, &connection).await?;
+                query::list(&connection, &self.shared.slots.load_full(), query).await
+            };
+            match read.await {
                 Ok(page) => return Ok(page),
                 Err(failure) => {
                     if matches!(failure, Failure::Lost(_)) {
@@ -209,11 +224,15 @@ impl Store for PostgresStore {
         let lane = org.cast_unsigned() % (self.lanes.len() as u64).max(1);
         let lane = usize::try_from(lane).ok().and_then(|lane| self.lanes.get(lane)).ok_or_else(stopped)?;
         let (reply, outcome) = oneshot::channel();
-        lane.send(Request { commit, reply }).map_err(|_| stopped())?;
+        lane.send(Request { commit, since: Instant::now(), reply }).map_err(|_| stopped())?;
         outcome.await.map_err(|_| StoreError::Unknown("the lane of the commit has stopped".into()))?
     }
 
     fn health(&self) -> Result<(), StoreError> {
         self.shared.health.check()
+    }
+
+    fn history(&self) -> u64 {
+        self.shared.database.generation()
     }
 }

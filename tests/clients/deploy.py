@@ -22,7 +22,7 @@ import sys
 import tempfile
 import urllib.request
 
-import cluster
+import database
 from fleet import haproxy, status, wait_until
 from sdk import go
 from server import ROOT, binary
@@ -69,7 +69,7 @@ def made_and_read(token: str, organization: str, first: str, second: str) -> Non
     assert call(token, f"{second}/registry/v2/repos/{made['uid']}") == made
 
 
-def start(lines: list[str], url: str, database: str) -> None:
+def start(lines: list[str], url: str, store: str) -> None:
     """Types commands into a shell, of which the last starts a server, and then that one again for a second server.
 
     The database and the addresses of the page are replaced by those of this check.
@@ -81,7 +81,7 @@ def start(lines: list[str], url: str, database: str) -> None:
         (folder / "cargo").chmod(0o755)
         env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder)}
         text = "\n".join(lines)
-        text, count = re.subn(r"postgres://[^/\s]+/platform", database, text)
+        text, count = re.subn(r"postgres://[^/\s]+/platform", store, text)
         assert count == 1, text
         *begin, serve = text.splitlines()
         assert "serve" in serve and any(line.endswith("migrate") for line in begin), text
@@ -94,7 +94,7 @@ def start(lines: list[str], url: str, database: str) -> None:
         output("bash", "-euc", "\n".join(rest), cwd=folder, env=env)
         urls = []
         for _ in range(2):
-            port = cluster.free_port()
+            port = database.free_port()
             listen = {"PLATFORM_LISTEN": f"127.0.0.1:{port}"}
             with (folder / "log").open("a") as log:
                 server = subprocess.Popen(["bash", "-c", f"exec {serve}"], cwd=folder, env=env | listen, stdout=log, stderr=log)
@@ -111,12 +111,12 @@ def two_commands() -> None:
     readme = (ROOT / "README.md").read_text()
     [readme_block] = blocks(readme, "Two commands start a server on a PostgreSQL database")
     guide = [line for block in blocks(GUIDE.read_text(), "## Start\n")[:2] for line in block]
-    with cluster.running() as port:
+    with database.running() as port:
         for name, lines, url in (
             ("readme", readme_block, "http://127.0.0.1:8080"),
             ("guide", guide, "https://api.example.com"),
         ):
-            cluster.create_database(port, name)
+            database.create_database(port, name)
             start(lines, url, f"postgres://platform@127.0.0.1:{port}/{name}")
     print("passed: the two commands of README.md and the section \"Start\" start servers on a fresh PostgreSQL")
 
@@ -204,7 +204,7 @@ def walk_through() -> None:
     """Follows the section in namespaces of its own."""
     packages = {"systemd-analyze": "systemd", "ip": "iproute2", "pg_createcluster": "postgresql"}
     if missing := [package for program, package in packages.items() if not shutil.which(program)]:
-        cluster.install(*missing)
+        database.install(*missing)
     begin = [] if os.geteuid() == 0 else ["sudo", "-n", "-E"]
     alone = [*begin, "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     tried = subprocess.run([*alone, "true"], stderr=subprocess.PIPE, text=True)

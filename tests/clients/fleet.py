@@ -31,7 +31,7 @@ import urllib.error
 import urllib.request
 import uuid
 
-import cluster
+import database
 from server import ROOT, Server, binary
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -72,7 +72,7 @@ class Member:
     """A server of the fleet, on a port of its own."""
 
     def __init__(self, number: int, command: list[object], env: dict, log: pathlib.Path):
-        self.port = cluster.free_port()
+        self.port = database.free_port()
         self.name = f"member-{number}"
         self.command = [*command, "--listen", f"127.0.0.1:{self.port}", "--instance", self.name]
         self.env, self.log = env, log
@@ -127,7 +127,7 @@ def haproxy() -> str:
     # Not on the PATH of ordinary users.
     path = f"{os.environ['PATH']}:/usr/sbin"
     if not shutil.which("haproxy", path=path):
-        cluster.install("haproxy")
+        database.install("haproxy")
     return shutil.which("haproxy", path=path)
 
 
@@ -163,7 +163,7 @@ def servers(*options: str):
     program, options = binary(), list(options)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        log, port, name = folder / "log", cluster.free_port(), f"fleet_{uuid.uuid4().hex}"
+        log, port, name = folder / "log", database.free_port(), f"fleet_{uuid.uuid4().hex}"
         certificate = None
         if "--tls-cert" in options:
             # The balancer ends TLS.
@@ -171,7 +171,7 @@ def servers(*options: str):
             options = [option for option in options if option not in ("--tls-cert", "--tls-key")]
             certificate = folder / "balancer.pem"
             certificate.write_text("".join(pathlib.Path(part).read_text() for part in parts))
-        cluster.create_database(spec["port"], name)
+        database.create_database(spec["port"], name)
         url = f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
         env = {
             **os.environ,
@@ -269,7 +269,7 @@ def main() -> None:
     # All checks use the same build.
     os.environ["PLATFORM_SERVER"] = str(binary())
     haproxy()
-    with cluster.running() as port, tempfile.TemporaryDirectory() as folder:
+    with database.running() as port, tempfile.TemporaryDirectory() as folder:
         spec = {"port": port, "members": 2, "period": float(os.environ.get("PLATFORM_FLEET_PERIOD", "10"))}
         kills = sum(check(name, spec, seconds, pathlib.Path(folder)) for name in checks)
     if not kills:

@@ -11,6 +11,7 @@
     tests/clients/run.py grpc          compares state and errors over grpcio with those over REST
     tests/clients/run.py own-kind      walks the kind of examples/own-kind with grpcio by reflection and with REST
     tests/clients/run.py sdk           runs a Go program with the published SDK, if Go and the SDK are available
+    tests/clients/run.py failover      makes a PostgreSQL cluster with Patroni and etcd fail under two servers that work
     tests/clients/run.py terraform-calls  makes the calls of the Terraform provider from a Go program
     tests/clients/run.py fleet         passes some of these checks while servers on one PostgreSQL are killed
     tests/clients/run.py deploy        follows the commands that start servers on PostgreSQL, and checks deploy/
@@ -42,6 +43,7 @@ CHECKS = {
     "terraform-calls": "terraform_calls.py",
     "fleet": "fleet.py",
     "deploy": "deploy.py",
+    "failover": "failover.py",
 }
 
 

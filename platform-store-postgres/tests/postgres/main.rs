@@ -5,5 +5,6 @@
 mod common;
 
 mod faults;
+mod gone;
 mod plans;
 mod several;
