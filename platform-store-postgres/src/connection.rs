@@ -56,6 +56,9 @@ struct Generation {
 /// Drives a connection.
 type Driver = tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
+/// The parameters of a statement.
+pub(crate) type Params = Vec<Box<dyn ToSql + Sync + Send>>;
+
 /// A connection from a pool, to which it returns when it is dropped, or which was taken from it.
 pub(crate) enum Connection {
     Pooled(Object),
@@ -142,6 +145,11 @@ impl Database {
     /// Returns a number that increases when a connection finds another primary than the one before.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.lock().number
+    }
+
+    /// Returns the time for which a call is repeated.
+    pub(crate) const fn retry(&self) -> Duration {
+        self.retry
     }
 
     /// Returns the attempts of a call that can be repeated.

@@ -5,8 +5,8 @@
 use std::collections::{HashMap, HashSet};
 
 use platform_engine::{
-    store::{Epoch, OrderBy, place::Place},
-    uid,
+    store::{Epoch, OrderBy, StoreError, place::Place},
+    uid::{self, Uid},
 };
 use uuid::Uuid;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -37,6 +37,17 @@ pub(crate) fn organization_of_unique(space: &str, value: &[u8]) -> Org {
     hash([b"unique", space.as_bytes(), value]).as_u64_pair().0.cast_signed()
 }
 
+/// Rejects uids that a text of PostgreSQL cannot have.
+///
+/// # Errors
+/// [`StoreError::Invalid`].
+pub(crate) fn verify<'u>(uids: impl IntoIterator<Item = &'u Uid>) -> Result<(), StoreError> {
+    match uids.into_iter().any(|uid| uid.contains('\0')) {
+        true => Err(StoreError::Invalid("a uid has the character NUL (U+0000)".into())),
+        false => Ok(()),
+    }
+}
+
 /// Returns the hash of parts, which includes their lengths.
 fn hash<const N: usize>(parts: [&[u8]; N]) -> Uuid {
     let mut hasher = Xxh3::new();
@@ -56,6 +67,11 @@ pub(crate) fn list(kind: &str, place: Place<'_>) -> Uuid {
 /// Returns the identifier of a filter value.
 pub(crate) fn filter_value(kind: &str, key: &str, value: &[u8]) -> Uuid {
     hash([b"filter", kind.as_bytes(), key.as_bytes(), value])
+}
+
+/// Returns the number of a filter, which is a kind and a filter key, among the locks.
+pub(crate) fn filter(kind: &str, key: &str) -> i64 {
+    hash([b"lock", kind.as_bytes(), key.as_bytes()]).as_u64_pair().0.cast_signed()
 }
 
 /// A list that contains a record.

@@ -4,14 +4,15 @@ use std::{fmt, sync::Arc};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use platform_engine::store::{
-    Commit, Committed, Epoch, Key, OrderBy, Page, Query, Read, Store, StoreError, check::Finding,
+use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, check::Finding};
+use tokio::sync::{
+    mpsc::{self, error::SendTimeoutError},
+    oneshot,
 };
-use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     check,
-    commit::Homes,
+    commit::{self, Homes},
     connection::Database,
     documents::Documents,
     error::{Failure, OpenError, unavailable},
@@ -20,7 +21,7 @@ use crate::{
     query, registry,
     schema::{self, LAYOUT},
     shared::{Health, Shared},
-    writer::{self, Request},
+    writer::{self, QUEUE, Request},
 };
 
 /// A store in a PostgreSQL database; see the crate's documentation for its guarantees and limits.
@@ -29,7 +30,7 @@ use crate::{
 /// background.
 pub struct PostgresStore {
     shared: Arc<Shared>,
-    lanes: Vec<mpsc::UnboundedSender<Request>>,
+    lanes: Vec<mpsc::Sender<Request>>,
     channel: String,
 }
 
@@ -57,7 +58,7 @@ impl PostgresStore {
             group: options.group_commits,
         });
         let lane = |_| {
-            let (sender, requests) = mpsc::unbounded_channel();
+            let (sender, requests) = mpsc::channel(QUEUE);
             tokio::spawn(writer::run(shared.clone(), requests));
             sender
         };
@@ -144,19 +145,6 @@ impl PostgresStore {
         let checked = tokio::spawn(async move { check::check(&shared).await });
         checked.await.map_err(unavailable)?
     }
-
-    /// Loads the registered kinds if the query's kind or order is not among the known ones.
-    async fn refresh(&self, query: &Query, connection: &crate::connection::Connection) -> Result<(), StoreError> {
-        let slots = self.shared.slots.load();
-        let is_known = match query.order.by {
-            OrderBy::Key(key) => slots.knows(query.kind, key),
-            OrderBy::Uid | OrderBy::Sequence => slots.has_kind(query.kind),
-        };
-        if !is_known {
-            self.shared.slots.store(Arc::new(registry::load(connection).await?));
-        }
-        Ok(())
-    }
 }
 
 impl fmt::Debug for PostgresStore {
@@ -168,6 +156,8 @@ impl fmt::Debug for PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
+        let uids = keys.iter().map(|key| &key.uid).chain(epochs.iter().map(|epoch| &epoch.uid));
+        schema::verify(uids)?;
         let mut attempts = self.shared.database.attempts();
         loop {
             let connection = attempts.reader().await?;
@@ -184,13 +174,22 @@ impl Store for PostgresStore {
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        query::verify(query)?;
         let mut attempts = self.shared.database.attempts();
         loop {
             let connection = attempts.reader().await?;
-            self.refresh(query, &connection).await?;
             let slots = self.shared.slots.load_full();
             match query::list(&connection, &slots, query).await {
-                Ok(page) => return Ok(page),
+                Ok(page) if query::knows(&slots, query) => return Ok(page),
+                Ok(page) => {
+                    // Kinds and keys are only added: what is still not registered was not when the page was read.
+                    let slots = Arc::new(registry::load(&connection).await?);
+                    let is_known = query::knows(&slots, query);
+                    self.shared.slots.store(slots);
+                    if !is_known {
+                        return Ok(page);
+                    }
+                }
                 Err(failure) => {
                     if matches!(failure, Failure::Lost(_)) {
                         connection.close();
@@ -202,6 +201,7 @@ impl Store for PostgresStore {
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        commit::verify(&commit)?;
         let stopped = || unavailable("the store is closed");
         // The commits of an organization share a lane, so that they share transactions.
         let homes = Homes::of(&commit);
@@ -209,7 +209,11 @@ impl Store for PostgresStore {
         let lane = org.cast_unsigned() % (self.lanes.len() as u64).max(1);
         let lane = usize::try_from(lane).ok().and_then(|lane| self.lanes.get(lane)).ok_or_else(stopped)?;
         let (reply, outcome) = oneshot::channel();
-        lane.send(Request { commit, reply }).map_err(|_| stopped())?;
+        let sent = lane.send_timeout(Request { commit, reply }, self.shared.database.retry()).await;
+        sent.map_err(|error| match error {
+            SendTimeoutError::Timeout(_) => unavailable("too many commits are waiting"),
+            SendTimeoutError::Closed(_) => stopped(),
+        })?;
         outcome.await.map_err(|_| StoreError::Unknown("the lane of the commit has stopped".into()))?
     }
 

@@ -231,9 +231,8 @@ pub fn statements() -> Vec<(String, &'static str)> {
     let lists = statements::LISTS.iter().map(|(key, sql)| (format!("list {key:?}"), sql.as_str()));
     let boundaries = statements::BOUNDARIES.iter().map(|(key, sql)| (format!("boundaries {key:?}"), sql.as_str()));
     let counts = statements::COUNTS.iter().map(|(key, sql)| (format!("counts {key:?}"), sql.as_str()));
+    let gets = statements::GET_ONE.iter().enumerate().map(|(epochs, sql)| (format!("get {epochs}"), sql.as_str()));
     let others = [
-        ("get one", statements::GET_ONE),
-        ("get one with a few epochs", statements::GET_ONE_FEW),
         ("get many", statements::GET_MANY),
         ("count in an organization", query::COUNT_IN_ORGANIZATION),
         ("count everywhere", query::COUNT_EVERYWHERE),
@@ -252,6 +251,7 @@ pub fn statements() -> Vec<(String, &'static str)> {
         ("prune batches", writer::PRUNE_BATCHES),
         ("load slots", registry::LOAD),
         ("delete records", changes::DELETE_RECORDS),
+        ("create records", changes::CREATE_RECORDS),
         ("put records", changes::PUT_RECORDS),
         ("delete deep", changes::DELETE_DEEP),
         ("put deep", changes::PUT_DEEP),
@@ -277,5 +277,5 @@ pub fn statements() -> Vec<(String, &'static str)> {
         ("replace document", documents::REPLACE),
     ];
     let others = others.into_iter().map(|(name, sql)| (name.to_owned(), sql));
-    lists.chain(boundaries).chain(counts).chain(others).collect()
+    lists.chain(boundaries).chain(counts).chain(gets).chain(others).collect()
 }

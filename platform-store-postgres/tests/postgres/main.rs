@@ -4,6 +4,7 @@
 
 mod common;
 
+mod bounds;
 mod faults;
 mod plans;
 mod several;
