@@ -174,15 +174,17 @@ impl<'c> Batch<'c> {
                 Err(failure) => Attempt::Failed(failure),
             };
         }
-        let mut changes = Changes::of(&state);
-        let known = blocked.0;
-        let unknown: Vec<List> = changes.lists.keys().filter(|list| !known.contains(list)).copied().collect();
-        let mut blocked = blocked.1;
-        if !unknown.is_empty() {
-            match read_blocked(connection, &unknown).await {
-                Ok(others) => blocked.extend(others),
-                Err(failure) => return abandon(connection, failure).await,
-            }
+        let mut changes = Changes::of(&state, salt);
+        let (known, mut blocked) = blocked;
+        let lists = changes.lists.keys().copied().chain(changes.any_filtered());
+        let unknown: BTreeSet<List> = lists.filter(|list| !known.contains(list)).collect();
+        match read_blocked(connection, unknown).await {
+            Ok(others) => blocked.extend(others),
+            Err(failure) => return abandon(connection, failure).await,
+        }
+        match read_blocked(connection, changes.maybe_filtered(&state, &blocked)).await {
+            Ok(kept) => changes.filter(&state, kept),
+            Err(failure) => return abandon(connection, failure).await,
         }
         changes.shift(&state, &blocked);
         self.write(connection, &state, &changes, outcomes).await
@@ -205,8 +207,10 @@ impl<'c> Batch<'c> {
         kinds.sort_unstable();
         kinds.dedup();
         let orgs: Vec<Org> = self.homes.written.union(&self.homes.read).copied().collect();
-        let lists: BTreeSet<List> =
+        let mut lists: BTreeSet<List> =
             keys.iter().flat_map(|key| schema::lists(key.kind, &key.uid, false).map(|(list, _)| list)).collect();
+        let any = |key: &Key| schema::any_filtered(salt, key.kind, schema::organization(&key.uid));
+        lists.extend(keys.iter().map(any));
 
         let mut calls: Vec<(&'static str, Params)> = vec![(BEGIN, Vec::new()), self.lock(salt)];
         let mut add = |has_rows: bool, sql, params: Params| {
@@ -430,10 +434,20 @@ fn blocked_params<'l>(lists: impl Iterator<Item = &'l List> + Clone) -> Params {
     vec![Box::new(orgs), Box::new(lists.map(|list| list.id).collect::<Vec<_>>())]
 }
 
-async fn read_blocked(connection: &Connection, lists: &[List]) -> Result<Vec<List>, Failure> {
-    let rows = all_of(pipeline(connection, &[(READ_BLOCKED, blocked_params(lists.iter()))]).await?)?;
-    rows.iter().flatten().map(list).collect()
+/// Returns those of the lists that have blocks, or are kept lists of filter values.
+async fn read_blocked(connection: &Connection, lists: BTreeSet<List>) -> Result<BTreeSet<List>, Failure> {
+    let lists: Vec<List> = lists.into_iter().collect();
+    let mut blocked = BTreeSet::new();
+    for lists in lists.chunks(MOST_LISTS) {
+        for row in connection.query(READ_BLOCKED, &refs(&blocked_params(lists.iter()))).await? {
+            blocked.insert(list(&row)?);
+        }
+    }
+    Ok(blocked)
 }
+
+/// The most lists that are looked up by one statement.
+const MOST_LISTS: usize = 4_096;
 
 /// Reads the columns of `stored!` after the first.
 pub(crate) fn stored(row: &Row) -> Result<Stored, Failure> {

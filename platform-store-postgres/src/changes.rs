@@ -23,6 +23,8 @@ pub(crate) struct Delta {
     pub(crate) top: String,
     pub(crate) direct: i64,
     pub(crate) deep: i64,
+    /// Whether the list is one of a filter value.
+    pub(crate) filtered: bool,
 }
 
 /// A change to a list with counted blocks: a record appears at or disappears from a position of an order.
@@ -41,6 +43,9 @@ pub(crate) struct Changes {
     /// The lists whose lengths change, and those in which a record changes its place.
     pub(crate) lists: BTreeMap<List, Delta>,
     pub(crate) shifts: Vec<Shift>,
+    /// The kept lists of filter values that a changed record is in.
+    filtered: BTreeSet<List>,
+    salt: u64,
 }
 
 /// Returns the position of a record in an order, as the table `block` has it; `None` if the kind has no such key.
@@ -55,8 +60,8 @@ pub(crate) fn position(stored: &Stored, column: Column) -> Option<Vec<u8>> {
 
 impl Changes {
     /// Collects the lists that the batch changes.
-    pub(crate) fn of(state: &State) -> Self {
-        let mut changes = Self::default();
+    pub(crate) fn of(state: &State, salt: u64) -> Self {
+        let mut changes = Self { salt, ..Self::default() };
         for (key, change) in &state.records {
             let Some(after) = &change.after else { continue };
             let (before, after) = (change.before.as_ref(), after.as_ref().map(|after| &after.stored));
@@ -65,7 +70,7 @@ impl Changes {
                 let tops = Place::of(&key.uid, stored.queue).filter(|place| *place != Place::All);
                 for ((list, part), place) in schema::lists(key.kind, &key.uid, stored.queue).zip(tops) {
                     let top = if let Place::At(uid) = place { uid } else { "" };
-                    let new = || Delta { kind: key.kind, top: top.to_owned(), direct: 0, deep: 0 };
+                    let new = || Delta { kind: key.kind, top: top.to_owned(), direct: 0, deep: 0, filtered: false };
                     let delta = changes.lists.entry(list).or_insert_with(new);
                     match part {
                         Part::Direct => delta.direct += sign,
@@ -76,6 +81,62 @@ impl Changes {
             }
         }
         changes
+    }
+
+    /// Returns the lists that stand for the kept lists of filter values which a changed record could be in.
+    pub(crate) fn any_filtered(&self) -> BTreeSet<List> {
+        self.lists.iter().map(|(list, delta)| schema::any_filtered(self.salt, delta.kind, list.org)).collect()
+    }
+
+    /// Returns the lists of filter values that changed records are in, if any of their kind are kept.
+    pub(crate) fn maybe_filtered(&self, state: &State, blocked: &BTreeSet<List>) -> BTreeSet<List> {
+        let mut lists = BTreeSet::new();
+        if self.any_filtered().is_disjoint(blocked) {
+            return lists;
+        }
+        for (key, change) in &state.records {
+            let Some(after) = &change.after else { continue };
+            let any = schema::any_filtered(self.salt, key.kind, schema::organization(&key.uid));
+            if blocked.contains(&any) {
+                let both = change.before.iter().chain(after.as_ref().map(|after| &after.stored));
+                both.for_each(|stored| lists.extend(self.lists_of(key, stored)));
+            }
+        }
+        lists
+    }
+
+    fn lists_of(&self, key: &Key, stored: &Stored) -> BTreeSet<List> {
+        if stored.queue {
+            return BTreeSet::new();
+        }
+        schema::filtered_lists(self.salt, key.kind, &key.uid, &stored.filter)
+    }
+
+    /// Collects the changes to these kept lists of filter values.
+    pub(crate) fn filter(&mut self, state: &State, kept: BTreeSet<List>) {
+        self.filtered = kept;
+        if self.filtered.is_empty() {
+            return;
+        }
+        for (key, change) in &state.records {
+            let Some(after) = &change.after else { continue };
+            let after = after.as_ref().map(|after| &after.stored);
+            for (stored, sign) in [(change.before.as_ref(), -1), (after, 1)] {
+                let Some(stored) = stored else { continue };
+                for list in self.kept_of(key, stored) {
+                    let new = || Delta { kind: key.kind, top: String::new(), direct: 0, deep: 0, filtered: true };
+                    self.lists.entry(list).or_insert_with(new).deep += sign;
+                }
+            }
+        }
+    }
+
+    /// Returns the kept lists of filter values that a record is in.
+    fn kept_of(&self, key: &Key, stored: &Stored) -> BTreeSet<List> {
+        match self.filtered.is_empty() {
+            true => BTreeSet::new(),
+            false => self.lists_of(key, stored).intersection(&self.filtered).copied().collect(),
+        }
     }
 
     /// Collects the changes to the counted blocks of these lists.
@@ -213,10 +274,11 @@ pub(crate) fn calls(state: &State, changes: &Changes) -> Vec<Call> {
     calls.add_sized(CREATE_RECORDS, &created, len, |put| records(state, put));
     calls.add_sized(PUT_RECORDS, &replaced, len, |put| records(state, put));
 
-    // Entries of further ancestors.
+    // Entries of further ancestors, and of filter values.
     let entry = |key: &Key, stored: &Stored| -> Vec<List> {
         let lists = schema::lists(key.kind, &key.uid, stored.queue);
-        lists.filter(|(_, part)| *part == Part::Deep).map(|(list, _)| list).collect()
+        let deep = lists.filter(|(_, part)| *part == Part::Deep).map(|(list, _)| list);
+        deep.chain(changes.kept_of(key, stored)).collect()
     };
     let mut gone: Vec<(List, String)> = Vec::new();
     let mut entries: Vec<(List, &Key, &Stored)> = Vec::new();

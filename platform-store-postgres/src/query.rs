@@ -19,7 +19,7 @@ use self::statements::{Bodies, FEW, GET_MANY, GET_ONE, LISTS, Shape};
 use crate::{
     connection::Connection,
     error::{Failure, corrupt},
-    schema::{self, Column, Org, Slots},
+    schema::{self, Column, List, Org, Slots},
 };
 
 /// The longest value that is compared in SQL: greater than every value of a key.
@@ -215,10 +215,10 @@ const FIRST: usize = 1_024;
 
 /// Reads a page. If its length is bounded by bytes much more than by the number of records, few records are read at
 /// first, and all again with more if they fit: a page is of one snapshot, and not much more is read than is returned.
-pub(crate) async fn list(connection: &Connection, slots: &Slots, query: &Query) -> Result<Page, Failure> {
+pub(crate) async fn list(connection: &Connection, slots: &Slots, salt: u64, query: &Query) -> Result<Page, Failure> {
     let mut limit = if query.bytes == usize::MAX { query.limit } else { query.limit.min(FIRST) };
     loop {
-        let page = read(connection, slots, query, limit).await?;
+        let page = read(connection, (slots, salt), query, limit).await?;
         if limit >= query.limit || page.items.len() < limit || page.next.is_none() {
             return Ok(page);
         }
@@ -227,7 +227,12 @@ pub(crate) async fn list(connection: &Connection, slots: &Slots, query: &Query) 
 }
 
 /// Reads a page of at most `limit` records.
-async fn read(connection: &Connection, slots: &Slots, query: &Query, limit: usize) -> Result<Page, Failure> {
+async fn read(
+    connection: &Connection,
+    (slots, salt): (&Slots, u64),
+    query: &Query,
+    limit: usize,
+) -> Result<Page, Failure> {
     let (column, descending) = (slots.column(query.kind, query.order.by), query.order.descending);
     let (epoch_orgs, epoch_names) = epoch_rows(query.epochs.iter());
     let records = limit;
@@ -250,6 +255,7 @@ async fn read(connection: &Connection, slots: &Slots, query: &Query, limit: usiz
         Shape::Scan { .. } => (Filters::of(&query.filters), driver(connection, &scopes, query).await?),
         _ => Default::default(),
     };
+    let filtered = Filtered::of(salt, query).unwrap_or_default();
     let (by_member, members) = (driver.is_some(), driver.unwrap_or_default());
     match shape {
         Shape::Children => params.extend::<[&(dyn ToSql + Sync); 2]>([&org, &list]),
@@ -265,6 +271,23 @@ async fn read(connection: &Connection, slots: &Slots, query: &Query, limit: usiz
             params.extend::<[&(dyn ToSql + Sync); 3]>([&scopes.exact.0, &scopes.exact.1, &skip]);
         }
         Shape::All => params.extend::<[&(dyn ToSql + Sync); 4]>([&query.kind, &skip, &installation, &list]),
+        Shape::Filtered => {
+            params.extend::<[&(dyn ToSql + Sync); 6]>([
+                &filtered.list.org,
+                &filtered.list.id,
+                &query.kind,
+                &filtered.hash,
+                &filtered.top,
+                &filtered.low,
+            ]);
+            params.extend::<[&(dyn ToSql + Sync); 5]>([
+                &filtered.high,
+                &filtered.children,
+                &filtered.key,
+                &filtered.value,
+                &skip,
+            ]);
+        }
         Shape::Scan { .. } => {
             shape = Shape::Scan { everywhere: scopes.everywhere, by_member };
             let places: [&(dyn ToSql + Sync); 5] =
@@ -311,6 +334,10 @@ const MOST: i64 = 1 << 60;
 /// Returns how to read a list; a scan's details are decided later.
 fn shape(slots: &Slots, query: &Query, column: Column) -> Shape {
     let scan = Shape::Scan { everywhere: false, by_member: false };
+    let is_known = column != Column::Other && slots.has_kind(query.kind);
+    if is_known && !slots.is_queue(query.kind) && Filtered::of(0, query).is_some() {
+        return Shape::Filtered;
+    }
     if !query.filters.is_empty() || column == Column::Other || !slots.has_kind(query.kind) {
         return scan;
     }
@@ -326,6 +353,46 @@ fn shape(slots: &Slots, query: &Query, column: Column) -> Shape {
         [Scope::Subtree(_)] if query.skip == 0 => Shape::Subtree,
         [Scope::Roots] if query.skip == 0 => Shape::Roots,
         _ => Shape::Merge,
+    }
+}
+
+/// The records of a place that have a filter value, as parameters.
+#[derive(Debug, Default)]
+struct Filtered<'q> {
+    list: List,
+    hash: Uuid,
+    top: &'q str,
+    low: String,
+    high: String,
+    children: bool,
+    key: &'q str,
+    value: &'q [u8],
+}
+
+impl<'q> Filtered<'q> {
+    /// Returns the parameters of a query with one place and one value.
+    fn of(salt: u64, query: &'q Query) -> Option<Self> {
+        let ([Scope::Children(top) | Scope::Subtree(top)], [Filter::AnyOf { key, values }]) =
+            (&*query.scopes, &*query.filters)
+        else {
+            return None;
+        };
+        let (first, others) = values.split_first()?;
+        if others.iter().any(|other| other != first) {
+            return None;
+        }
+        let (value, children) = (first.as_bytes(), matches!(&*query.scopes, [Scope::Children(_)]));
+        let (low, high) = below(top);
+        Some(Self {
+            list: schema::filtered(salt, query.kind, (top, children), (key, value)),
+            hash: schema::filter_value(query.kind, key, value),
+            top,
+            low,
+            high,
+            children,
+            key,
+            value,
+        })
     }
 }
 

@@ -179,7 +179,7 @@ impl Store for PostgresStore {
         loop {
             let connection = attempts.reader().await?;
             let slots = self.shared.slots.load_full();
-            match query::list(&connection, &slots, query).await {
+            match query::list(&connection, &slots, self.shared.salt, query).await {
                 Ok(page) if query::knows(&slots, query) => return Ok(page),
                 Ok(page) => {
                     // Kinds and keys are only added: what is still not registered was not when the page was read.

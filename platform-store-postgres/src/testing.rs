@@ -227,7 +227,7 @@ fn command(program: &Path, owner: Option<(u32, u32)>) -> Command {
 
 /// Returns every statement of gets, lists and commits, with a name, for tests of their plans.
 pub fn statements() -> Vec<(String, &'static str)> {
-    use crate::{batch, blocks, changes, documents, query, query::statements, registry, writer};
+    use crate::{batch, blocks, changes, documents, filtered, query, query::statements, registry, writer};
     let lists = statements::LISTS.iter().map(|(key, sql)| (format!("list {key:?}"), sql.as_str()));
     let boundaries = statements::BOUNDARIES.iter().map(|(key, sql)| (format!("boundaries {key:?}"), sql.as_str()));
     let counts = statements::COUNTS.iter().map(|(key, sql)| (format!("counts {key:?}"), sql.as_str()));
@@ -264,6 +264,14 @@ pub fn statements() -> Vec<(String, &'static str)> {
         ("shift blocks", changes::SHIFT_BLOCKS),
         ("put epochs", changes::PUT_EPOCHS),
         ("put heads", changes::PUT_HEADS),
+        ("count values", filtered::COUNT_VALUES),
+        ("count place", filtered::COUNT_PLACE),
+        ("keep list", filtered::KEEP),
+        ("fill list", filtered::FILL),
+        ("set length", filtered::SET_LENGTH),
+        ("empty list", filtered::EMPTY),
+        ("forget list", filtered::FORGET),
+        ("read length", filtered::READ_LENGTH),
         ("read tally", blocks::READ_TALLY),
         ("read top", blocks::READ_TOP),
         ("read blocks", blocks::READ_BLOCKS),

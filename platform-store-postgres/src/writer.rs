@@ -16,6 +16,7 @@ use crate::{
     commit::is_open,
     connection::Params,
     error::{Failure, unavailable},
+    filtered::{self, Sample},
     registry,
     schema::List,
     shared::{Shared, random},
@@ -46,7 +47,7 @@ pub(crate) const PRUNE_BATCHES: &str = "DELETE FROM batch b USING (SELECT o.org,
 /// Commits the requests of a lane until the store is dropped.
 pub(crate) async fn run(shared: Arc<Shared>, mut requests: Receiver<Request>) {
     let mut waiting = VecDeque::new();
-    let mut batches = 0_u32;
+    let (mut batches, mut puts) = (0_u32, 0_usize);
     let mut reported = Reported::default();
     loop {
         if waiting.is_empty() {
@@ -60,15 +61,45 @@ pub(crate) async fn run(shared: Arc<Shared>, mut requests: Receiver<Request>) {
         }
         let (commits, replies) = take(&mut waiting, shared.group);
         let lists = shared.commit(&commits, replies).await;
+        // Lists stay correct without it: the next batch that changes them tries again.
         for (list, delta) in lists {
-            // Counts stay correct without it: the next batch that changes the list tries again.
-            reported.result(blocks::maintain(&shared, list, &delta).await, "cannot divide or drop counted blocks");
+            match delta.filtered {
+                true => {
+                    reported.result(filtered::reconsider(&shared, list).await, "cannot drop a list of a filter value")
+                }
+                false => {
+                    let maintained = blocks::maintain(&shared, list, &delta).await;
+                    reported.result(maintained, "cannot divide or drop counted blocks");
+                }
+            }
+        }
+        for sample in samples(&commits, &mut puts) {
+            reported.result(filtered::consider(&shared, &sample).await, "cannot keep the list of a filter value");
         }
         batches = batches.wrapping_add(1);
         if batches % PRUNE == 16 {
             reported.result(shared.prune().await, "cannot delete the rows of old batches");
         }
     }
+}
+
+/// Of this many records that are put, the lists of one's filter values are considered.
+const SAMPLED: usize = 64;
+/// The most records of a batch whose lists are considered.
+const MOST_SAMPLES: usize = 4;
+
+/// Returns the records of a batch whose filter values may have long lists. `puts` is the number of records since the last
+/// one. The commits need not have succeeded.
+fn samples(commits: &[Commit], puts: &mut usize) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for sample in commits.iter().flat_map(|commit| &commit.put).filter(|put| !put.filter.is_empty() && !put.queue) {
+        *puts += 1;
+        if *puts >= SAMPLED && samples.len() < MOST_SAMPLES {
+            *puts = 0;
+            samples.extend(Sample::of(sample));
+        }
+    }
+    samples
 }
 
 /// The last failure of a lane's upkeep that was logged, so that it is not logged with each batch.

@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use crate::schema::Column;
+use crate::{filtered::in_place, schema::Column};
 
 /// How a list is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,6 +24,10 @@ pub(crate) enum Shape {
     Merge,
     /// All records of a kind: $8 kind, $9 records to skip, $10 and $11 the list of roots.
     All,
+    /// The records of one place that have a filter value: $8 organization, $9 list of the value, $10 kind, $11 hash of
+    /// the value, $12 uid of the place, $13 and $14 range of the uids below it, $15 whether only children count, $16 and
+    /// $17 filter key and value, $18 records to skip.
+    Filtered,
     /// The records of some scopes that pass filters, by examining all candidates: $8 kind, $9 to $12 scopes, $13 to $16
     /// filters, $17 records to skip, $18 name of the sort key (only if it has no column), $19 (or $18) the filter values
     /// that lead to the candidates.
@@ -35,13 +39,14 @@ pub(crate) enum Shape {
     },
 }
 
-const SHAPES: [Shape; 10] = [
+const SHAPES: [Shape; 11] = [
     Shape::Children,
     Shape::Roots,
     Shape::Subtree,
     Shape::Skip,
     Shape::Merge,
     Shape::All,
+    Shape::Filtered,
     Shape::Scan { everywhere: false, by_member: false },
     Shape::Scan { everywhere: false, by_member: true },
     Shape::Scan { everywhere: true, by_member: false },
@@ -285,6 +290,7 @@ impl By {
             Shape::Skip => self.skip(),
             Shape::Merge => self.merge(),
             Shape::All => self.all(),
+            Shape::Filtered => self.filtered(),
             Shape::Scan { everywhere, by_member } => self.scan(everywhere, by_member),
         }
     }
@@ -444,6 +450,34 @@ impl By {
         let total = "SELECT COALESCE((SELECT sum(t.direct) FROM tally t WHERE t.kind = $8), 0) + \
              COALESCE((SELECT t.deep FROM tally t WHERE t.org = $10 AND t.list = $11), 0)";
         self.list_of("", &page, total)
+    }
+
+    /// Returns a statement that reads a kept list of a filter value, or else, if it is not kept, all records of the place
+    /// that have the value.
+    fn filtered(self) -> String {
+        let (key, value) = (self.key("r"), self.after_value());
+        let with = format!(
+            "WITH kept AS MATERIALIZED (SELECT t.deep AS n FROM tally t WHERE t.org = $8 AND t.list = $9), \
+             hits AS MATERIALIZED (SELECT r.uid, {key} AS key FROM (SELECT m.uid FROM member m WHERE m.org = $8 AND \
+             m.value = $11 AND m.uid >= $12 AND m.uid < $14 AND NOT EXISTS (SELECT FROM kept)) m CROSS JOIN LATERAL \
+             (SELECT * FROM record r WHERE r.org = $8 AND r.kind = $10 AND r.uid = m.uid) r WHERE {} AND \
+             EXISTS (SELECT FROM unnest(r.filter_keys, r.filter_values) h(key, value) WHERE h.key = $16 AND \
+             h.value = $17)) ",
+            in_place!("r.uid", "$12", "$13", "$15")
+        );
+        let page = format!(
+            "SELECT r.uid, r.revision, r.rendering, r.body, u.key FROM (SELECT * FROM ((SELECT d.uid, {} AS key \
+             FROM deep d WHERE d.org = $8 AND d.list = $9 AND {} ORDER BY {} LIMIT $18::int8 + $4::int8 + 1) UNION ALL \
+             (SELECT h.uid, h.key FROM hits h WHERE {} ORDER BY {} LIMIT $18::int8 + $4::int8 + 1)) u ORDER BY {} \
+             OFFSET $18::int8 LIMIT $4::int8 + 1) u JOIN record r ON r.org = $8 AND r.kind = $10 AND r.uid = u.uid",
+            self.key("d"),
+            self.after("d", &value, "$7", false),
+            self.order("d"),
+            self.after_of_rows("h"),
+            self.order_of_rows("h"),
+            self.order_of_rows("u"),
+        );
+        self.list_of(&with, &page, "SELECT COALESCE((SELECT k.n FROM kept k), (SELECT count(*) FROM hits))")
     }
 
     fn scan(self, everywhere: bool, by_member: bool) -> String {

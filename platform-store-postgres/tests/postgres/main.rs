@@ -6,5 +6,6 @@ mod common;
 
 mod bounds;
 mod faults;
+mod filtered;
 mod plans;
 mod several;
