@@ -33,6 +33,10 @@ use platform_core::{
 use pollster::block_on;
 use serde_json::{Value, json};
 
+/// The allocator of the server.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The number of packages with advisories.
 const PACKAGES: usize = 1_001;
 

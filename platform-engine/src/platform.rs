@@ -226,7 +226,7 @@ impl Platform {
     /// # Errors
     /// UNAUTHENTICATED when the identity does not exist or its sign-in has ended, and those of the store.
     pub async fn grants_of(&self, caller: &Caller) -> Result<Arc<Grants>> {
-        let holder = Holder::of(caller);
+        let holder = Holder::of(caller, self.store().history());
         // The cached grants may be of an earlier registration of the person.
         if let Some(grants) = self.grants.get(&holder).filter(|grants| grants.are_of(caller.acts_as)) {
             return Ok(grants);
@@ -274,6 +274,6 @@ impl Platform {
     }
 
     pub(crate) fn forget(&self, caller: &Caller) {
-        self.grants.remove(&Holder::of(caller));
+        self.grants.remove(&Holder::of(caller, self.store().history()));
     }
 }

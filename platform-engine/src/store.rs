@@ -101,6 +101,14 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn health(&self) -> Result<(), StoreError> {
         Ok(())
     }
+
+    /// Returns a number that changes before any call sees a state that does not continue the one before, such as after
+    /// a failover that lost commits: epochs may have values again that they had with other data, so that nothing that
+    /// was cached with them is valid. Does no I/O and does not wait. A store whose acknowledged commits cannot be lost
+    /// while it is open need not implement this.
+    fn history(&self) -> u64 {
+        0
+    }
 }
 
 /// The name of a kind, which is part of a record's key.

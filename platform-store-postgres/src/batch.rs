@@ -8,7 +8,7 @@ use platform_engine::{
     store::{Commit, Conflict, Key, place::below},
     uid::Uid,
 };
-use tokio_postgres::{Row, types::ToSql};
+use tokio_postgres::{Row, Statement, types::ToSql};
 use uuid::Uuid;
 
 use crate::{
@@ -41,15 +41,33 @@ pub(crate) async fn pipeline(
     connection: &Connection,
     calls: &[(&'static str, Params)],
 ) -> Result<Vec<Result<Vec<Row>, tokio_postgres::Error>>, Failure> {
+    send(connection, &prepare(connection, calls).await?).await
+}
+
+/// A prepared statement and its parameters.
+type Prepared<'p> = (Statement, Vec<&'p (dyn ToSql + Sync)>);
+
+async fn prepare<'p>(
+    connection: &Connection,
+    calls: &'p [(&'static str, Params)],
+) -> Result<Vec<Prepared<'p>>, Failure> {
     let mut prepared = Vec::with_capacity(calls.len());
     for (sql, params) in calls {
         prepared.push((connection.prepare(sql).await?, refs(params)));
     }
-    let mut results = Vec::with_capacity(calls.len());
+    Ok(prepared)
+}
+
+async fn send(
+    connection: &Connection,
+    prepared: &[Prepared<'_>],
+) -> Result<Vec<Result<Vec<Row>, tokio_postgres::Error>>, Failure> {
+    let client = connection.client()?;
+    let mut results = Vec::with_capacity(prepared.len());
     for part in prepared.chunks(AT_ONCE) {
         // The first poll of each, which is in this order, sends it.
-        let running = part.iter().map(|(statement, params)| connection.client().query(statement, params));
-        results.extend(join_all(running).await);
+        let running = part.iter().map(|(statement, params)| client.query(statement, params));
+        results.extend(connection.run(join_all(running)).await?);
     }
     Ok(results)
 }
@@ -318,12 +336,12 @@ impl<'c> Batch<'c> {
         let mut calls = vec![(PUT_BATCH, params)];
         calls.extend(changes::calls(state, changes));
         calls.push((COMMIT, Vec::new()));
-        let results = match pipeline(connection, &calls).await {
-            Ok(results) => results,
-            // A statement could not be prepared, so that none was sent.
+        let prepared = match prepare(connection, &calls).await {
+            Ok(prepared) => prepared,
+            // None was sent.
             Err(failure) => return abandon(connection, failure).await,
         };
-        match all_of(results) {
+        match send(connection, &prepared).await.and_then(all_of) {
             Ok(rows) => {
                 let mut changed: BTreeMap<List, Delta> = BTreeMap::new();
                 let lists = calls
@@ -336,7 +354,7 @@ impl<'c> Batch<'c> {
                 }
                 Attempt::Done(outcomes, changed.into_iter().collect())
             }
-            Err(failure @ Failure::Lost(_)) => Attempt::Unknown(failure, outcomes),
+            Err(failure @ (Failure::Lost(_) | Failure::Late(_))) => Attempt::Unknown(failure, outcomes),
             // The statement COMMIT ended the aborted transaction.
             Err(failure) => Attempt::Failed(failure),
         }
@@ -345,7 +363,7 @@ impl<'c> Batch<'c> {
 
 /// Ends the transaction after an error.
 async fn abandon(connection: &Connection, failure: Failure) -> Attempt {
-    if matches!(failure, Failure::Lost(_)) {
+    if matches!(failure, Failure::Lost(_) | Failure::Late(_)) {
         return Attempt::Failed(failure);
     }
     match connection.execute(ROLLBACK, &[]).await {

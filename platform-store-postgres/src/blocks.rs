@@ -43,7 +43,8 @@ pub(crate) struct Block {
 
 /// Brings the blocks of a list into shape.
 pub(crate) async fn maintain(shared: &Shared, list: List, delta: &Delta) -> Result<(), Failure> {
-    let connection = shared.database.attempts().writer().await?;
+    // Long lists are divided in one transaction.
+    let connection = shared.database.attempts().writer().await?.unlimited();
     connection.execute(BEGIN, &[]).await?;
     let result = maintain_in(&connection, shared.salt, list, delta).await;
     let end = if result.is_ok() { COMMIT } else { ROLLBACK };

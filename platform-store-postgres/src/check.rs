@@ -30,18 +30,26 @@ use crate::{
 const RESTORE: &str = "restore a backup, or export the resources and import them into an empty database";
 
 pub(crate) async fn check(shared: &Shared) -> Result<Vec<Finding>, StoreError> {
+    let connection = shared.database.attempts().reader().await?.unlimited();
+    let found = run(&connection, shared.salt).await;
+    if found.is_err() {
+        // It may be in a transaction, in which nobody else may read.
+        connection.close();
+    }
+    found
+}
+
+async fn run(connection: &Connection, salt: u64) -> Result<Vec<Finding>, StoreError> {
     let mut findings = Findings::new(RESTORE);
-    // The caller may stop the check in the middle of a transaction, in which nobody else may read.
-    let connection = shared.database.attempts().reader().await?.taken();
-    let orgs: Vec<Org> = column(&connection, ORGANIZATIONS, &[]).await?;
+    let orgs: Vec<Org> = column(connection, ORGANIZATIONS, &[]).await?;
     for org in orgs {
         connection.execute(BEGIN, &[]).await?;
-        let checked = organization(&connection, org, shared.salt, &mut findings).await;
+        let checked = organization(connection, org, salt, &mut findings).await;
         connection.execute("ROLLBACK", &[]).await?;
         checked?;
     }
     connection.execute(BEGIN, &[]).await?;
-    let checked = everywhere(&connection, &mut findings).await;
+    let checked = everywhere(connection, &mut findings).await;
     connection.execute("ROLLBACK", &[]).await?;
     checked?;
     Ok(findings.into_vec())
@@ -68,7 +76,7 @@ async fn each(
     mut run: impl FnMut(&Row) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let statement = connection.prepare(sql).await?;
-    let rows = connection.client().query_raw(&statement, params.iter().copied()).await?;
+    let rows = connection.client()?.query_raw(&statement, params.iter().copied()).await?;
     pin_mut!(rows);
     while let Some(row) = rows.try_next().await? {
         run(&row)?;

@@ -3,20 +3,22 @@
 use std::{
     fmt,
     path::Path,
-    sync::Arc,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use deadpool_postgres::{
-    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime,
+    ClientWrapper, Connect, Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime,
 };
-use parking_lot::Mutex;
-use platform_engine::store::StoreError;
 use rustls::{ClientConfig, RootCertStore};
+use tokio::{sync::watch, task::JoinHandle};
 use tokio_postgres::{
-    Client, Config, Row, Socket,
+    Client, Config, Row,
     config::{Host, SslMode, TargetSessionAttrs},
-    tls::MakeTlsConnect,
     types::ToSql,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -24,6 +26,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::{
     error::{Failure, OpenError, cause},
     options::Options,
+    primary::{self, Driver, Primary, State},
 };
 
 /// Settings of every session. The last ones release the locks of a process that vanished, and a `statement_timeout` would
@@ -37,114 +40,217 @@ const SESSION: &str = "-c synchronous_commit=on -c default_transaction_isolation
 
 /// The ways to reach a database.
 pub(crate) struct Database {
-    config: Config,
+    primary: Primary,
     tls: MakeRustlsConnect,
     readers: Pool,
     writers: Pool,
     retry: Duration,
-    generation: Arc<Mutex<Generation>>,
 }
 
-/// The server's history, which changes when a standby becomes the primary.
-#[derive(Debug, Default)]
-struct Generation {
-    /// The system identifier and the timeline of the last connection.
-    seen: Option<(i64, String)>,
-    number: u64,
-}
-
-/// Drives a connection.
-type Driver = tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+/// The time for the answer to a statement. The platform's requests take at most 30 seconds.
+const ANSWER: Duration = Duration::from_secs(20);
+/// The time to open a connection to the primary.
+const CREATE: Duration = Duration::from_secs(3);
 
 /// The parameters of a statement.
 pub(crate) type Params = Vec<Box<dyn ToSql + Sync + Send>>;
 
-/// A connection from a pool, to which it returns when it is dropped, or which was taken from it.
-pub(crate) enum Connection {
-    Pooled(Object),
-    Own(ClientWrapper),
+/// A connection from a pool. It returns there when it is dropped, unless a call on it has not ended.
+pub(crate) struct Connection {
+    /// `None` while it is dropped.
+    client: Option<Object>,
+    /// The number of calls that have not ended.
+    running: AtomicUsize,
+    /// The time for the answer to a call; `None` for calls that take as long as they need.
+    limit: Option<Duration>,
+    /// Whether calls that were abandoned are to be canceled. A canceled commit could be visible before the synchronous
+    /// standbys have it.
+    cancel: Option<MakeRustlsConnect>,
+    state: watch::Receiver<State>,
 }
 
 impl Connection {
     /// Runs a statement, which is prepared at its first use on the connection.
     pub(crate) async fn query(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
-        let statement = self.prepare(sql).await?;
-        Ok(self.client().query(&statement, params).await?)
+        let client = self.client()?;
+        let run = async { client.query(&client.prepare_cached(sql).await?, params).await };
+        Ok(self.run(run).await??)
     }
 
     /// Runs a statement and returns the number of changed rows.
     pub(crate) async fn execute(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64, Failure> {
-        let statement = self.prepare(sql).await?;
-        Ok(self.client().execute(&statement, params).await?)
+        let client = self.client()?;
+        let run = async { client.execute(&client.prepare_cached(sql).await?, params).await };
+        Ok(self.run(run).await??)
     }
 
     /// Returns a prepared statement.
     pub(crate) async fn prepare(&self, sql: &str) -> Result<tokio_postgres::Statement, Failure> {
-        Ok(self.client().prepare_cached(sql).await?)
+        Ok(self.run(self.client()?.prepare_cached(sql)).await??)
     }
 
-    pub(crate) fn client(&self) -> &ClientWrapper {
-        match self {
-            Self::Pooled(connection) => connection,
-            Self::Own(connection) => connection,
+    /// Runs calls of the client until they end or their server is lost.
+    ///
+    /// # Errors
+    /// [`Failure::Lost`] if the server does not answer other questions either or is not the primary any more, and
+    /// [`Failure::Late`] after the time for an answer.
+    pub(crate) async fn run<T>(&self, calls: impl Future<Output = T>) -> Result<T, Failure> {
+        let opened = self.client.as_ref().map(|client| Object::metrics(client).created);
+        let is_lost = |state: &State| opened.is_none_or(|opened| opened < state.valid_from);
+        let mut states = self.state.clone();
+        // What a server gets after it was silent may be answered by a former primary.
+        let silent = Some(states.borrow()).filter(|state| self.limit.is_some() && state.answers.is_err());
+        if let Some(failure) = silent.map(|state| state.failure()) {
+            return Err(failure);
         }
+        let limit = async {
+            match self.limit {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        // Not subtracted if this future is dropped.
+        self.running.fetch_add(1, Ordering::Relaxed);
+        let done = tokio::select! {
+            biased;
+            done = calls => done,
+            state = states.wait_for(is_lost) => {
+                let failure = state.map(|state| state.failure());
+                return Err(failure.unwrap_or_else(|_| Failure::Lost("the store is closed".into())));
+            }
+            () = limit => {
+                let limit = self.limit.unwrap_or_default().as_secs();
+                return Err(Failure::Late(format!("no answer within {limit} s").into()));
+            }
+        };
+        self.running.fetch_sub(1, Ordering::Relaxed);
+        Ok(done)
     }
 
-    /// Takes the connection from its pool, so that it is closed when it is dropped.
-    pub(crate) fn taken(self) -> Self {
-        match self {
-            Self::Pooled(connection) => Self::Own(Object::take(connection)),
-            own @ Self::Own(_) => own,
-        }
+    /// # Errors
+    /// Never, because a connection has a client until it is dropped.
+    pub(crate) fn client(&self) -> Result<&ClientWrapper, Failure> {
+        self.client.as_deref().ok_or_else(|| Failure::Lost("the connection is closed".into()))
+    }
+
+    /// Limits the time for the answer to a call.
+    pub(crate) const fn within(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Lets calls take as long as they need, while their server is not lost.
+    pub(crate) const fn unlimited(mut self) -> Self {
+        self.limit = None;
+        self
     }
 
     /// Closes the connection instead of returning it to its pool.
-    pub(crate) fn close(self) {
-        drop(self.taken());
+    pub(crate) fn close(mut self) {
+        self.client.take().map(Object::take);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let Some(client) = self.client.take() else { return };
+        if self.running.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let tls = self.cancel.take().filter(|_| self.state.borrow().answers.is_ok());
+        if let (Some(tls), Ok(runtime)) = (tls, tokio::runtime::Handle::try_current()) {
+            let token = client.cancel_token();
+            // The connection keeps its place in the pool until its statement has ended: many abandoned calls must not
+            // open more connections than the pool has.
+            runtime.spawn(async move {
+                drop(tokio::time::timeout(CANCEL, token.cancel_query(tls)).await);
+                drop(Object::take(client));
+            });
+        } else {
+            drop(Object::take(client));
+        }
+    }
+}
+
+/// The time to cancel an abandoned call.
+const CANCEL: Duration = Duration::from_secs(1);
+
+/// Opens the connections of a pool, to the primary alone.
+struct Connector {
+    state: watch::Receiver<State>,
+    tls: MakeRustlsConnect,
+}
+
+impl Connect for Connector {
+    fn connect(
+        &self,
+        _: &Config,
+    ) -> Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>> + Send + '_>> {
+        Box::pin(async {
+            let server = self.state.borrow().server.clone();
+            let (client, driver) = server.connect(self.tls.clone()).await?;
+            // The errors of a connection are those of its calls.
+            Ok((client, tokio::spawn(async move { drop(driver.await) })))
+        })
     }
 }
 
 impl Database {
-    /// Prepares the connections to a database, and opens the first.
+    /// Finds the primary, and prepares the connections to it.
     pub(crate) async fn connect(url: &str, options: &Options) -> Result<Self, OpenError> {
         let (config, tls) = configure(url, options)?;
-        let generation = Arc::new(Mutex::new(Generation::default()));
+        let primary = Primary::find(&config, &tls).await?;
         let pool = |size: usize| {
             let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-            let manager = Manager::from_config(config.clone(), tls.clone(), recycling);
-            let generation = generation.clone();
-            let observe = Hook::async_fn(move |client, _| {
-                let generation = generation.clone();
-                Box::pin(async move { observe(client, &generation).await.map_err(HookError::Backend) })
+            let connector = Connector { state: primary.state.clone(), tls: tls.clone() };
+            let manager = Manager::from_connect(config.clone(), connector, recycling);
+            let state = primary.state.clone();
+            let verify = Hook::async_fn(move |client, _| {
+                let known = state.borrow().history.clone();
+                Box::pin(async move { primary::verify(client, &known).await.map_err(HookError::message) })
             });
-            let pool = Pool::builder(manager).max_size(size.max(1)).runtime(Runtime::Tokio1).post_create(observe);
+            let pool = Pool::builder(manager).max_size(size.max(1)).runtime(Runtime::Tokio1).post_create(verify);
             let pool = pool.wait_timeout(Some(options.retry)).create_timeout(Some(CREATE));
             pool.build().map_err(|error| OpenError::Unavailable(error.into()))
         };
-        let (readers, writers) = (pool(options.readers)?, pool(options.lanes)?);
-        let database = Self { config, tls, readers, writers, retry: options.retry, generation };
-        match database.get(&database.readers).await {
-            Ok(_) => Ok(database),
-            Err(failure) if is_standby(&database.config, &database.tls).await => {
-                drop(failure);
-                Err(OpenError::Standby)
+        // Besides the lanes, documents are written.
+        let (readers, writers) = (pool(options.readers)?, pool(options.lanes.saturating_add(1))?);
+        Ok(Self { primary, tls, readers, writers, retry: options.retry })
+    }
+
+    async fn get(&self, pool: &Pool, cancel: bool) -> Result<Connection, Failure> {
+        loop {
+            let client = pool.get().await?;
+            let state = self.primary.state.clone();
+            if Object::metrics(&client).created < state.borrow().valid_from {
+                drop(Object::take(client));
+                continue;
             }
-            Err(failure) => Err(OpenError::Unavailable(StoreError::from(failure).into())),
+            let cancel = cancel.then(|| self.tls.clone());
+            return Ok(Connection { client: Some(client), running: 0.into(), limit: Some(ANSWER), cancel, state });
         }
     }
 
-    async fn get(&self, pool: &Pool) -> Result<Connection, Failure> {
-        Ok(Connection::Pooled(pool.get().await?))
+    /// Opens a connection that is not part of a pool, and returns it with the future that drives it. Returns what is
+    /// known of the primary too.
+    pub(crate) async fn separate(&self) -> Result<(Client, Driver, watch::Receiver<State>), Failure> {
+        let mut attempts = self.attempts();
+        attempts.primary().await?;
+        let state = self.primary.state.clone();
+        let server = state.borrow().server.clone();
+        let connected = tokio::time::timeout(CREATE, server.connect(self.tls.clone())).await;
+        let (client, driver) = connected.map_err(|_| Failure::Lost("the primary does not answer".into()))??;
+        Ok((client, driver, state))
     }
 
-    /// Opens a connection that is not part of a pool, and returns it with the future that drives it.
-    pub(crate) async fn separate(&self) -> Result<(Client, Driver), Failure> {
-        Ok(self.config.connect(self.tls.clone()).await?)
-    }
-
-    /// Returns a number that increases when a connection finds another primary than the one before.
+    /// Returns a number that increases when the primary has another history than the one before.
     pub(crate) fn generation(&self) -> u64 {
-        self.generation.lock().number
+        self.primary.state.borrow().generation
+    }
+
+    /// Takes a lock of this process's connection; see [`Primary::claim`].
+    pub(crate) async fn claim(&self, key: (i32, i32)) -> Option<bool> {
+        self.primary.claim(key).await
     }
 
     /// Returns the time for which a call is repeated.
@@ -154,7 +260,12 @@ impl Database {
 
     /// Returns the attempts of a call that can be repeated.
     pub(crate) fn attempts(&self) -> Attempts<'_> {
-        Attempts { database: self, failed: None, pause: Duration::from_millis(5) }
+        self.attempts_since(Instant::now())
+    }
+
+    /// Returns the attempts of a call that began at a time: it may have waited for others.
+    pub(crate) fn attempts_since(&self, began: Instant) -> Attempts<'_> {
+        Attempts { database: self, began, until: None, pause: Duration::from_millis(5) }
     }
 }
 
@@ -173,30 +284,48 @@ pub(crate) async fn is_standby(config: &Config, tls: &MakeRustlsConnect) -> bool
 #[derive(Debug)]
 pub(crate) struct Attempts<'d> {
     database: &'d Database,
-    /// The time of the first failure.
-    failed: Option<Instant>,
+    began: Instant,
+    /// The end of the time for retries, from the first failure on.
+    until: Option<Instant>,
     pause: Duration,
 }
 
 impl Attempts<'_> {
-    /// Returns a connection for reading.
+    /// Returns a connection for reading. A call that is dropped before it ends is canceled.
     pub(crate) async fn reader(&mut self) -> Result<Connection, Failure> {
+        self.connection(&self.database.readers, true).await
+    }
+
+    /// Returns a connection for writing.
+    pub(crate) async fn writer(&mut self) -> Result<Connection, Failure> {
+        self.connection(&self.database.writers, false).await
+    }
+
+    async fn connection(&mut self, pool: &Pool, cancel: bool) -> Result<Connection, Failure> {
         loop {
-            match self.database.get(&self.database.readers).await {
+            self.primary().await?;
+            match self.database.get(pool, cancel).await {
                 Ok(connection) => return Ok(connection),
                 Err(failure) => self.pause(failure).await?,
             }
         }
     }
 
-    /// Returns a connection for writing.
-    pub(crate) async fn writer(&mut self) -> Result<Connection, Failure> {
-        loop {
-            match self.database.get(&self.database.writers).await {
-                Ok(connection) => return Ok(connection),
-                Err(failure) => self.pause(failure).await?,
-            }
+    /// Waits while the primary does not answer. All calls wait for the one connection that looks for it.
+    async fn primary(&mut self) -> Result<(), Failure> {
+        let mut states = self.database.primary.state.clone();
+        if states.borrow().answers.is_ok() {
+            return Ok(());
         }
+        // The calls that waited for the one before must not wait again, one after another.
+        let until = *self.until.get_or_insert(self.began + self.database.retry);
+        let found = tokio::time::timeout_at(until.into(), states.wait_for(|state| state.answers.is_ok())).await;
+        if matches!(found, Ok(Ok(_))) {
+            return Ok(());
+        }
+        drop(found);
+        let failure = states.borrow().failure();
+        Err(failure)
     }
 
     /// Waits before another attempt.
@@ -205,8 +334,8 @@ impl Attempts<'_> {
     /// The failure, if no other attempt is to be made.
     pub(crate) async fn pause(&mut self, failure: Failure) -> Result<(), Failure> {
         // A failure may take long to notice, which is no reason not to try again.
-        let failed = *self.failed.get_or_insert_with(Instant::now);
-        if !matches!(failure, Failure::Lost(_)) || failed.elapsed() + self.pause > self.database.retry {
+        let until = *self.until.get_or_insert(Instant::now() + self.database.retry);
+        if !matches!(failure, Failure::Lost(_)) || Instant::now() + self.pause > until {
             return Err(failure);
         }
         tokio::time::sleep(self.pause).await;
@@ -218,29 +347,10 @@ impl Attempts<'_> {
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The configuration includes the password.
-        f.debug_struct("Database").field("hosts", &self.config.get_hosts()).finish_non_exhaustive()
+        f.debug_struct("Database")
+            .field("server", &self.primary.state.borrow().server.get_hosts())
+            .finish_non_exhaustive()
     }
-}
-
-/// The time to open a connection.
-const CREATE: Duration = Duration::from_secs(5);
-
-/// Notices whether the server's history is that of the last connection.
-async fn observe(client: &Client, generation: &Mutex<Generation>) -> Result<(), tokio_postgres::Error> {
-    let row = client
-        .query_one(
-            "SELECT (SELECT system_identifier FROM pg_control_system()), \
-             CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END",
-            &[],
-        )
-        .await?;
-    let found = (row.try_get(0)?, row.try_get(1)?);
-    let mut generation = generation.lock();
-    if generation.seen.as_ref() != Some(&found) {
-        generation.number += 1;
-        generation.seen = Some(found);
-    }
-    Ok(())
 }
 
 /// Returns the configuration of connections, with defaults that notice a dead server within seconds.
@@ -265,7 +375,12 @@ pub(crate) fn configure(url: &str, options: &Options) -> Result<(Config, MakeRus
     if config.get_ssl_mode() == SslMode::Prefer {
         // TLS that falls back to plain text does not protect against an attacker, so that the default is one or the
         // other.
-        let is_local = config.get_hosts().iter().all(is_local);
+        // An address takes the place of its host's name.
+        let addresses = config.get_hostaddrs();
+        let is_local = match addresses.is_empty() {
+            true => config.get_hosts().iter().all(is_local),
+            false => addresses.iter().all(std::net::IpAddr::is_loopback),
+        };
         config.ssl_mode(if is_local { SslMode::Disable } else { SslMode::Require });
     }
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
@@ -291,5 +406,29 @@ fn is_local(host: &Host) -> bool {
         }
         #[cfg(unix)]
         Host::Unix(path) => path != Path::new(""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_connection_to_this_machine_needs_no_tls() {
+        for (url, mode) in [
+            ("postgres://localhost/p", SslMode::Disable),
+            ("postgres://127.0.0.1,[::1],%2Ftmp/p", SslMode::Disable),
+            ("postgres://db.example/p", SslMode::Require),
+            ("postgres://localhost,db.example/p", SslMode::Require),
+            // The address is the one that is connected to.
+            ("host=localhost hostaddr=192.0.2.1", SslMode::Require),
+            ("hostaddr=192.0.2.1", SslMode::Require),
+            ("host=localhost,localhost hostaddr=127.0.0.1,192.0.2.1", SslMode::Require),
+            ("host=db.example hostaddr=127.0.0.1", SslMode::Disable),
+            ("postgres://db.example/p?sslmode=disable", SslMode::Disable),
+        ] {
+            let (config, _) = configure(url, &Options::default()).unwrap();
+            assert_eq!(config.get_ssl_mode(), mode, "{url}");
+        }
     }
 }

@@ -57,7 +57,7 @@ impl Documents {
     /// [`StoreError::Unknown`] if the connection broke, so that the document may have been written: read it again.
     /// [`StoreError::Unavailable`] or [`StoreError::Full`] if it was not.
     pub async fn write(&self, name: &str, expected: u64, bytes: &[u8]) -> Result<bool, StoreError> {
-        let connection = self.shared.database.attempts().reader().await?;
+        let connection = self.shared.database.attempts().writer().await?;
         let org = schema::installation();
         let written = match i64::try_from(expected) {
             Ok(0) => connection.execute(CREATE, &[&org, &name, &bytes]).await,
@@ -66,7 +66,7 @@ impl Documents {
         };
         match written {
             Ok(rows) => Ok(rows == 1),
-            Err(Failure::Lost(cause)) => {
+            Err(Failure::Lost(cause) | Failure::Late(cause)) => {
                 connection.close();
                 Err(StoreError::Unknown(cause))
             }

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use deadpool_postgres::PoolError;
+use deadpool_postgres::{PoolError, TimeoutType};
 use platform_engine::store::{Cause, StoreError};
 use tokio_postgres::error::SqlState;
 
@@ -45,6 +45,8 @@ pub enum OpenError {
 pub(crate) enum Failure {
     /// The connection broke, or the server is not, or no longer, the primary. Another connection may work.
     Lost(Cause),
+    /// The server did not answer in time, but answers others. Another attempt would take as long.
+    Late(Cause),
     /// A unique key was taken between the check and the write.
     Taken,
     /// Any other error.
@@ -77,6 +79,7 @@ impl From<tokio_postgres::Error> for Failure {
             | SqlState::CRASH_SHUTDOWN
             | SqlState::CANNOT_CONNECT_NOW
             | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
+            | SqlState::IDLE_SESSION_TIMEOUT
             | SqlState::TOO_MANY_CONNECTIONS => Self::Lost(Described(error).into()),
             state if state.code().starts_with("08") => Self::Lost(Described(error).into()),
             _ => Self::Other(unavailable(Described(error))),
@@ -93,6 +96,8 @@ impl From<PoolError> for Failure {
                 Self::Other(StoreError::Unavailable(cause)) => Self::Lost(cause),
                 other => other,
             },
+            // Each of many calls that wait for a connection would wait again.
+            PoolError::Timeout(TimeoutType::Wait) => Self::Late("all connections are in use".into()),
             other => Self::Lost(other.into()),
         }
     }
@@ -107,7 +112,7 @@ impl From<StoreError> for Failure {
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Lost(cause) => Self::Unavailable(cause),
+            Failure::Lost(cause) | Failure::Late(cause) => Self::Unavailable(cause),
             Failure::Taken => unavailable("a unique key was taken by a concurrent commit"),
             Failure::Other(error) => error,
         }
@@ -136,6 +141,20 @@ impl Error for Described {
 /// Returns an error of the driver as a cause that includes the server's message.
 pub(crate) fn cause(error: tokio_postgres::Error) -> Cause {
     Described(error).into()
+}
+
+/// Returns an error of the driver with its causes.
+pub(crate) fn text(error: &tokio_postgres::Error) -> String {
+    if let Some(error) = error.as_db_error() {
+        return format!("{} (SQLSTATE {})", error.message(), error.code().code());
+    }
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
 }
 
 pub(crate) fn unavailable(cause: impl Into<Cause>) -> StoreError {

@@ -135,7 +135,7 @@ impl<'s> Candidate<'s> {
 
 /// Begins to keep the lists of filter values that a record is in and that are long.
 pub(crate) async fn consider(shared: &Shared, sample: &Sample) -> Result<(), Failure> {
-    let connection = shared.database.attempts().writer().await?;
+    let connection = shared.database.attempts().writer().await?.unlimited();
     let org = schema::organization(&sample.key.uid);
     let hashes: Vec<Uuid> =
         sample.filter.iter().map(|(key, value)| schema::filter_value(sample.key.kind, key, value)).collect();
@@ -181,7 +181,7 @@ async fn keep(connection: &Connection, salt: u64, candidate: &Candidate<'_>) -> 
 
 /// Drops a kept list that has become short.
 pub(crate) async fn reconsider(shared: &Shared, list: List) -> Result<(), Failure> {
-    let connection = shared.database.attempts().writer().await?;
+    let connection = shared.database.attempts().writer().await?.unlimited();
     let drop = async {
         let length = connection.query(READ_LENGTH, &[&list.org, &list.id]).await?;
         let length: i64 = length.first().map_or(Ok(0), |row| row.try_get(0))?;

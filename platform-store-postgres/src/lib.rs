@@ -20,6 +20,7 @@ mod documents;
 mod migrate;
 mod notify;
 mod options;
+mod primary;
 mod schema;
 
 mod check;

@@ -1,7 +1,11 @@
 //! Notifications between servers (`LISTEN` and `NOTIFY`), outside of all commits: a `NOTIFY` in a transaction takes a
 //! lock of the whole database until the transaction is durable.
 
-use std::{future::poll_fn, sync::Arc, time::Duration};
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use platform_engine::store::StoreError;
 use tokio::sync::mpsc;
@@ -77,7 +81,8 @@ pub(crate) fn listen(shared: Arc<Shared>, channel: String) -> Listener {
 
 /// Sends what is heard on one connection, until it breaks.
 async fn hear(shared: &Shared, channel: &str, sender: &mpsc::Sender<Heard>) -> Result<(), Failure> {
-    let (client, mut connection) = shared.database.separate().await?;
+    let (client, mut connection, mut states) = shared.database.separate().await?;
+    let opened = Instant::now();
     let listen = format!("LISTEN \"{channel}\"");
     let mut listening = std::pin::pin!(client.batch_execute(&listen));
     let mut is_listening = false;
@@ -88,6 +93,8 @@ async fn hear(shared: &Shared, channel: &str, sender: &mpsc::Sender<Heard>) -> R
                 is_listening = true;
                 drop(sender.send(Heard::Gap).await);
             }
+            // A server that is gone sends nothing, and a listener would wait for the keep-alives of the connection.
+            () = async { drop(states.wait_for(|state| state.valid_from > opened).await) } => return Ok(()),
             message = poll_fn(|cx| connection.poll_message(cx)) => match message {
                 Some(Ok(AsyncMessage::Notification(notification))) => {
                     drop(sender.send(Heard::Notification(notification.payload().to_owned())).await);

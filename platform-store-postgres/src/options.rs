@@ -16,7 +16,7 @@ pub struct Options {
     pub lanes: usize,
     /// The maximum number of commits that share one transaction (group commit); 256 by default.
     pub group_commits: usize,
-    /// The time for which a call is repeated while no connection works, such as during a failover; 3 seconds by
+    /// The time for which a call is repeated while no connection works, such as during a failover; 5 seconds by
     /// default.
     pub retry: Duration,
     /// Certificates in DER that TLS connections trust, besides the public certification authorities.
@@ -25,7 +25,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { readers: 16, lanes: 4, group_commits: 256, retry: Duration::from_secs(3), root_certificates: Vec::new() }
+        Self { readers: 16, lanes: 4, group_commits: 256, retry: Duration::from_secs(5), root_certificates: Vec::new() }
     }
 }
 

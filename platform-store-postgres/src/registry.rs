@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use platform_engine::store::{Put, StoreError};
+use platform_engine::store::Put;
 
 use crate::{
     batch::{BEGIN, COMMIT, READ_SLOTS, ROLLBACK},
@@ -16,7 +16,7 @@ use crate::{
 pub(crate) const LOAD: &str = "SELECT s.kind, s.key, s.slot FROM slot s ORDER BY s.kind, s.slot, s.key";
 
 /// Returns all registered kinds.
-pub(crate) async fn load(connection: &Connection) -> Result<Slots, StoreError> {
+pub(crate) async fn load(connection: &Connection) -> Result<Slots, Failure> {
     let mut slots = Slots::default();
     for row in connection.query(LOAD, &[]).await? {
         let read = || Ok::<_, tokio_postgres::Error>((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));

@@ -22,7 +22,7 @@ impl Health {
         let state = match outcome {
             Ok(outcomes) if outcomes.iter().any(Result::is_ok) => 0,
             Err(Failure::Other(StoreError::Full(_))) => 1,
-            Err(Failure::Lost(_)) => 2,
+            Err(Failure::Lost(_) | Failure::Late(_) | Failure::Other(StoreError::Unknown(_))) => 2,
             _ => return,
         };
         self.0.store(state, Ordering::Relaxed);

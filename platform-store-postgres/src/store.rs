@@ -1,6 +1,6 @@
 //! The store: connections to a database, and the lanes that commit; opening and migrating.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Instant};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -9,6 +9,7 @@ use tokio::sync::{
     mpsc::{self, error::SendTimeoutError},
     oneshot,
 };
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     check,
@@ -48,7 +49,7 @@ impl PostgresStore {
         let other = |error: StoreError| OpenError::Unavailable(error.into());
         let connection = database.attempts().reader().await.map_err(|failure| other(failure.into()))?;
         let instance = migrate::verify(&connection).await?;
-        let slots = registry::load(&connection).await.map_err(other)?;
+        let slots = registry::load(&connection).await.map_err(|failure| other(failure.into()))?;
         drop(connection);
         let shared = Arc::new(Shared {
             database,
@@ -102,10 +103,22 @@ impl PostgresStore {
         notify::listen(self.shared.clone(), self.channel.clone())
     }
 
-    /// Returns a number that changes when connections reach another primary than before: after a failover that lost
-    /// commits, epochs may have old values again, so that whatever was cached must be dropped.
-    pub fn generation(&self) -> u64 {
-        self.shared.database.generation()
+    /// Takes a name that no other process of the installation may have at the same time, and returns whether it has it.
+    /// Waits a few seconds while the database does not answer.
+    ///
+    /// The name is released when the store is dropped, and within about ten seconds after its process or machine is gone.
+    /// When the connection that keeps it breaks, the name is taken again; another process may have been faster. A store
+    /// has one name.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub async fn claim(&self, name: &str) -> Result<bool, StoreError> {
+        // Locks of two numbers are not those of batches, which have one.
+        let key = [self.shared.salt, xxh3_64(name.as_bytes())].map(|of| {
+            let [a, b, c, d, ..] = of.to_be_bytes();
+            i32::from_be_bytes([a, b, c, d])
+        });
+        self.shared.database.claim(key.into()).await.ok_or_else(|| unavailable("the database does not answer"))
     }
 
     /// Returns the time of the database's clock, in microseconds since 1970.
@@ -179,13 +192,18 @@ impl Store for PostgresStore {
         loop {
             let connection = attempts.reader().await?;
             let slots = self.shared.slots.load_full();
-            match query::list(&connection, &slots, self.shared.salt, query).await {
-                Ok(page) if query::knows(&slots, query) => return Ok(page),
-                Ok(page) => {
-                    // Kinds and keys are only added: what is still not registered was not when the page was read.
-                    let slots = Arc::new(registry::load(&connection).await?);
-                    let is_known = query::knows(&slots, query);
-                    self.shared.slots.store(slots);
+            let read = async {
+                let page = query::list(&connection, &slots, self.shared.salt, query).await?;
+                let is_known = query::knows(&slots, query);
+                // Kinds and keys are only added: what is still not registered was not when the page was read.
+                let now = if is_known { None } else { Some(registry::load(&connection).await?) };
+                Ok((page, now))
+            };
+            match read.await {
+                Ok((page, None)) => return Ok(page),
+                Ok((page, Some(now))) => {
+                    let is_known = query::knows(&now, query);
+                    self.shared.slots.store(Arc::new(now));
                     if !is_known {
                         return Ok(page);
                     }
@@ -209,7 +227,8 @@ impl Store for PostgresStore {
         let lane = org.cast_unsigned() % (self.lanes.len() as u64).max(1);
         let lane = usize::try_from(lane).ok().and_then(|lane| self.lanes.get(lane)).ok_or_else(stopped)?;
         let (reply, outcome) = oneshot::channel();
-        let sent = lane.send_timeout(Request { commit, reply }, self.shared.database.retry()).await;
+        let request = Request { commit, since: Instant::now(), reply };
+        let sent = lane.send_timeout(request, self.shared.database.retry()).await;
         sent.map_err(|error| match error {
             SendTimeoutError::Timeout(_) => unavailable("too many commits are waiting"),
             SendTimeoutError::Closed(_) => stopped(),
@@ -219,5 +238,9 @@ impl Store for PostgresStore {
 
     fn health(&self) -> Result<(), StoreError> {
         self.shared.health.check()
+    }
+
+    fn history(&self) -> u64 {
+        self.shared.database.generation()
     }
 }

@@ -155,6 +155,41 @@ impl Cluster {
         Ok(())
     }
 
+    /// Stops all processes of a private cluster where they are, as a frozen machine does.
+    ///
+    /// # Errors
+    /// A text that says why not.
+    pub fn freeze(&self) -> Result<(), String> {
+        self.signal("-STOP")
+    }
+
+    /// Continues a private cluster after [`Cluster::freeze`].
+    ///
+    /// # Errors
+    /// A text that says why not.
+    pub fn thaw(&self) -> Result<(), String> {
+        self.signal("-CONT")
+    }
+
+    fn signal(&self, signal: &str) -> Result<(), String> {
+        let private = self.private.as_ref().ok_or("the cluster is not private")?;
+        let pid = fs::read_to_string(private.directory.join("data/postmaster.pid")).map_err(text)?;
+        let pid = pid.lines().next().unwrap_or_default();
+        let mut kill = command(Path::new("kill"), private.owner);
+        kill.args([signal, pid]);
+        // Each server process has a process group of its own.
+        for process in fs::read_dir("/proc").map_err(text)?.flatten() {
+            let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+            let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1));
+            if parent == Some(pid) {
+                kill.arg(process.file_name());
+            }
+        }
+        // A process may have ended in between.
+        kill.stderr(Stdio::null()).status().map_err(text)?;
+        Ok(())
+    }
+
     /// Starts a private cluster again after [`Cluster::crash`].
     ///
     /// # Errors

@@ -19,7 +19,11 @@ pub fn without_credentials(url: &str) -> String {
             None => name,
         }
     };
-    let hosts: Vec<_> = config.get_hosts().iter().enumerate().map(host).collect();
+    let mut hosts: Vec<_> = config.get_hosts().iter().enumerate().map(host).collect();
+    if hosts.is_empty() {
+        let addresses = config.get_hostaddrs().iter().map(|address| Host::Tcp(address.to_string()));
+        hosts = addresses.enumerate().map(|(at, address)| host((at, &address))).collect();
+    }
     let database = config.get_dbname().map(|name| format!("/{name}")).unwrap_or_default();
     format!("postgres://{}{database}", hosts.join(","))
 }
@@ -36,6 +40,7 @@ mod tests {
             ("postgresql://a:1,b:2/platform?user=me&password=secret", "postgres://a:1,b:2/platform"),
             ("postgres://me@a,b/p?sslmode=require", "postgres://a:5432,b:5432/p"),
             ("postgres://%2Ftmp/p", "postgres:///tmp:5432/p"),
+            ("hostaddr=192.0.2.1 password=secret dbname=p", "postgres://192.0.2.1/p"),
             ("postgres://me:secret@db:no", "postgres"),
         ] {
             assert_eq!(without_credentials(url), shown, "{url}");

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use platform_engine::store::{Commit, Committed, Conflict, StoreError};
@@ -15,7 +15,7 @@ use crate::{
     changes::Delta,
     commit::is_open,
     connection::Params,
-    error::{Failure, unavailable},
+    error::Failure,
     filtered::{self, Sample},
     registry,
     schema::List,
@@ -26,6 +26,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) commit: Commit,
+    /// The time of the call.
+    pub(crate) since: Instant,
     pub(crate) reply: oneshot::Sender<Result<Committed, StoreError>>,
 }
 
@@ -39,6 +41,9 @@ const MOST_BYTES: usize = 8 << 20;
 const PRUNE: u32 = 1_024;
 /// The time for which the row of a batch is kept, in microseconds: ten minutes. It is only read within seconds.
 const KEPT: i64 = 600_000_000;
+
+/// The time to wait for a batch that the server still works on.
+const FIND: Duration = Duration::from_secs(8);
 
 pub(crate) const PRUNE_BATCHES: &str = "DELETE FROM batch b USING (SELECT o.org, o.id FROM batch o \
      WHERE o.at < (extract(epoch FROM now()) * 1000000)::int8 - $1 ORDER BY o.at LIMIT 4096) o \
@@ -59,8 +64,9 @@ pub(crate) async fn run(shared: Arc<Shared>, mut requests: Receiver<Request>) {
         {
             waiting.push_back(request);
         }
+        let Some(since) = waiting.front().map(|request| request.since) else { continue };
         let (commits, replies) = take(&mut waiting, shared.group);
-        let lists = shared.commit(&commits, replies).await;
+        let lists = shared.commit(&commits, replies, since).await;
         // Lists stay correct without it: the next batch that changes them tries again.
         for (list, delta) in lists {
             match delta.filtered {
@@ -130,7 +136,7 @@ fn take(waiting: &mut VecDeque<Request>, group: usize) -> (Vec<Commit>, Vec<Repl
         if !commits.is_empty() && (is_full || is_open(commit)) {
             break;
         }
-        let Some(Request { commit, reply }) = waiting.pop_front() else { break };
+        let Some(Request { commit, reply, .. }) = waiting.pop_front() else { break };
         commits.push(commit);
         replies.push(reply);
     }
@@ -143,35 +149,40 @@ pub(crate) fn now() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX / 2)
 }
 
+/// Returns whether a failure of a batch is one of each of its commits.
+const fn is_of_all(failure: &Failure) -> bool {
+    let other = matches!(failure, Failure::Other(StoreError::Unknown(_) | StoreError::Full(_)));
+    other || matches!(failure, Failure::Lost(_) | Failure::Late(_))
+}
+
 impl Shared {
     /// Commits a batch and replies to its callers. Returns the lists whose blocks have to be changed.
-    async fn commit(&self, commits: &[Commit], replies: Vec<Reply>) -> Vec<(List, Delta)> {
+    /// `since` is the time of the first call.
+    async fn commit(&self, commits: &[Commit], replies: Vec<Reply>, since: Instant) -> Vec<(List, Delta)> {
         let send = |reply: Reply, outcome: Result<i64, Conflict>| {
             let outcome = outcome.map(|sequence| Committed { sequence: sequence.cast_unsigned() });
             // The caller may have been canceled.
             drop(reply.send(outcome.map_err(StoreError::Conflict)));
         };
-        match self.batch(commits).await {
+        match self.batch(commits, since).await {
             Ok((outcomes, lists)) => {
                 self.health.set(Ok(&outcomes));
                 replies.into_iter().zip(outcomes).for_each(|(reply, outcome)| send(reply, outcome));
                 lists
             }
             // Each commit of its own would wait for the database again.
-            Err(failure)
-                if commits.len() == 1
-                    || matches!(failure, Failure::Lost(_) | Failure::Other(StoreError::Unknown(_))) =>
-            {
+            Err(failure) if commits.len() == 1 || is_of_all(&failure) => {
                 self.health.set(Err(&failure));
                 let error = StoreError::from(failure);
-                let (text, is_unknown) = (error.to_string(), matches!(error, StoreError::Unknown(_)));
+                let kind = match error {
+                    StoreError::Unknown(_) => StoreError::Unknown,
+                    StoreError::Full(_) => StoreError::Full,
+                    _ => StoreError::Unavailable,
+                };
+                let text = error.to_string();
                 let mut error = Some(error);
                 for reply in replies {
-                    let same = || match is_unknown {
-                        true => StoreError::Unknown(text.clone().into()),
-                        false => unavailable(text.clone()),
-                    };
-                    drop(reply.send(Err(error.take().unwrap_or_else(same))));
+                    drop(reply.send(Err(error.take().unwrap_or_else(|| kind(text.clone().into())))));
                 }
                 Vec::new()
             }
@@ -179,7 +190,7 @@ impl Shared {
                 // One of the commits may be the cause: the others must not fail with it.
                 let mut lists = Vec::new();
                 for (commit, reply) in commits.iter().zip(replies) {
-                    match self.batch(std::slice::from_ref(commit)).await {
+                    match self.batch(std::slice::from_ref(commit), since).await {
                         Ok((outcomes, changed)) => {
                             self.health.set(Ok(&outcomes));
                             lists.extend(changed);
@@ -196,15 +207,21 @@ impl Shared {
         }
     }
 
-    async fn batch(&self, commits: &[Commit]) -> Result<(Vec<Result<i64, Conflict>>, Vec<(List, Delta)>), Failure> {
+    async fn batch(
+        &self,
+        commits: &[Commit],
+        since: Instant,
+    ) -> Result<(Vec<Result<i64, Conflict>>, Vec<(List, Delta)>), Failure> {
         let mut batch = Batch::new(commits, random()?);
-        let mut attempts = self.database.attempts();
+        let mut attempts = self.database.attempts_since(since);
         loop {
             let connection = attempts.writer().await?;
             match batch.attempt(&connection, self.salt, now()).await {
                 Attempt::Done(outcomes, lists) => return Ok((outcomes, lists)),
                 Attempt::Unregistered => {
                     let puts = commits.iter().flat_map(|commit| &commit.put);
+                    // It may write every record of a kind.
+                    let connection = connection.unlimited();
                     match registry::register(&connection, self.salt, puts).await {
                         Ok(()) => self.slots.store(Arc::new(registry::load(&connection).await?)),
                         Err(failure) => {
@@ -229,7 +246,7 @@ impl Shared {
                         // Nothing was written. What broke the connection may break the next one too.
                         Ok(false) => attempts.pause(failure).await?,
                         Err(_) => {
-                            let Failure::Lost(cause) = failure else { return Err(failure) };
+                            let (Failure::Lost(cause) | Failure::Late(cause)) = failure else { return Err(failure) };
                             return Err(StoreError::Unknown(cause).into());
                         }
                     }
@@ -243,7 +260,7 @@ impl Shared {
     async fn is_committed(&self, batch: &Batch<'_>) -> Result<bool, Failure> {
         let mut attempts = self.database.attempts();
         loop {
-            let connection = attempts.writer().await?;
+            let connection = attempts.writer().await?.within(FIND);
             let params: Params = vec![Box::new(batch.org()), Box::new(batch.id)];
             let calls = [(BEGIN, Vec::new()), batch.lock(self.salt), (FIND_BATCH, params), (COMMIT, Vec::new())];
             let found = match pipeline(&connection, &calls).await.and_then(all_of) {
@@ -256,7 +273,7 @@ impl Shared {
     }
 
     async fn prune(&self) -> Result<(), Failure> {
-        let connection = self.database.attempts().writer().await?;
+        let connection = self.database.attempts().writer().await?.unlimited();
         connection.execute(PRUNE_BATCHES, &[&KEPT]).await?;
         Ok(())
     }

@@ -11,6 +11,7 @@
     tests/clients/run.py grpc          compares state and errors over grpcio with those over REST
     tests/clients/run.py own-kind      walks the kind of examples/own-kind with grpcio by reflection and with REST
     tests/clients/run.py sdk           runs a Go program with the published SDK, if Go and the SDK are available
+    tests/clients/run.py failover      makes a PostgreSQL cluster with Patroni and etcd fail under two servers that work
     tests/clients/run.py terraform-calls  makes the calls of the Terraform provider from a Go program
 
 Python dependencies are installed in a virtual environment under target/, missing Debian packages with apt.
@@ -38,6 +39,7 @@ CHECKS = {
     "own-kind": "own_kind.py",
     "sdk": "sdk.py",
     "terraform-calls": "terraform_calls.py",
+    "failover": "failover.py",
 }
 
 

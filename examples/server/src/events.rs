@@ -1,6 +1,6 @@
 //! Delivery of events while the server runs, and `platform-server events`, with which an operator inspects it.
 
-use std::{net::SocketAddr, process::ExitCode, sync::Arc};
+use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use axum::{Router, routing::get};
@@ -53,8 +53,8 @@ impl Delivery {
             name: dispatcher_name(config, shared.is_some()),
             policy: Policy { backlog: options.max_backlog, ..Policy::default() },
             timeout: options.sink_timeout,
-            // A lease must outlast a delivery attempt.
-            lease: options.sink_timeout * 3,
+            // A lease must outlast a delivery attempt, by more than a second however short the attempt is.
+            lease: options.sink_timeout.saturating_mul(2).saturating_add(Duration::from_secs(10)),
             ..Options::default()
         };
         let shared = shared.map(|shared| (Arc::clone(&shared.store), Arc::clone(&shared.wakeups)));
@@ -106,7 +106,7 @@ pub(crate) async fn serve_metrics(address: SocketAddr) -> Result<()> {
 /// Aggregates recorded samples periodically: without upkeep they accumulate in memory until metrics are scraped.
 async fn run_upkeep(metrics: PrometheusHandle) {
     loop {
-        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
         metrics.run_upkeep();
     }
 }

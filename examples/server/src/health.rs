@@ -17,7 +17,7 @@ use axum::{
 use platform_core::{
     error::{Code, Error},
     platform::Platform,
-    store::{Commit, StoreError},
+    store::{Commit, Store, StoreError},
 };
 use platform_grpc::Grpc;
 
@@ -140,8 +140,8 @@ impl Health {
         }
         let store = self.platform.store();
         let health = match (store.health(), reported) {
-            (Err(StoreError::Full(_)), State::Full(_)) => store.commit(Commit::default()).await.map(drop),
-            (Err(_), _) if self.shared.is_some() => store.commit(Commit::default()).await.map(drop),
+            (Err(StoreError::Full(_)), State::Full(_)) => empty_commit(store).await,
+            (Err(_), _) if self.shared.is_some() => empty_commit(store).await,
             (health, _) => health,
         };
         match health {
@@ -150,6 +150,15 @@ impl Health {
             Err(error) if self.shared.is_some() => State::Unreachable(error.to_string()),
             Err(error) => State::Stopped(error.to_string()),
         }
+    }
+}
+
+/// Commits nothing, to find out whether the store accepts commits. A commit may wait for synchronous standbys that are
+/// gone.
+async fn empty_commit(store: &dyn Store) -> Result<(), StoreError> {
+    match tokio::time::timeout(shared::PROBE, store.commit(Commit::default())).await {
+        Ok(committed) => committed.map(drop),
+        Err(_) => Err(StoreError::Unavailable(format!("no commit within {} s", shared::PROBE.as_secs()).into())),
     }
 }
 

@@ -114,6 +114,9 @@ impl Installation {
                      their tokens: set --public-url, to the same URL for all servers"
                 );
             }
+            if let Some(name) = &config.instance {
+                shared::claim_name(&shared.store, name).await?;
+            }
             settings::Settings::of(config).agree(&*shared.documents, config.replace_settings).await?;
         }
         Ok(installation)

@@ -50,6 +50,10 @@ impl SharedStore for Postgres {
         Ok(Timestamp::from_millis(i64::try_from(micros / 1000)?))
     }
 
+    async fn claim(&self, name: &str) -> Result<bool> {
+        Ok(self.0.claim(name).await?)
+    }
+
     async fn notify(&self, message: &str) -> Result<()> {
         Ok(self.0.notify(message).await?)
     }
@@ -98,10 +102,14 @@ impl Documents for Table {
     async fn write(&self, name: &str, expected: u64, contents: &[u8]) -> Result<bool, DataDirError> {
         match self.0.write(name, expected, contents).await {
             // The connection broke, so the document may have been written: it is read to find out.
-            Err(StoreError::Unknown(_)) => {
-                let stored = self.read(name).await?;
-                Ok(stored.is_some_and(|stored| *stored.contents == contents))
-            }
+            Err(StoreError::Unknown(_)) => match self.read(name).await? {
+                // Another write, which waits for the synchronous standbys: they may not have the first one.
+                Some(stored) if *stored.contents == contents => {
+                    let again = self.0.write(name, stored.revision, contents).await;
+                    again.map(|_| true).map_err(|error| self.failed("write", name, error))
+                }
+                _ => Ok(false),
+            },
             written => written.map_err(|error| self.failed("write", name, error)),
         }
     }

@@ -25,7 +25,7 @@ const MAX_SKEW: Duration = Duration::from_secs(5);
 const RECONNECT: Duration = Duration::from_secs(1);
 
 /// The maximum time of a look at the database for the health checks.
-const PROBE: Duration = Duration::from_secs(3);
+pub(crate) const PROBE: Duration = Duration::from_secs(3);
 
 /// A store that several servers share.
 #[async_trait]
@@ -38,6 +38,9 @@ pub(crate) trait SharedStore: Debug + Send + Sync + 'static {
 
     /// Returns the time of the database.
     async fn now(&self) -> Result<Timestamp>;
+
+    /// Takes a name that no other process may have at the same time, and returns whether this one has it.
+    async fn claim(&self, name: &str) -> Result<bool>;
 
     /// Sends a message to all servers, this one included.
     async fn notify(&self, message: &str) -> Result<()>;
@@ -95,6 +98,40 @@ async fn check_clock(shared: &dyn SharedStore, clock: &dyn Clock) -> Result<()> 
             MAX_SKEW.as_secs()
         );
     }
+    Ok(())
+}
+
+/// The time for which a server waits for its name: the database may not know yet that the machine of the server that had
+/// it is gone.
+const NAME: Duration = Duration::from_secs(15);
+
+/// Takes the name of this server, and reports when another one has taken it later.
+///
+/// # Errors
+/// Fails if another server has it: both would take over each other's deliveries of events.
+pub(crate) async fn claim_name(shared: &Arc<dyn SharedStore>, name: &str) -> Result<()> {
+    let until = tokio::time::Instant::now() + NAME;
+    while !shared.claim(name).await.context("cannot take the name of this server")? {
+        if tokio::time::Instant::now() > until {
+            bail!(
+                "another server runs under the name `{name}`: give each a name of its own with --instance, or none at \
+                 all"
+            );
+        }
+        tokio::time::sleep(RECONNECT).await;
+    }
+    let (shared, name) = (Arc::clone(shared), name.to_owned());
+    tokio::spawn(async move {
+        let reported = Reported::default();
+        loop {
+            tokio::time::sleep(PROBE).await;
+            // The health checks report a database that does not answer.
+            if let Ok(held) = shared.claim(&name).await {
+                let result = if held { Ok(()) } else { Err(anyhow::anyhow!("the name is `{name}`")) };
+                reported.result(result, "another server has taken the name of this one: give each its own --instance");
+            }
+        }
+    });
     Ok(())
 }
 
@@ -219,6 +256,10 @@ mod tests {
 
         async fn now(&self) -> Result<Timestamp> {
             Ok(Timestamp::from_millis(self.0))
+        }
+
+        async fn claim(&self, _: &str) -> Result<bool> {
+            Ok(true)
         }
 
         async fn notify(&self, _: &str) -> Result<()> {

@@ -129,6 +129,20 @@ fn a_server_that_does_not_fit_the_database_does_not_start_and_says_what_to_do() 
 }
 
 #[test]
+fn a_second_server_of_the_same_name_does_not_start_and_a_restarted_one_does() {
+    let Some(database) = Database::migrated("named") else { return };
+    let one = database.start(&["--instance", "one"]);
+    let _other = database.start(&["--instance", "two"]);
+    let error = match Server::of(&mut database.serve(&["--instance", "one"])) {
+        Err(ran) => ran.failed(),
+        Ok(_) => panic!("the server has started"),
+    };
+    assert!(error.contains("another server runs under the name `one`"), "{error}");
+    one.kill();
+    let _again = database.start(&["--instance", "one"]);
+}
+
+#[test]
 fn two_servers_that_start_at_once_are_one_installation() {
     let Some(database) = Database::migrated("one") else { return };
     let (one, two) = thread::scope(|scope| {

@@ -7,6 +7,8 @@ use platform_core::{
     error::{Code, Result},
     iam::Iam,
     resources::iam::{GroupInvite, Redeemed, person_uid},
+    store::StoreError,
+    testing::{Call, FailingStore},
     uid::Uid,
 };
 use serde_json::{Value, json};
@@ -70,6 +72,26 @@ fn a_code_of_an_earlier_release_which_does_not_name_its_organization_is_valid_un
     assert_eq!(violated_fields(redeem(&world, &ada, code)), ["code"]);
     world.clock.advance(HOUR);
     assert_eq!(violated_fields(redeem(&world, &bob, &old)), ["code"]);
+}
+
+#[test]
+fn a_store_that_fails_during_a_redemption_does_not_make_the_code_invalid() {
+    let (store, failures) = FailingStore::in_memory();
+    let world = World::over(store);
+    let created = invite(&world, &world.operator, &world.group(&world.org), json!({})).unwrap();
+    let person = world.person("ada", None);
+    let mut failed = 0;
+    // Each read fails in turn, until all succeed.
+    loop {
+        failures.add(Call::Get, failed, StoreError::Unavailable("the disk is gone".into()));
+        let redeemed = redeem(&world, &person, text(&created, "code"));
+        if redeemed.is_ok() {
+            break;
+        }
+        assert_eq!(code(redeemed), Code::Unavailable, "read {failed}");
+        failed += 1;
+    }
+    assert!(failed > 3, "{failed}");
 }
 
 #[test]

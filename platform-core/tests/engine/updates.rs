@@ -437,3 +437,22 @@ fn an_update_keeps_the_fields_of_a_later_release_in_messages() {
     assert_eq!(after["claimMatch"]["ofALaterRelease"], "kept");
     assert_eq!(after["ofALaterRelease"], json!({ "kept": true }));
 }
+
+#[test]
+fn nothing_cached_is_used_after_the_history_of_the_store_has_changed() {
+    let (store, calls) = CountingStore::in_memory();
+    let world = World::over(store);
+    subscribe(&world, &world.org);
+    let reads = |world: &World| {
+        let before = calls.reads();
+        world.repo(&world.org);
+        calls.reads() - before
+    };
+    reads(&world);
+    let cached = reads(&world);
+    assert_eq!(reads(&world), cached);
+    calls.fail_over();
+    // The grants of the caller and the subscriptions of the organization.
+    assert!(reads(&world) >= cached + 2);
+    assert_eq!(reads(&world), cached);
+}

@@ -17,15 +17,16 @@ const CACHE_ENTRIES: usize = 10_000;
 #[derive(Debug, Clone)]
 struct Weight;
 
-impl Weighter<Uid, Arc<Subscribers>> for Weight {
-    fn weight(&self, organization: &Uid, subscribers: &Arc<Subscribers>) -> u64 {
+impl Weighter<Uid, (u64, Arc<Subscribers>)> for Weight {
+    fn weight(&self, organization: &Uid, (_, subscribers): &(u64, Arc<Subscribers>)) -> u64 {
         (organization.len() + subscribers.bytes()) as u64
     }
 }
 
 /// The cached subscriptions, the streams and the watches of a process.
 pub(crate) struct Publisher {
-    subscribers: Cache<Uid, Arc<Subscribers>, Weight>,
+    /// Each with the history of the store before it was read.
+    subscribers: Cache<Uid, (u64, Arc<Subscribers>), Weight>,
     pub(crate) streams: Streams,
     pub(crate) watches: Watches,
     wake: Option<Arc<dyn Wake>>,
@@ -57,13 +58,14 @@ impl Publisher {
         store: &dyn Store,
         organization: &str,
     ) -> Result<Arc<Subscribers>> {
-        if let Some(subscribers) = self.subscribers.get(organization) {
+        let history = store.history();
+        if let Some((_, subscribers)) = self.subscribers.get(organization).filter(|cached| cached.0 == history) {
             return Ok(subscribers);
         }
         // A concurrent change may make the entry stale before it is inserted. The next commit that requires its epoch
         // then fails and removes it.
         let subscribers = Arc::new(log.subscribers(store, organization).await?);
-        self.subscribers.insert(Uid::opaque(organization), Arc::clone(&subscribers));
+        self.subscribers.insert(Uid::opaque(organization), (history, Arc::clone(&subscribers)));
         Ok(subscribers)
     }
 
@@ -101,7 +103,7 @@ mod tests {
             let uid = Uid::opaque(format!("{organization:040x}"));
             let subscriptions = (0..1_000).map(|number| Uid::opaque(format!("{uid}/{number:016x}"))).collect();
             let subscribers = Subscribers::new(uid.clone(), Epoch::new("subscriptions", uid.clone()), 0, subscriptions);
-            events.subscribers.insert(uid, Arc::new(subscribers));
+            events.subscribers.insert(uid, (0, Arc::new(subscribers)));
         }
         assert!(events.subscribers.weight() <= CACHE_BYTES);
         let cached = events.subscribers.len();

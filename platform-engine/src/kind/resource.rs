@@ -112,6 +112,9 @@ pub struct Action {
     pub event: Option<&'static str>,
     /// The part of a request that is the body of the HTTP request.
     pub body: Part,
+    /// Whether its responses have an ETag ([`crate::context::Context::reply_with`]), so that REST replies 304 to a
+    /// request whose If-None-Match has it.
+    pub has_etag: bool,
     /// The implementation. The request is in canonical form.
     pub run: Run,
 }
@@ -166,7 +169,18 @@ impl Action {
     pub(crate) const fn new(name: &'static str, http: Http, path: &'static str, run: Run) -> Self {
         let (request, response): (&[Field], &[Field]) = (&[], &[]);
         let authorization = Authorization::Authenticated;
-        Self { name, http, path, request, response, authorization, event: None, body: Part::Whole, run }
+        Self {
+            name,
+            http,
+            path,
+            request,
+            response,
+            authorization,
+            event: None,
+            body: Part::Whole,
+            has_etag: false,
+            run,
+        }
     }
 
     /// Returns an action with typed messages.
@@ -225,6 +239,13 @@ impl Action {
     #[must_use]
     pub const fn response(mut self, response: &'static [Field]) -> Self {
         self.response = response;
+        self
+    }
+
+    /// Declares that its responses have an ETag.
+    #[must_use]
+    pub const fn with_etag(mut self) -> Self {
+        self.has_etag = true;
         self
     }
 

@@ -9,16 +9,18 @@ use crate::{
     uid::Uid,
 };
 
-/// The key of the cache: an identity, and its sign-in by an organization's own provider, if any.
+/// The key of the cache: an identity, its sign-in by an organization's own provider, if any, and the history of the
+/// store before the grants were read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Holder {
+    history: u64,
     identity: Uid,
     session: Option<Arc<Session>>,
 }
 
 impl Holder {
-    pub(super) fn of(caller: &Caller) -> Self {
-        Self { identity: caller.identity.clone(), session: caller.session.clone() }
+    pub(super) fn of(caller: &Caller, history: u64) -> Self {
+        Self { history, identity: caller.identity.clone(), session: caller.session.clone() }
     }
 }
 

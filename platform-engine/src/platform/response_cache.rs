@@ -50,12 +50,12 @@ impl Rendered {
 /// How many bytes are hashed between two yields.
 const PART: usize = 1 << 20;
 
-/// The last response, and the values that its epochs had before it was computed.
+/// The last response, and the history of the store and the values of its epochs before it was computed.
 ///
 /// Of any number of concurrent requests one computes it, and the others that began before the computation share it.
 #[derive(Debug, Default)]
 pub struct ResponseCache {
-    last: ArcSwapOption<(Vec<u64>, Rendered)>,
+    last: ArcSwapOption<(u64, Vec<u64>, Rendered)>,
     computing: Mutex<()>,
 }
 
@@ -72,11 +72,13 @@ impl ResponseCache {
         compute: impl Future<Output = Result<Rendered>> + Send,
     ) -> Result<Rendered> {
         // Each is compared with its own earlier value: sequences of different organizations are not ordered.
+        let history = store.history();
         let requested_at = store.get(&[], epochs).await?.epochs;
         let is_fresh = |as_of: &[u64]| {
             as_of.len() == requested_at.len() && as_of.iter().zip(&requested_at).all(|(known, now)| known >= now)
         };
-        let fresh = || self.last.load_full().filter(|last| is_fresh(&last.0)).map(|last| last.1.clone());
+        let is_fresh = |last: &(u64, Vec<u64>, Rendered)| last.0 == history && is_fresh(&last.1);
+        let fresh = || self.last.load_full().filter(|last| is_fresh(last)).map(|last| last.2.clone());
         if let Some(rendered) = fresh() {
             return Ok(rendered);
         }
@@ -86,9 +88,69 @@ impl ResponseCache {
             return Ok(rendered);
         }
         // Read before the computation: a change during it must invalidate the result.
+        let history = store.history();
         let computed_at = store.get(&[], epochs).await?.epochs;
         let rendered = compute.await?;
-        self.last.store(Some(Arc::new((computed_at, rendered.clone()))));
+        self.last.store(Some(Arc::new((history, computed_at, rendered.clone()))));
         Ok(rendered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use async_trait::async_trait;
+    use pollster::block_on;
+
+    use super::*;
+    use crate::store::{Commit, Committed, Key, Page, Query, Read, StoreError, memory::MemoryStore};
+
+    /// A store that continues with an earlier state when its history changes.
+    #[derive(Debug, Default)]
+    struct FailingOver {
+        histories: [MemoryStore; 2],
+        history: AtomicU64,
+    }
+
+    impl FailingOver {
+        fn current(&self) -> &MemoryStore {
+            let [first, second] = &self.histories;
+            if self.history() == 0 { first } else { second }
+        }
+    }
+
+    #[async_trait]
+    impl Store for FailingOver {
+        async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
+            self.current().get(keys, epochs).await
+        }
+
+        async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+            self.current().list(query).await
+        }
+
+        async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+            self.current().commit(commit).await
+        }
+
+        fn history(&self) -> u64 {
+            self.history.load(Ordering::SeqCst)
+        }
+    }
+
+    #[test]
+    fn a_response_of_a_lost_history_is_computed_again() {
+        let (store, cache, epoch) = (FailingOver::default(), ResponseCache::default(), Epoch::new("sample", "o"));
+        let get = |body: &'static str| {
+            block_on(cache.get(&store, std::slice::from_ref(&epoch), async { Ok(Rendered::new(body)) })).unwrap().body
+        };
+        block_on(store.commit(Commit { raise: vec![epoch.clone()], ..Commit::default() })).unwrap();
+        assert_eq!(get("first"), "first");
+        assert_eq!(get("again"), "first");
+        // The epoch is lower than that of the cached response.
+        store.history.store(1, Ordering::SeqCst);
+        assert_eq!(get("second"), "second");
+        assert_eq!(get("again"), "second");
     }
 }

@@ -1,6 +1,6 @@
 //! A store that counts its calls.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::watched_store::{Call, Watch, WatchedStore};
 use crate::store::StoreError;
@@ -13,6 +13,7 @@ pub type CountingStore = WatchedStore<Calls>;
 pub struct Calls {
     reads: AtomicUsize,
     commits: AtomicUsize,
+    history: AtomicU64,
 }
 
 impl Calls {
@@ -25,6 +26,11 @@ impl Calls {
     pub fn commits(&self) -> usize {
         self.commits.load(Ordering::SeqCst)
     }
+
+    /// Changes the [history](crate::store::Store::history) of the store, as a failover does.
+    pub fn fail_over(&self) {
+        self.history.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 impl Watch for Calls {
@@ -32,5 +38,9 @@ impl Watch for Calls {
         let counter = if call == Call::Commit { &self.commits } else { &self.reads };
         counter.fetch_add(1, Ordering::SeqCst);
         Ok(())
+    }
+
+    fn history(&self) -> u64 {
+        self.history.load(Ordering::SeqCst)
     }
 }

@@ -23,6 +23,11 @@ pub trait Watch: Debug + Send + Sync + 'static {
     /// # Errors
     /// The error that the call then returns, without being carried out.
     fn before(&self, call: Call) -> Result<(), StoreError>;
+
+    /// Returns the [history](Store::history) of the store; 0 by default.
+    fn history(&self) -> u64 {
+        0
+    }
 }
 
 /// A store that calls its [`Watch`] before each call.
@@ -60,5 +65,9 @@ impl<W: Watch> Store for WatchedStore<W> {
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
         self.watch.before(Call::Commit)?;
         self.store.commit(commit).await
+    }
+
+    fn history(&self) -> u64 {
+        self.watch.history()
     }
 }

@@ -18,7 +18,7 @@ const MAX_KEYS: usize = 16 << 10;
 /// Rate limit: one event per `every` on average, and up to `burst` events at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Time after which one more event is allowed. A rate with a time of zero is ignored.
+    /// Time after which one more event is allowed. A rate with a time of zero does not limit.
     pub every: Duration,
     /// Maximum number of events at once.
     pub burst: NonZeroU32,
@@ -50,8 +50,8 @@ impl FromStr for Rate {
 /// Rate limiters by key, in a cache of bounded size.
 pub(crate) struct Rates<K> {
     quota: Option<Quota>,
-    /// Quotas of individual keys, which override `quota`.
-    overrides: HashMap<K, Quota>,
+    /// Quotas of individual keys, which override `quota`; `None` is unlimited.
+    overrides: HashMap<K, Option<Quota>>,
     limiters: Cache<K, Arc<DefaultDirectRateLimiter>>,
     clock: DefaultClock,
 }
@@ -72,13 +72,13 @@ impl<K: Hash + Eq + Clone> Rates<K> {
     /// Sets the rates of individual keys, which override the common rate.
     #[must_use]
     pub(crate) fn with(mut self, overrides: &HashMap<K, Rate>) -> Self {
-        self.overrides = overrides.iter().filter_map(|(key, rate)| Some((key.clone(), rate.quota()?))).collect();
+        self.overrides = overrides.iter().map(|(key, rate)| (key.clone(), rate.quota())).collect();
         self
     }
 
     /// Returns whether any key has a rate limit.
     pub(crate) fn is_limited(&self) -> bool {
-        self.quota.is_some() || !self.overrides.is_empty()
+        self.quota.is_some() || self.overrides.values().any(Option::is_some)
     }
 
     /// Counts one event of this key.
@@ -86,7 +86,7 @@ impl<K: Hash + Eq + Clone> Rates<K> {
     /// # Errors
     /// RESOURCE_EXHAUSTED, with the time after which to retry.
     pub(crate) fn check(&self, key: &K) -> Result<()> {
-        let Some(quota) = self.overrides.get(key).copied().or(self.quota) else { return Ok(()) };
+        let Some(quota) = self.overrides.get(key).copied().unwrap_or(self.quota) else { return Ok(()) };
         let new = || Ok(Arc::new(RateLimiter::direct(quota)));
         let Ok(limiter) = self.limiters.get_or_insert_with::<_, Infallible>(key, new);
         limiter.check().map_err(|not_until| {
@@ -130,6 +130,15 @@ mod tests {
         let rates = Rates::new(None).with(&overrides);
         assert!(rates.is_limited());
         assert_eq!([1, 2, 3].map(|key| passed(&rates, key)), [5, 1, 10]);
+    }
+
+    #[test]
+    fn an_override_with_a_time_of_zero_is_unlimited() {
+        let hourly = Rate { every: Duration::from_secs(3600), burst: NonZeroU32::MIN };
+        let overrides = HashMap::from([(1, Rate { every: Duration::ZERO, burst: NonZeroU32::MIN })]);
+        let rates = Rates::new(Some(hourly)).with(&overrides);
+        assert!((0..10).all(|_| rates.check(&1).is_ok()));
+        assert!(rates.check(&2).is_ok() && rates.check(&2).is_err());
     }
 
     #[test]

@@ -17,17 +17,21 @@ use crate::routes::{Endpoint, Path};
 
 /// Returns the operation of a method of a path.
 pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method, endpoint: &Endpoint) -> Value {
-    let (mut operation, open) = match endpoint {
+    let (mut operation, open, has_etag) = match endpoint {
         Endpoint::Standard(verb, registered, _) => {
             let open = registered.kind.method(*verb).is_some_and(|method| method.open);
-            (standard(schemas, path, *verb, registered), open)
+            (standard(schemas, path, *verb, registered), open, false)
         }
         Endpoint::Action(kind, action, _) => {
-            (self::action(schemas, path, kind, action), matches!(action.authorization, Authorization::Public))
+            let open = matches!(action.authorization, Authorization::Public);
+            (self::action(schemas, path, kind, action), open, action.has_etag)
         }
     };
     if open {
         set(&mut operation, "security", json!([]));
+    }
+    if has_etag && let Some(responses) = operation.get_mut("responses") {
+        set(responses, "304", json!({ "description": "The response still has the ETag in If-None-Match." }));
     }
     add_error_responses(&mut operation, open, method);
     operation
@@ -144,12 +148,9 @@ fn success(schema: &str, example: Option<Value>) -> Value {
     json!({ "description": "Done.", "content": { "application/json": content } })
 }
 
-/// Adds the responses of errors, and 304 for open paths.
+/// Adds the responses of errors.
 fn add_error_responses(operation: &mut Value, open: bool, method: &Method) {
     let Some(responses) = operation.get_mut("responses") else { return };
-    if open {
-        set(responses, "304", json!({ "description": "The response still has the ETag in If-None-Match." }));
-    }
     for response in ERROR_RESPONSES {
         let occurs = match response.status.as_u16() {
             412 => method != Method::GET,

@@ -87,7 +87,7 @@ async fn no_acknowledged_commit_is_lost_when_the_server_crashes() {
     let Ok(cluster) = Cluster::start_private("") else { return };
     let url = empty(&cluster, "crashed").await;
     let store = Arc::new(PostgresStore::open(&url, Options::default().lanes(3)).await.unwrap());
-    let generation = store.generation();
+    let generation = store.history();
     let stop = Arc::new(AtomicBool::new(false));
     let tasks: Vec<_> = (0..6).map(|task| tokio::spawn(work(store.clone(), task, stop.clone()))).collect();
     for _ in 0..2 {
@@ -102,7 +102,7 @@ async fn no_acknowledged_commit_is_lost_when_the_server_crashes() {
         outcomes.push(task.await.unwrap());
     }
     assert!(verify(&store, outcomes).await > 10);
-    assert_eq!(store.generation(), generation, "the same primary with the same timeline");
+    assert_eq!(store.history(), generation, "the same primary with the same timeline");
     assert!(store.health().is_ok());
 }
 

@@ -7,5 +7,6 @@ mod common;
 mod bounds;
 mod faults;
 mod filtered;
+mod gone;
 mod plans;
 mod several;

@@ -159,7 +159,8 @@ impl Resource for Document {
             ])
             .response(&[Field::new("documents", Type::List(&Type::Message(FIELDS)))
                 .about("A document for each package, in the order of their names.")])
-            .authorization(Authorization::Public)];
+            .authorization(Authorization::Public)
+            .with_etag()];
 
     fn example() -> Self {
         Self { id: "openssl".to_owned(), advisories: vec![DocumentAdvisory::of(&Advisory::example())] }

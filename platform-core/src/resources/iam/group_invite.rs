@@ -19,7 +19,7 @@ use crate::{
     access::{ActsAs, Caller, Capability, RegistrationId, Session, cap},
     context::Context,
     duration::Duration,
-    error::{Error, Result},
+    error::{Code, Error, Result},
     event::Draft,
     iam::may_give_role,
     kind::{Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Verb, parent_uid},
@@ -387,9 +387,9 @@ pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &
     // The inviter must hold the capabilities that the role has now. The reason of a rejection is not shown to the
     // person.
     if !founding {
-        role_binding::may_bind(cx, &group, &binding, &mut write).await.map_err(|error| match error.is_stale() {
-            true => error,
-            false => invalid_code(),
+        role_binding::may_bind(cx, &group, &binding, &mut write).await.map_err(|error| match error.code() {
+            Code::InvalidArgument | Code::PermissionDenied => invalid_code(),
+            _ => error,
         })?;
     }
     write.put(&binding.uid, &binding, Bytes::new())?;

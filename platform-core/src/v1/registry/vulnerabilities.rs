@@ -1,6 +1,6 @@
 //! Vulnerability reports, and counts of vulnerabilities.
 
-use std::collections::HashSet;
+use std::{borrow::Cow, collections::HashSet};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -134,7 +134,7 @@ struct Report<'r> {
 #[serde(rename_all = "camelCase")]
 struct Found<'r> {
     id: &'r str,
-    aliases: Vec<&'r str>,
+    aliases: Cow<'r, [&'r str]>,
     purls: &'r [String],
     description: &'r str,
     details: &'r str,
@@ -151,6 +151,9 @@ struct FoundFix<'r> {
     state: &'static str,
 }
 
+/// The approximate size of a vulnerability in JSON, in bytes.
+const FOUND_BYTES: usize = 640;
+
 /// Returns a report as replies show it, in JSON.
 fn bytes<'r>(
     digest: &'r str,
@@ -159,7 +162,9 @@ fn bytes<'r>(
     found: impl Iterator<Item = Found<'r>>,
 ) -> Result<Bytes> {
     let report = Report { digest, scanner: scanner(by), created_at, vulnerabilities: found.collect() };
-    serde_json::to_vec(&report).map(Bytes::from).map_err(Error::internal)
+    let mut bytes = Vec::with_capacity(report.vulnerabilities.len().saturating_mul(FOUND_BYTES));
+    serde_json::to_writer(&mut bytes, &report).map_err(Error::internal)?;
+    Ok(bytes.into())
 }
 
 impl<'r> Found<'r> {
@@ -181,7 +186,7 @@ impl<'r> Found<'r> {
     fn of_computed(one: &'r Exposure<'_>) -> Self {
         Self {
             id: &one.fact.id,
-            aliases: one.aliases.clone(),
+            aliases: one.aliases.as_slice().into(),
             purls: &one.purls,
             description: &one.fact.description,
             details: "",

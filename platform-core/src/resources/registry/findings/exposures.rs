@@ -2,13 +2,14 @@
 
 use std::{
     borrow::Cow,
+    cmp::Ordering,
     collections::{BTreeSet, HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use cvss::Cvss;
 use futures_lite::future::yield_now;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 use super::{
     super::{
@@ -48,6 +49,8 @@ pub(crate) struct Exposures {
 pub(super) struct Installed {
     pub(super) package: ImagePackage,
     architectures: Vec<String>,
+    /// The end of the package URL for each architecture, from the package's name on. Only reports have URLs.
+    named: OnceLock<Vec<String>>,
     pub(super) known: Arc<Package>,
 }
 
@@ -89,9 +92,31 @@ pub(crate) struct Exposure<'e> {
     pub(crate) fix: &'e Fix,
 }
 
-impl Finding {
-    fn order(&self) -> (u128, &str) {
-        (self.prefix, &self.fact.id)
+/// An advisory by which a package of an image is vulnerable at a moment.
+struct Open<'e> {
+    /// The prefix of the finding. A copy in a list that is sorted saves a cache miss for each comparison.
+    prefix: u128,
+    installed: &'e Installed,
+    finding: &'e Finding,
+    fix: &'e Fix,
+}
+
+impl Open<'_> {
+    fn order(&self, other: &Self) -> Ordering {
+        self.prefix.cmp(&other.prefix).then_with(|| self.finding.fact.id.cmp(&other.finding.fact.id))
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.order(other).is_eq()
+    }
+}
+
+impl Installed {
+    /// Returns the package URLs for the architectures to which an advisory applies.
+    fn purls<'e>(&'e self, known: &'e Known) -> impl Iterator<Item = String> + 'e {
+        let named = self.named.get_or_init(|| self.architectures.iter().map(|one| named(&self.package, one)).collect());
+        let pairs = self.architectures.iter().zip(named);
+        pairs.filter(|(one, _)| known.is_for(one)).map(|(_, named)| purl(known, named))
     }
 }
 
@@ -128,14 +153,19 @@ impl Exposures {
         for (package, architecture) in installed {
             match packages.last_mut().filter(|last| last.package == package) {
                 Some(same) => same.architectures.push(architecture),
-                None => packages.push(Installed { package, architectures: vec![architecture], known: Arc::default() }),
+                None => packages.push(Installed {
+                    package,
+                    architectures: vec![architecture],
+                    named: OnceLock::new(),
+                    known: Arc::default(),
+                }),
             }
         }
         Self { repo: image.uid.parent().unwrap_or_default(), public: Arc::clone(public), size, packages }
     }
 
     /// Returns the advisories by which packages are vulnerable at a moment, in the order of the vulnerabilities' ids.
-    fn open(&self, moment: Timestamp) -> Vec<(&Installed, &Finding, &Fix)> {
+    fn open(&self, moment: Timestamp) -> Vec<Open<'_>> {
         let mut open = Vec::new();
         // Most advisories about a package are of one group.
         let mut applying: Option<(&Uid, bool)> = None;
@@ -150,19 +180,19 @@ impl Exposures {
                 };
                 applying = Some((group, applies));
                 if applies && installed.architectures.iter().any(|one| finding.known.is_for(one)) {
-                    open.push((installed, finding, &period.fix));
+                    open.push(Open { prefix: finding.prefix, installed, finding, fix: &period.fix });
                 }
             }
         }
-        open.sort_by(|(_, a, _), (_, b, _)| a.order().cmp(&b.order()));
+        open.sort_by(Open::order);
         open
     }
 
     /// Visits the vulnerabilities at a moment, each once with its level, in the order of the ids.
     pub(super) fn found<'e>(&'e self, moment: Timestamp, mut visit: impl FnMut(&'e str, Level)) {
-        for same in self.open(moment).chunk_by(|(_, a, _), (_, b, _)| a.order() == b.order()) {
-            let level = same.iter().map(|(_, finding, _)| finding.fact.level).max();
-            if let Some((_, finding, _)) = same.first() {
+        for same in self.open(moment).chunk_by(Open::is_same) {
+            let level = same.iter().map(|open| open.finding.fact.level).max();
+            if let Some(Open { finding, .. }) = same.first() {
                 visit(&finding.fact.id, level.unwrap_or_default());
             }
         }
@@ -171,27 +201,21 @@ impl Exposures {
     /// Returns the vulnerabilities at a moment, as a report has them: one for each vulnerability and fix, in the order
     /// of the ids.
     pub(crate) fn at(&self, moment: Timestamp) -> Vec<Exposure<'_>> {
-        let mut all = Vec::new();
         let mut open = self.open(moment);
-        for same in open.chunk_by_mut(|(_, a, _), (_, b, _)| a.order() == b.order()) {
-            let mut aliases: Vec<_> = same
-                .iter()
-                .flat_map(|(_, finding, _)| finding.known.names.iter().skip(1))
-                .map(String::as_str)
-                .collect();
+        let mut all = Vec::with_capacity(open.len());
+        for same in open.chunk_by_mut(|one, other| one.is_same(other)) {
+            let others = same.iter().flat_map(|open| open.finding.known.names.iter().skip(1));
+            let mut aliases: Vec<_> = others.map(String::as_str).collect();
             aliases.sort_unstable();
             aliases.dedup();
-            let Some(fact) = Fact::of_all(same.iter().map(|(_, finding, _)| &finding.fact)) else { continue };
-            same.sort_by_key(|(.., fix)| *fix);
-            for same in same.chunk_by(|(.., a), (.., b)| a == b) {
-                let purls = |(installed, Finding { known, .. }, _): &(&'_ Installed, &'_ Finding, _)| {
-                    let named = installed.architectures.iter().filter(|one| known.is_for(one));
-                    named.map(|one| purl(known, &installed.package, one)).collect::<Vec<_>>()
-                };
-                let mut purls: Vec<_> = same.iter().flat_map(purls).collect();
+            let Some(fact) = Fact::of_all(same.iter().map(|open| &open.finding.fact)) else { continue };
+            same.sort_by_key(|open| open.fix);
+            for same in same.chunk_by(|one, other| one.fix == other.fix) {
+                let mut purls: Vec<_> =
+                    same.iter().flat_map(|open| open.installed.purls(&open.finding.known)).collect();
                 purls.sort_unstable();
                 purls.dedup();
-                if let Some((.., fix)) = same.first() {
+                if let Some(Open { fix, .. }) = same.first() {
                     all.push(Exposure { fact: fact.clone(), aliases: aliases.clone(), purls, fix });
                 }
             }
@@ -347,12 +371,20 @@ fn apk_architecture(oci: &str) -> &str {
     }
 }
 
-/// Returns the package URL of a package for an architecture as packages name it.
-fn purl(known: &Known, package: &ImagePackage, architecture: &str) -> String {
-    let encoded = |text| utf8_percent_encode(text, RESERVED);
-    let separator = if known.namespace.is_empty() { "" } else { "/" };
-    let (namespace, name, version) = (encoded(&known.namespace), encoded(&package.name), encoded(&package.version));
-    format!("pkg:apk/{namespace}{separator}{name}@{version}?arch={}", encoded(architecture))
+/// Returns the package URL of a package that ends in this text of [`named`].
+fn purl(known: &Known, named: &str) -> String {
+    let namespace = Cow::from(encoded(&known.namespace));
+    let separator = if namespace.is_empty() { "" } else { "/" };
+    ["pkg:apk/", &namespace, separator, named].concat()
+}
+
+/// Returns the part of a package URL from the package's name on, for an architecture as packages name it.
+fn named(package: &ImagePackage, architecture: &str) -> String {
+    format!("{}@{}?arch={}", encoded(&package.name), encoded(&package.version), encoded(architecture))
+}
+
+fn encoded(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, RESERVED)
 }
 
 /// The characters that package URLs encode.
