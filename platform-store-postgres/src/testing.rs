@@ -286,13 +286,12 @@ fn command(program: &Path, owner: Option<(u32, u32)>) -> Command {
 
 /// Returns every statement of gets, lists and commits, with a name, for tests of their plans.
 pub fn statements() -> Vec<(String, &'static str)> {
-    use crate::{batch, blocks, changes, documents, query, query::statements, registry, writer};
+    use crate::{batch, blocks, changes, documents, filtered, query, query::statements, registry, writer};
     let lists = statements::LISTS.iter().map(|(key, sql)| (format!("list {key:?}"), sql.as_str()));
     let boundaries = statements::BOUNDARIES.iter().map(|(key, sql)| (format!("boundaries {key:?}"), sql.as_str()));
     let counts = statements::COUNTS.iter().map(|(key, sql)| (format!("counts {key:?}"), sql.as_str()));
+    let gets = statements::GET_ONE.iter().enumerate().map(|(epochs, sql)| (format!("get {epochs}"), sql.as_str()));
     let others = [
-        ("get one", statements::GET_ONE),
-        ("get one with a few epochs", statements::GET_ONE_FEW),
         ("get many", statements::GET_MANY),
         ("count in an organization", query::COUNT_IN_ORGANIZATION),
         ("count everywhere", query::COUNT_EVERYWHERE),
@@ -311,6 +310,7 @@ pub fn statements() -> Vec<(String, &'static str)> {
         ("prune batches", writer::PRUNE_BATCHES),
         ("load slots", registry::LOAD),
         ("delete records", changes::DELETE_RECORDS),
+        ("create records", changes::CREATE_RECORDS),
         ("put records", changes::PUT_RECORDS),
         ("delete deep", changes::DELETE_DEEP),
         ("put deep", changes::PUT_DEEP),
@@ -323,6 +323,14 @@ pub fn statements() -> Vec<(String, &'static str)> {
         ("shift blocks", changes::SHIFT_BLOCKS),
         ("put epochs", changes::PUT_EPOCHS),
         ("put heads", changes::PUT_HEADS),
+        ("count values", filtered::COUNT_VALUES),
+        ("count place", filtered::COUNT_PLACE),
+        ("keep list", filtered::KEEP),
+        ("fill list", filtered::FILL),
+        ("set length", filtered::SET_LENGTH),
+        ("empty list", filtered::EMPTY),
+        ("forget list", filtered::FORGET),
+        ("read length", filtered::READ_LENGTH),
         ("read tally", blocks::READ_TALLY),
         ("read top", blocks::READ_TOP),
         ("read blocks", blocks::READ_BLOCKS),
@@ -336,5 +344,5 @@ pub fn statements() -> Vec<(String, &'static str)> {
         ("replace document", documents::REPLACE),
     ];
     let others = others.into_iter().map(|(name, sql)| (name.to_owned(), sql));
-    lists.chain(boundaries).chain(counts).chain(others).collect()
+    lists.chain(boundaries).chain(counts).chain(gets).chain(others).collect()
 }
