@@ -337,7 +337,9 @@ impl Attempts<'_> {
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The configuration includes the password.
-        f.debug_struct("Database").field("server", &self.primary.state.borrow().server.get_hosts()).finish_non_exhaustive()
+        f.debug_struct("Database")
+            .field("server", &self.primary.state.borrow().server.get_hosts())
+            .finish_non_exhaustive()
     }
 }
 
