@@ -1,6 +1,11 @@
 //! Two platforms, each with its own PostgreSQL store on one database, are linearizable; and the history finds stores
 //! that are not.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails"
+)]
 
 mod proxy;
 

@@ -37,7 +37,7 @@ impl Counts {
     /// Returns whether the next of these events is to be cut.
     fn cut(&self) -> bool {
         let count = self.commits.fetch_add(1, Ordering::SeqCst);
-        let cut = count >= FIRST && count % ONE_IN == 0;
+        let cut = count >= FIRST && count.is_multiple_of(ONE_IN);
         self.cuts.fetch_add(usize::from(cut), Ordering::SeqCst);
         cut
     }
