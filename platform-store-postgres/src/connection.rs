@@ -29,13 +29,14 @@ use crate::{
     primary::{self, Driver, Primary, State},
 };
 
-/// Settings of every session. The last ones release the locks of a process that vanished, and a `statement_timeout` would
-/// acknowledge commits that synchronous standbys do not have. The plans of the statements must not depend on their parameters or on statistics: with
-/// other kinds of joins and scans, a plan can be good for a small organization and read a whole table for a large one.
+/// Settings of every session. The last ones release the locks of a process that vanished or was cut off, for which others
+/// wait, and a `statement_timeout` would acknowledge commits that synchronous standbys do not have. The plans of the
+/// statements must not depend on their parameters or on statistics: with other kinds of joins and scans, a plan can be
+/// good for a small organization and read a whole table for a large one.
 const SESSION: &str = "-c synchronous_commit=on -c default_transaction_isolation=read\\ committed -c jit=off \
      -c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off \
      -c enable_mergejoin=off -c max_parallel_workers_per_gather=0 -c statement_timeout=0 \
-     -c idle_in_transaction_session_timeout=10s -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 \
+     -c idle_in_transaction_session_timeout=3s -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 \
      -c tcp_keepalives_count=3 -c tcp_user_timeout=10000";
 
 /// The ways to reach a database.
@@ -209,7 +210,13 @@ impl Database {
                 let known = state.borrow().history.clone();
                 Box::pin(async move { primary::verify(client, &known).await.map_err(HookError::message) })
             });
-            let pool = Pool::builder(manager).max_size(size.max(1)).runtime(Runtime::Tokio1).post_create(verify);
+            // The pool itself would log each closed connection.
+            let open = Hook::sync_fn(|client: &mut ClientWrapper, _| match client.is_closed() {
+                true => Err(HookError::message("closed")),
+                false => Ok(()),
+            });
+            let pool = Pool::builder(manager).max_size(size.max(1)).runtime(Runtime::Tokio1);
+            let pool = pool.pre_recycle(open).post_create(verify);
             let pool = pool.wait_timeout(Some(options.retry)).create_timeout(Some(CREATE));
             pool.build().map_err(|error| OpenError::Unavailable(error.into()))
         };
