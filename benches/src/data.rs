@@ -117,7 +117,8 @@ impl Data {
         cached(&format!("{}.{suffix}", self.name()), make)
     }
 
-    async fn fill(self, store: Arc<dyn Store>) {
+    /// Bootstraps an empty store and writes this data to it.
+    pub async fn fill(self, store: Arc<dyn Store>) {
         fill(store, self.puts()).await;
     }
 }

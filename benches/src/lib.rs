@@ -17,5 +17,6 @@ pub mod figures;
 pub mod hand;
 pub mod hand_grpc;
 pub mod measure;
+pub mod postgres;
 pub mod servers;
 pub mod world;

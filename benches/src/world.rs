@@ -48,25 +48,7 @@ impl World {
     }
 
     fn of(store: Arc<dyn Store>, settings: Settings, kind: &Kind) -> Self {
-        let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
-        let keys = directory().join("keys");
-        std::fs::create_dir_all(&keys).unwrap();
-        let keys = Keys::read_or_create(&keys, Algorithm::Rs256, &SystemClock, &SystemEntropy).unwrap();
-        let issuer = Arc::new(Issuer::new(URL, Arc::new(keys), clock.clone(), entropy).unwrap());
-        let request = AccessToken {
-            subject: &operator(),
-            audiences: &[URL],
-            ttl: Duration::from_secs(24 * 60 * 60),
-            claims: serde_json::Map::new(),
-        };
-        let token = issuer.access_token(&request).unwrap().token;
-        let options = VerifierOptions {
-            own: Some(issuer),
-            trusted: Vec::new(),
-            audiences: vec![URL.to_owned()],
-            cache_bytes: VerifierOptions::CACHE_BYTES,
-        };
-        let verifier = Verifier::new(options, clock).unwrap();
+        let (verifier, token) = verifier();
         let platform = platform_core::builder(store, SystemClock, SystemEntropy)
             .settings(settings)
             .ephemeral_keys()
@@ -117,6 +99,29 @@ impl World {
         };
         block_on(get)
     }
+}
+
+/// Returns the verifier of this machine's benchmarks, and a token of the operator that it accepts.
+pub fn verifier() -> (Verifier, String) {
+    let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+    let keys = directory().join("keys");
+    std::fs::create_dir_all(&keys).unwrap();
+    let keys = Keys::read_or_create(&keys, Algorithm::Rs256, &SystemClock, &SystemEntropy).unwrap();
+    let issuer = Arc::new(Issuer::new(URL, Arc::new(keys), clock.clone(), entropy).unwrap());
+    let request = AccessToken {
+        subject: &operator(),
+        audiences: &[URL],
+        ttl: Duration::from_secs(24 * 60 * 60),
+        claims: serde_json::Map::new(),
+    };
+    let token = issuer.access_token(&request).unwrap().token;
+    let options = VerifierOptions {
+        own: Some(issuer),
+        trusted: Vec::new(),
+        audiences: vec![URL.to_owned()],
+        cache_bytes: VerifierOptions::CACHE_BYTES,
+    };
+    (Verifier::new(options, clock).unwrap(), token)
 }
 
 /// Returns the parameters of a query string.

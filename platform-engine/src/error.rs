@@ -346,6 +346,7 @@ impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         let (code, message) = match &error {
             StoreError::Conflict(_) => (Code::Aborted, "Too many changes at once; try again"),
+            StoreError::Invalid(_) => (Code::InvalidArgument, "A value has characters that the store cannot hold"),
             StoreError::Full(_) => (Code::ResourceExhausted, "The server has no room to write"),
             StoreError::Corrupt(_) => (Code::DataLoss, "Stored data is damaged; the operator must check the store"),
             StoreError::Unavailable(_) => (Code::Unavailable, "The store is not available"),

@@ -555,6 +555,10 @@ pub enum StoreError {
     /// The commit was not applied, because of this conflict.
     #[error("conflict: {0:?}")]
     Conflict(Conflict),
+    /// The call has a value that the store cannot hold, such as a uid with characters that the database has not. Nothing
+    /// was written, and another attempt would fail too.
+    #[error("the store cannot hold this: {0}")]
+    Invalid(#[source] Cause),
     /// There is no space for writes; reads still work.
     #[error("the store is full: {0}")]
     Full(#[source] Cause),

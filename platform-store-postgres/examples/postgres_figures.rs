@@ -112,28 +112,64 @@ async fn fill_by_hand(client: &Client, parent: &str, count: usize, org: i64) {
     }
 }
 
-/// Returns the median times of two calls that are made in turn, and prints their ratio.
-async fn compare(what: &str, limit: &str, ours: impl AsyncFn(usize), theirs: impl AsyncFn(usize)) {
+/// Returns the time for which processes of the server have run, in nanoseconds.
+fn run_time(pids: &[i32]) -> f64 {
+    let of = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+    pids.iter().map(|pid| of(pid).split(' ').next().and_then(|time| time.parse::<f64>().ok()).unwrap_or(0.0)).sum()
+}
+
+/// Prints the ratio of the times of two calls that are made in turn: of the medians, of the tenth percentiles, which a
+/// busy machine affects less, and of the processor times of the server's processes.
+async fn compare(
+    what: &str,
+    limit: &str,
+    pids: &[Vec<i32>; 2],
+    ours: impl AsyncFn(usize),
+    theirs: impl AsyncFn(usize),
+) {
     let (mut left, mut right) = (Vec::new(), Vec::new());
+    let (mut left_cpu, mut right_cpu) = (0.0, 0.0);
     for round in 0..READS + 100 {
+        let cpu = run_time(&pids[0]);
         let start = Instant::now();
         ours(round).await;
-        let middle = Instant::now();
+        let middle = start.elapsed();
+        let (cpu, hand) = (run_time(&pids[0]) - cpu, run_time(&pids[1]));
+        let start = Instant::now();
         theirs(round).await;
+        let end = start.elapsed();
         // The first rounds prepare statements and fill caches.
         if round >= 100 {
-            left.push(middle - start);
-            right.push(middle.elapsed());
+            left.push(middle);
+            right.push(end);
+            left_cpu += cpu;
+            right_cpu += run_time(&pids[1]) - hand;
         }
     }
     let [left, right] = [left, right].map(|mut times: Vec<Duration>| {
         times.sort_unstable();
-        times[times.len() / 2].as_secs_f64() * 1e6
+        [2, 10].map(|part| times[times.len() / part].as_secs_f64() * 1e6)
     });
-    println!("{what}: {left:.0} / {right:.0} µs = {:.2} ({limit})", left / right);
+    println!(
+        "{what}: {:.0} / {:.0} µs = {:.2} ({limit}); p10 {:.0} / {:.0} = {:.2}; server CPU {:.1} / {:.1} = {:.2}",
+        left[0],
+        right[0],
+        left[0] / right[0],
+        left[1],
+        right[1],
+        left[1] / right[1],
+        left_cpu / READS as f64 / 1e3,
+        right_cpu / READS as f64 / 1e3,
+        left_cpu / right_cpu,
+    );
 }
 
 async fn reads(store: &PostgresStore, client: &Client, long: usize) {
+    let pids = async |condition: &str| -> Vec<i32> {
+        let sql = format!("SELECT pid FROM pg_stat_activity WHERE {condition}");
+        client.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+    };
+    let both = [pids("application_name = 'platform'").await, pids("pid = pg_backend_pid()").await];
     let page = client.prepare(HAND_PAGE).await.unwrap();
     let get = client.prepare(HAND_GET).await.unwrap();
     let query = |parent: &str| Query {
@@ -158,6 +194,7 @@ async fn reads(store: &PostgresStore, client: &Client, long: usize) {
     compare(
         "page of 50, total and 2 epochs / page by hand, short",
         "must 1.5",
+        &both,
         async |_| list(&short).await,
         async |_| {
             by_hand(1).await;
@@ -167,19 +204,21 @@ async fn reads(store: &PostgresStore, client: &Client, long: usize) {
     compare(
         "page of 50, total and 2 epochs / page by hand, long",
         "must 1.5",
+        &both,
         async |_| list(&long_list).await,
         async |_| {
             by_hand(2).await;
         },
     )
     .await;
-    compare("page of a subtree / page by hand, long", "-", async |_| list(&subtree).await, async |_| by_hand(2).await)
-        .await;
+    let theirs = async |_| by_hand(2).await;
+    compare("page of a subtree / page by hand, long", "-", &both, async |_| list(&subtree).await, theirs).await;
     let epochs = ["grants", "owners"].map(|name| Epoch::new(name, Uid::opaque("long")));
     let key = |round: usize| format!("long/{:016x}", round * 37 % long);
     compare(
         "get and 2 epochs / get by hand",
         "must 1.8",
+        &both,
         async |round| {
             let read = store.get(&[Key::new("Repo", Uid::opaque(key(round)))], &epochs).await.unwrap();
             assert!(read.records[0].is_some());
@@ -189,10 +228,13 @@ async fn reads(store: &PostgresStore, client: &Client, long: usize) {
         },
     )
     .await;
-    compare("page, long / short", "must 1.3", async |_| list(&long_list).await, async |_| list(&short).await).await;
+    let ours = [both[0].clone(), both[0].clone()];
+    compare("page, long / short", "must 1.3", &ours, async |_| list(&long_list).await, async |_| list(&short).await)
+        .await;
     compare(
         "skip to the middle / first page, long",
         "must 6",
+        &[both[0].clone(), both[0].clone()],
         async |_| list(&middle).await,
         async |_| {
             list(&long_list).await;

@@ -1,7 +1,7 @@
 //! One transaction of a lane: it takes locks, reads what its commits depend on, and writes what they change. Statements
 //! are pipelined, so that it takes two round trips.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures_util::future::join_all;
 use platform_engine::{
@@ -13,15 +13,12 @@ use uuid::Uuid;
 
 use crate::{
     changes::{self, Changes, Delta},
-    commit::{Homes, State, Stored, Wanted},
-    connection::Connection,
+    commit::{Homes, State, Stored, Wanted, With},
+    connection::{Connection, Params},
     error::Failure,
     locks::{LOCK, Locks},
     schema::{self, List, Org},
 };
-
-/// The parameters of a statement.
-pub(crate) type Params = Vec<Box<dyn ToSql + Sync + Send>>;
 
 /// The result of an attempt to commit a batch.
 #[derive(Debug)]
@@ -35,6 +32,9 @@ pub(crate) enum Attempt {
     /// It is not known whether the batch was written. If it was, these are the outcomes.
     Unknown(Failure, Vec<Result<i64, Conflict>>),
 }
+
+/// The most statements that are sent without waiting for the results of those before, which bounds what is buffered.
+const AT_ONCE: usize = 24;
 
 /// Sends the statements one after another without waiting for their results, and returns the results.
 pub(crate) async fn pipeline(
@@ -53,8 +53,7 @@ async fn prepare<'p>(
 ) -> Result<Vec<Prepared<'p>>, Failure> {
     let mut prepared = Vec::with_capacity(calls.len());
     for (sql, params) in calls {
-        let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|param| &**param as &(dyn ToSql + Sync)).collect();
-        prepared.push((connection.prepare(sql).await?, params));
+        prepared.push((connection.prepare(sql).await?, refs(params)));
     }
     Ok(prepared)
 }
@@ -64,9 +63,13 @@ async fn send(
     prepared: &[Prepared<'_>],
 ) -> Result<Vec<Result<Vec<Row>, tokio_postgres::Error>>, Failure> {
     let client = connection.client()?;
-    // The first poll of each, which is in this order, sends it.
-    let running = prepared.iter().map(|(statement, params)| client.query(statement, params));
-    connection.run(join_all(running)).await
+    let mut results = Vec::with_capacity(prepared.len());
+    for part in prepared.chunks(AT_ONCE) {
+        // The first poll of each, which is in this order, sends it.
+        let running = part.iter().map(|(statement, params)| client.query(statement, params));
+        results.extend(connection.run(join_all(running)).await?);
+    }
+    Ok(results)
 }
 
 /// Returns the first error of a pipeline, or else all rows. Only the first error is the cause: it aborts the
@@ -96,13 +99,15 @@ pub(crate) const READ_RECORDS: &str = concat!(
     "unnest($1::int8[], $2::text[], $3::text[]) WITH ORDINALITY k(org, kind, uid, place) CROSS JOIN LATERAL \
      (SELECT * FROM record r WHERE r.org = k.org AND r.kind = k.kind AND r.uid = k.uid) r"
 );
+/// Reads at most [`MOST_BELOW`] records of each range.
 pub(crate) const READ_BELOW: &str = concat!(
     "SELECT k.place, ",
     stored!(),
     "unnest($1::int8[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY k(org, kind, low, high, place) \
      CROSS JOIN LATERAL (SELECT * FROM record r WHERE r.org = k.org AND r.kind = k.kind AND r.uid > k.low AND \
-     r.uid < k.high) r"
+     r.uid < k.high ORDER BY r.uid LIMIT 1000) r"
 );
+const MOST_BELOW: usize = 1_000;
 pub(crate) const READ_WITH: &str = concat!(
     "SELECT k.place, ",
     stored!(),
@@ -113,8 +118,12 @@ pub(crate) const READ_WITH: &str = concat!(
 pub(crate) const FIND_BELOW: &str = "SELECT k.place FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[]) \
      WITH ORDINALITY k(org, kind, low, high, place) WHERE EXISTS (SELECT FROM record r WHERE r.org = k.org AND \
      r.kind = k.kind AND r.uid > k.low AND r.uid < k.high)";
-pub(crate) const FIND_WITH: &str = "SELECT k.place FROM unnest($1::uuid[]) WITH ORDINALITY k(value, place) \
-     WHERE EXISTS (SELECT FROM member m WHERE m.value = k.value)";
+/// The values themselves are compared too: others can have the same hash.
+pub(crate) const FIND_WITH: &str = "SELECT k.place FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[]) \
+     WITH ORDINALITY k(hash, kind, key, value, place) WHERE EXISTS (SELECT FROM (SELECT m.org, m.uid FROM member m \
+     WHERE m.value = k.hash) m CROSS JOIN LATERAL (SELECT FROM record r WHERE r.org = m.org AND r.kind = k.kind AND \
+     r.uid = m.uid AND EXISTS (SELECT FROM unnest(r.filter_keys, r.filter_values) h(key, value) \
+     WHERE h.key = k.key AND h.value = k.value)) r)";
 pub(crate) const READ_OWNERS: &str = "SELECT k.place, o.kind, o.uid FROM unnest($1::int8[], $2::text[], $3::bytea[]) \
      WITH ORDINALITY k(org, space, value, place) CROSS JOIN LATERAL (SELECT o.kind, o.uid FROM owner o \
      WHERE o.org = k.org AND o.space = k.space AND o.value = k.value) o";
@@ -183,17 +192,19 @@ impl<'c> Batch<'c> {
                 Err(failure) => Attempt::Failed(failure),
             };
         }
-        let mut changes = Changes::of(&state);
-        let known = blocked.0;
-        let unknown: Vec<List> = changes.lists.keys().filter(|list| !known.contains(list)).copied().collect();
-        let mut blocked = blocked.1;
-        if !unknown.is_empty() {
-            match read_blocked(connection, &unknown).await {
-                Ok(others) => blocked.extend(others),
-                Err(failure) => return abandon(connection, failure).await,
-            }
+        let mut changes = Changes::of(&state, salt);
+        let (known, mut blocked) = blocked;
+        let lists = changes.lists.keys().copied().chain(changes.any_filtered());
+        let unknown: BTreeSet<List> = lists.filter(|list| !known.contains(list)).collect();
+        match read_blocked(connection, unknown).await {
+            Ok(others) => blocked.extend(others),
+            Err(failure) => return abandon(connection, failure).await,
         }
-        changes.keep(&blocked);
+        match read_blocked(connection, changes.maybe_filtered(&state, &blocked)).await {
+            Ok(kept) => changes.filter(&state, kept),
+            Err(failure) => return abandon(connection, failure).await,
+        }
+        changes.shift(&state, &blocked);
         self.write(connection, &state, &changes, outcomes).await
     }
 
@@ -214,8 +225,10 @@ impl<'c> Batch<'c> {
         kinds.sort_unstable();
         kinds.dedup();
         let orgs: Vec<Org> = self.homes.written.union(&self.homes.read).copied().collect();
-        let lists: BTreeSet<List> =
+        let mut lists: BTreeSet<List> =
             keys.iter().flat_map(|key| schema::lists(key.kind, &key.uid, false).map(|(list, _)| list)).collect();
+        let any = |key: &Key| schema::any_filtered(salt, key.kind, schema::organization(&key.uid));
+        lists.extend(keys.iter().map(any));
 
         let mut calls: Vec<(&'static str, Params)> = vec![(BEGIN, Vec::new()), self.lock(salt)];
         let mut add = |has_rows: bool, sql, params: Params| {
@@ -233,18 +246,18 @@ impl<'c> Batch<'c> {
             Box::new(keys.iter().map(|key| key.uid.to_string()).collect::<Vec<_>>()),
         ];
         let records = add(!keys.is_empty(), READ_RECORDS, params);
-        let ranges = |of: &[(&'static str, String)]| -> Params {
-            let (lows, highs): (Vec<_>, Vec<_>) = of.iter().map(|(_, uid)| below(uid)).unzip();
-            vec![
-                Box::new(of.iter().map(|(_, uid)| schema::organization(uid)).collect::<Vec<_>>()),
-                Box::new(of.iter().map(|(kind, _)| *kind).collect::<Vec<_>>()),
-                Box::new(lows),
-                Box::new(highs),
-            ]
-        };
-        let find_below = add(!wanted.none_below.is_empty(), FIND_BELOW, ranges(&wanted.none_below));
-        let read_below = add(!wanted.below.is_empty(), READ_BELOW, ranges(&wanted.below));
-        let find_with = add(!wanted.none_with.is_empty(), FIND_WITH, vec![Box::new(wanted.none_with.clone())]);
+        let find_below = add(!wanted.none_below.is_empty(), FIND_BELOW, ranges(&Range::of(&wanted.none_below)));
+        let below = Range::of(&wanted.below);
+        let read_below = add(!below.is_empty(), READ_BELOW, ranges(&below));
+        let none = &wanted.none_with;
+        let hash = |with: &With| schema::filter_value(with.kind, with.key, with.value.as_bytes());
+        let params: Params = vec![
+            Box::new(none.iter().map(hash).collect::<Vec<_>>()),
+            Box::new(none.iter().map(|with| with.kind).collect::<Vec<_>>()),
+            Box::new(none.iter().map(|with| with.key).collect::<Vec<_>>()),
+            Box::new(none.iter().map(|with| with.value.as_bytes().to_vec()).collect::<Vec<_>>()),
+        ];
+        let find_with = add(!none.is_empty(), FIND_WITH, params);
         let params: Params = vec![
             Box::new(wanted.with.iter().map(|(kind, _)| *kind).collect::<Vec<_>>()),
             Box::new(wanted.with.iter().map(|(_, value)| *value).collect::<Vec<_>>()),
@@ -261,9 +274,11 @@ impl<'c> Batch<'c> {
         let blocked = add(!lists.is_empty(), READ_BLOCKED, blocked_params(lists.iter()));
         let slots = add(!kinds.is_empty(), READ_SLOTS, vec![Box::new(kinds)]);
 
-        let results = all_of(pipeline(connection, &calls).await?)?;
-        let rows = |index: Option<usize>| index.and_then(|index| results.get(index)).into_iter().flatten();
+        let mut results = all_of(pipeline(connection, &calls).await?)?;
         let mut state = State::default();
+        let first = read_below.and_then(|index| results.get_mut(index)).map(std::mem::take).unwrap_or_default();
+        read_ranges(connection, &mut state, below, first).await?;
+        let rows = |index: Option<usize>| index.and_then(|index| results.get(index)).into_iter().flatten();
         for row in rows(heads) {
             state.heads.insert(row.try_get(0)?, row.try_get(1)?);
         }
@@ -280,19 +295,17 @@ impl<'c> Batch<'c> {
                 state.records.entry(key.clone()).or_default().before = Some(stored(row)?);
             }
         }
-        for (index, of) in [(read_below, kinds_of(&wanted.below)), (read_with, kinds_of(&wanted.with))] {
-            for row in rows(index) {
-                if let Some(kind) = at(&of, row)? {
-                    let key = Key::new(kind, Uid::opaque(row.try_get::<_, &str>(1)?));
-                    state.records.entry(key).or_default().before = Some(stored(row)?);
-                }
+        for row in rows(read_with) {
+            if let Some((kind, _)) = at(&wanted.with, row)? {
+                let key = Key::new(kind, Uid::opaque(row.try_get::<_, &str>(1)?));
+                state.records.entry(key).or_default().before = Some(stored(row)?);
             }
         }
         for row in rows(find_below) {
             state.found_below.extend(at(&wanted.none_below, row)?.cloned());
         }
         for row in rows(find_with) {
-            state.found_with.extend(at(&wanted.none_with, row)?.copied());
+            state.found_with.extend(at(none, row)?.cloned());
         }
         for row in rows(owners) {
             if let Some(key) = at(&unique, row)? {
@@ -359,8 +372,69 @@ async fn abandon(connection: &Connection, failure: Failure) -> Attempt {
     }
 }
 
-fn kinds_of<T>(of: &[(&'static str, T)]) -> Vec<&'static str> {
-    of.iter().map(|(kind, _)| *kind).collect()
+/// The records of a kind between two uids, both exclusive.
+#[derive(Debug, Clone)]
+struct Range {
+    kind: &'static str,
+    org: Org,
+    low: String,
+    high: String,
+}
+
+impl Range {
+    fn of(all: &[(&'static str, String)]) -> Vec<Self> {
+        let range = |(kind, uid): &(&'static str, String)| {
+            let (low, high) = below(uid);
+            Self { kind, org: schema::organization(uid), low, high }
+        };
+        all.iter().map(range).collect()
+    }
+}
+
+fn ranges(of: &[Range]) -> Params {
+    vec![
+        Box::new(of.iter().map(|range| range.org).collect::<Vec<_>>()),
+        Box::new(of.iter().map(|range| range.kind).collect::<Vec<_>>()),
+        Box::new(of.iter().map(|range| range.low.clone()).collect::<Vec<_>>()),
+        Box::new(of.iter().map(|range| range.high.clone()).collect::<Vec<_>>()),
+    ]
+}
+
+/// Adds the records of ranges to the state, of which the first rows were read. The others are read in parts, so that
+/// their rows are not in memory together.
+async fn read_ranges(
+    connection: &Connection,
+    state: &mut State,
+    mut ranges: Vec<Range>,
+    mut rows: Vec<Row>,
+) -> Result<(), Failure> {
+    while !ranges.is_empty() {
+        let mut found: HashMap<i64, (usize, String)> = HashMap::new();
+        for row in &rows {
+            let Some(range) = at(&ranges, row)? else { continue };
+            let uid: &str = row.try_get(1)?;
+            let key = Key::new(range.kind, Uid::opaque(uid));
+            state.records.entry(key).or_default().before = Some(stored(row)?);
+            let (count, last) = found.entry(row.try_get(0)?).or_default();
+            *count += 1;
+            uid.clone_into(last);
+        }
+        // Those of which there may be more.
+        let more = ranges.into_iter().zip(1_i64..).filter_map(|(range, place)| {
+            let (_, last) = found.remove(&place).filter(|(count, _)| *count >= MOST_BELOW)?;
+            Some(Range { low: last, ..range })
+        });
+        ranges = more.collect();
+        if !ranges.is_empty() {
+            rows = connection.query(READ_BELOW, &refs(&self::ranges(&ranges))).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns references to parameters.
+fn refs(params: &Params) -> Vec<&(dyn ToSql + Sync)> {
+    params.iter().map(|param| &**param as &(dyn ToSql + Sync)).collect()
 }
 
 /// Returns the element that a row belongs to, by the place in its first column.
@@ -378,10 +452,20 @@ fn blocked_params<'l>(lists: impl Iterator<Item = &'l List> + Clone) -> Params {
     vec![Box::new(orgs), Box::new(lists.map(|list| list.id).collect::<Vec<_>>())]
 }
 
-async fn read_blocked(connection: &Connection, lists: &[List]) -> Result<Vec<List>, Failure> {
-    let rows = all_of(pipeline(connection, &[(READ_BLOCKED, blocked_params(lists.iter()))]).await?)?;
-    rows.iter().flatten().map(list).collect()
+/// Returns those of the lists that have blocks, or are kept lists of filter values.
+async fn read_blocked(connection: &Connection, lists: BTreeSet<List>) -> Result<BTreeSet<List>, Failure> {
+    let lists: Vec<List> = lists.into_iter().collect();
+    let mut blocked = BTreeSet::new();
+    for lists in lists.chunks(MOST_LISTS) {
+        for row in connection.query(READ_BLOCKED, &refs(&blocked_params(lists.iter()))).await? {
+            blocked.insert(list(&row)?);
+        }
+    }
+    Ok(blocked)
 }
+
+/// The most lists that are looked up by one statement.
+const MOST_LISTS: usize = 4_096;
 
 /// Reads the columns of `stored!` after the first.
 pub(crate) fn stored(row: &Row) -> Result<Stored, Failure> {

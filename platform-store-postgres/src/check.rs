@@ -3,7 +3,7 @@
 //! Each organization is read in one snapshot, so that commits of other servers do not look like inconsistencies. Sums of
 //! hashes are compared instead of rows, so that memory is bounded by the number of lists.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use futures_util::{TryStreamExt, pin_mut};
 use platform_engine::store::{
@@ -31,7 +31,7 @@ const RESTORE: &str = "restore a backup, or export the resources and import them
 
 pub(crate) async fn check(shared: &Shared) -> Result<Vec<Finding>, StoreError> {
     let connection = shared.database.attempts().reader().await?.unlimited();
-    let found = run(&connection).await;
+    let found = run(&connection, shared.salt).await;
     if found.is_err() {
         // It may be in a transaction, in which nobody else may read.
         connection.close();
@@ -39,12 +39,12 @@ pub(crate) async fn check(shared: &Shared) -> Result<Vec<Finding>, StoreError> {
     found
 }
 
-async fn run(connection: &Connection) -> Result<Vec<Finding>, StoreError> {
+async fn run(connection: &Connection, salt: u64) -> Result<Vec<Finding>, StoreError> {
     let mut findings = Findings::new(RESTORE);
     let orgs: Vec<Org> = column(connection, ORGANIZATIONS, &[]).await?;
     for org in orgs {
         connection.execute(BEGIN, &[]).await?;
-        let checked = organization(connection, org, &mut findings).await;
+        let checked = organization(connection, org, salt, &mut findings).await;
         connection.execute("ROLLBACK", &[]).await?;
         checked?;
     }
@@ -116,6 +116,7 @@ const RECORDS: &str = "SELECT r.kind, r.uid, r.revision, r.queue, r.s1, r.s2, r.
 const DEEP: &str = "SELECT d.list, d.uid, d.home, d.revision, d.s1, d.s2, d.s3, d.s4 FROM deep d WHERE d.org = $1";
 const MEMBERS: &str = "SELECT m.value, m.uid FROM member m WHERE m.org = $1";
 const TALLIES: &str = "SELECT t.list, t.kind, t.direct, t.deep, t.blocked FROM tally t WHERE t.org = $1";
+const BLOCKED: &str = "SELECT t.list FROM tally t WHERE t.org = $1 AND t.blocked";
 const HEAD: &str = "SELECT h.sequence FROM head h WHERE h.org = $1";
 const EPOCHS: &str = "SELECT e.name, e.value FROM epoch e WHERE e.org = $1";
 const LOST_BLOCKS: &str = "SELECT count(*) FROM block b WHERE b.org = $1 AND NOT EXISTS (SELECT FROM tally t \
@@ -130,12 +131,26 @@ struct Expected {
     greatest: i64,
     /// The uids of lists, for their blocks.
     tops: HashMap<Uuid, String>,
+    /// The lists with blocks or of filter values that are kept, and which of them are of filter values.
+    blocked: HashSet<Uuid>,
+    filtered: HashSet<Uuid>,
+    salt: u64,
 }
 
-async fn organization(connection: &Connection, org: Org, findings: &mut Findings) -> Result<(), Failure> {
+impl Expected {
+    /// Adds the entry of a record in `deep`.
+    fn add(&mut self, list: List, home: Org, uid: &str, stored: &Stored) {
+        let (home, revision) = (home.to_le_bytes(), stored.revision.to_le_bytes());
+        let parts: [&[u8]; 4] = [uid.as_bytes(), &home, &revision, &sort_bytes(&stored.sort)];
+        self.deep.entry(list.id).or_default().add(&parts);
+    }
+}
+
+async fn organization(connection: &Connection, org: Org, salt: u64, findings: &mut Findings) -> Result<(), Failure> {
     let name = |what: &str| format!("{what} of the organization with the hash {org}");
     let slots = registry::load(connection).await?;
-    let mut expected = Expected::default();
+    let blocked: Vec<Uuid> = column(connection, BLOCKED, &[&org]).await?;
+    let mut expected = Expected { salt, blocked: blocked.into_iter().collect(), ..Expected::default() };
     let mut wrong = Vec::new();
     each(connection, RECORDS, &[&org], |row| record(row, org, &slots, &mut expected, &mut wrong)).await?;
     wrong.into_iter().for_each(|what| findings.add(what));
@@ -187,7 +202,8 @@ async fn organization(connection: &Connection, org: Org, findings: &mut Findings
                 name("in the lengths")
             )
         });
-        if row.try_get(4)? {
+        let is_filtered = expected.filtered.contains(&list) || list == schema::any_filtered(salt, &kind, org).id;
+        if row.try_get(4)? && !is_filtered {
             let top = expected.tops.get(&list).map_or("", String::as_str);
             self::blocks(connection, List { org, id: list }, (&kind, top), &slots, findings).await?;
         }
@@ -234,6 +250,14 @@ fn record(row: &Row, org: Org, slots: &Slots, expected: &mut Expected, wrong: &m
         wrong("lacks a sort key, or has one too many");
     }
     expected.greatest = expected.greatest.max(stored.revision);
+    if !stored.queue && expected.blocked.contains(&schema::any_filtered(expected.salt, kind, org).id) {
+        for list in schema::filtered_lists(expected.salt, kind, uid, &stored.filter) {
+            if expected.blocked.contains(&list.id) {
+                expected.filtered.insert(list.id);
+                expected.add(list, org, uid, &stored);
+            }
+        }
+    }
     let tops = Place::of(uid, stored.queue).filter(|place| *place != Place::All);
     for ((list, part), place) in schema::lists(kind, uid, stored.queue).zip(tops) {
         if let Place::At(top) = place {
@@ -241,15 +265,7 @@ fn record(row: &Row, org: Org, slots: &Slots, expected: &mut Expected, wrong: &m
         }
         match part {
             Part::Direct => *expected.direct.entry(list.id).or_default() += 1,
-            Part::Deep if list.org == org => {
-                let (home, revision) = (org.to_le_bytes(), stored.revision.to_le_bytes());
-                expected.deep.entry(list.id).or_default().add(&[
-                    uid.as_bytes(),
-                    &home,
-                    &revision,
-                    &sort_bytes(&stored.sort),
-                ]);
-            }
+            Part::Deep if list.org == org => expected.add(list, org, uid, &stored),
             Part::Deep | Part::Top => {}
         }
     }

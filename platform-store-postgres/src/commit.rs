@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use platform_engine::store::{
-    Commit, Conflict, Delete, Epoch, Key, KeyName, KeyValue, KindName, Put, Require, UniqueKey,
+    Commit, Conflict, Delete, Epoch, Key, KeyName, KeyValue, KindName, Put, Require, StoreError, UniqueKey,
 };
 use platform_engine::uid;
 use uuid::Uuid;
@@ -43,7 +43,11 @@ pub(crate) struct Homes {
     pub(crate) written: BTreeSet<Org>,
     /// The organizations that requirements read.
     pub(crate) read: BTreeSet<Org>,
-    /// Whether the commit depends on, or changes, organizations that are not known in advance.
+    /// The filters, each a kind and a filter key, of which records that are put have values.
+    pub(crate) valued: BTreeSet<(KindName, KeyName)>,
+    /// The filters of which no record of any organization may get certain values.
+    pub(crate) barred: BTreeSet<(KindName, KeyName)>,
+    /// Whether the commit changes organizations that are not known in advance.
     pub(crate) everywhere: bool,
 }
 
@@ -56,7 +60,7 @@ impl Homes {
                     homes.read.insert(schema::organization(&key.uid));
                 }
                 Require::NoneBelow(uid, _) => drop(homes.read.insert(schema::organization(uid))),
-                Require::NoneWith(..) => homes.everywhere = true,
+                Require::NoneWith(kind, key, _) => drop(homes.barred.insert((*kind, *key))),
                 Require::Epoch(epoch, _) => drop(homes.read.insert(schema::epoch(epoch).0)),
             }
         }
@@ -67,7 +71,10 @@ impl Homes {
                 Delete::With(..) => homes.everywhere = true,
             }
         }
-        commit.put.iter().for_each(|put| homes.write(&put.key.uid));
+        for put in &commit.put {
+            homes.write(&put.key.uid);
+            homes.valued.extend(put.filter.iter().map(|(key, _)| (put.key.kind, *key)));
+        }
         homes.written.extend(commit.raise.iter().map(|epoch| schema::epoch(epoch).0));
         homes
     }
@@ -84,8 +91,30 @@ impl Homes {
     pub(crate) fn extend(&mut self, other: &Self) {
         self.written.extend(&other.written);
         self.read.extend(&other.read);
+        self.valued.extend(&other.valued);
+        self.barred.extend(&other.barred);
         self.everywhere |= other.everywhere;
     }
+}
+
+/// Rejects a commit that the database cannot store.
+///
+/// # Errors
+/// [`StoreError::Invalid`].
+pub(crate) fn verify(commit: &Commit) -> Result<(), StoreError> {
+    let required = commit.require.iter().filter_map(|require| match require {
+        Require::Absent(key) | Require::Exists(key) | Require::Revision(key, _) => Some(&key.uid),
+        Require::NoneBelow(uid, _) => Some(uid),
+        Require::Epoch(epoch, _) => Some(&epoch.uid),
+        Require::NoneWith(..) => None,
+    });
+    let deleted = commit.delete.iter().filter_map(|delete| match delete {
+        Delete::Key(key) => Some(&key.uid),
+        Delete::Below(uid, _) => Some(uid),
+        Delete::With(..) => None,
+    });
+    let put = commit.put.iter().map(|put| &put.key.uid);
+    schema::verify(required.chain(deleted).chain(put).chain(commit.raise.iter().map(|epoch| &epoch.uid)))
 }
 
 /// Returns whether a commit depends on records that are not known in advance. Such a commit is the first of its batch,
@@ -93,6 +122,14 @@ impl Homes {
 pub(crate) fn is_open(commit: &Commit) -> bool {
     commit.require.iter().any(|require| matches!(require, Require::NoneBelow(..) | Require::NoneWith(..)))
         || commit.delete.iter().any(|delete| !matches!(delete, Delete::Key(_)))
+}
+
+/// The records of a kind with a value under a filter key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct With {
+    pub(crate) kind: KindName,
+    pub(crate) key: KeyName,
+    pub(crate) value: KeyValue,
 }
 
 /// What a batch reads before its commits are decided.
@@ -104,7 +141,7 @@ pub(crate) struct Wanted {
     /// Records below uids of which none may exist, and those to delete.
     pub(crate) none_below: Vec<(KindName, String)>,
     pub(crate) below: Vec<(KindName, String)>,
-    pub(crate) none_with: Vec<Uuid>,
+    pub(crate) none_with: Vec<With>,
     pub(crate) with: Vec<(KindName, Uuid)>,
 }
 
@@ -119,7 +156,7 @@ impl Wanted {
                     self.none_below.extend(kinds.iter().map(|kind| (*kind, uid.to_string())));
                 }
                 Require::NoneWith(kind, key, value) => {
-                    self.none_with.push(schema::filter_value(kind, key, value.as_bytes()));
+                    self.none_with.push(With { kind, key, value: value.clone() });
                 }
                 Require::Epoch(epoch, _) => drop(self.epochs.insert(epoch.clone())),
             }
@@ -179,7 +216,7 @@ pub(crate) struct State {
     pub(crate) moved: BTreeSet<Org>,
     /// What exists of [`Wanted::none_below`] and [`Wanted::none_with`].
     pub(crate) found_below: HashSet<(KindName, String)>,
-    pub(crate) found_with: HashSet<Uuid>,
+    pub(crate) found_with: HashSet<With>,
     pub(crate) slots: Slots,
 }
 
@@ -217,9 +254,7 @@ impl State {
             Require::NoneBelow(uid, kinds) => {
                 !kinds.iter().any(|kind| self.found_below.contains(&(*kind, uid.to_string())))
             }
-            Require::NoneWith(kind, key, value) => {
-                !self.found_with.contains(&schema::filter_value(kind, key, value.as_bytes()))
-            }
+            Require::NoneWith(kind, key, value) => !self.found_with.contains(&With { kind, key, value: value.clone() }),
             Require::Epoch(epoch, wanted) => {
                 let raised = self.raised.get(epoch).map(|value| value.cast_unsigned());
                 raised.or_else(|| self.epochs.get(epoch).copied()).unwrap_or(0) == *wanted

@@ -52,6 +52,9 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// The time to open a connection to the primary.
 const CREATE: Duration = Duration::from_secs(3);
 
+/// The parameters of a statement.
+pub(crate) type Params = Vec<Box<dyn ToSql + Sync + Send>>;
+
 /// A connection from a pool. It returns there when it is dropped, unless a call on it has not ended.
 pub(crate) struct Connection {
     /// `None` while it is dropped.
@@ -69,14 +72,16 @@ pub(crate) struct Connection {
 impl Connection {
     /// Runs a statement, which is prepared at its first use on the connection.
     pub(crate) async fn query(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
-        let statement = self.prepare(sql).await?;
-        Ok(self.run(self.client()?.query(&statement, params)).await??)
+        let client = self.client()?;
+        let run = async { client.query(&client.prepare_cached(sql).await?, params).await };
+        Ok(self.run(run).await??)
     }
 
     /// Runs a statement and returns the number of changed rows.
     pub(crate) async fn execute(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64, Failure> {
-        let statement = self.prepare(sql).await?;
-        Ok(self.run(self.client()?.execute(&statement, params)).await??)
+        let client = self.client()?;
+        let run = async { client.execute(&client.prepare_cached(sql).await?, params).await };
+        Ok(self.run(run).await??)
     }
 
     /// Returns a prepared statement.
@@ -248,6 +253,11 @@ impl Database {
         self.primary.claim(key).await
     }
 
+    /// Returns the time for which a call is repeated.
+    pub(crate) const fn retry(&self) -> Duration {
+        self.retry
+    }
+
     /// Returns the attempts of a call that can be repeated.
     pub(crate) fn attempts(&self) -> Attempts<'_> {
         self.attempts_since(Instant::now())
@@ -337,7 +347,9 @@ impl Attempts<'_> {
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The configuration includes the password.
-        f.debug_struct("Database").field("server", &self.primary.state.borrow().server.get_hosts()).finish_non_exhaustive()
+        f.debug_struct("Database")
+            .field("server", &self.primary.state.borrow().server.get_hosts())
+            .finish_non_exhaustive()
     }
 }
 

@@ -70,6 +70,10 @@ impl From<tokio_postgres::Error> for Failure {
             SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => {
                 Self::Other(StoreError::Corrupt(Described(error).into()))
             }
+            // Values that the database cannot have, and index entries that are too long.
+            state if state.code().starts_with("22") || state.code().starts_with("54") => {
+                Self::Other(StoreError::Invalid(Described(error).into()))
+            }
             SqlState::READ_ONLY_SQL_TRANSACTION
             | SqlState::ADMIN_SHUTDOWN
             | SqlState::CRASH_SHUTDOWN

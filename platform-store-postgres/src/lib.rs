@@ -8,6 +8,7 @@ mod batch;
 mod blocks;
 mod changes;
 mod commit;
+mod filtered;
 mod locks;
 mod registry;
 mod shared;

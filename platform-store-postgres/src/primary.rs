@@ -146,8 +146,7 @@ enum Missing {
 /// Reads an answer to [`WHO`]; an error if the server is not a primary.
 fn history(row: &Row) -> Result<History, Missing> {
     let read = || Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?));
-    let (system, timeline, is_standby, is_read_only) =
-        read().map_err(|error| Missing::Other(text(&error)))?;
+    let (system, timeline, is_standby, is_read_only) = read().map_err(|error| Missing::Other(text(&error)))?;
     match (is_standby, is_read_only) {
         (true, _) => Err(Missing::Standby),
         (false, true) => Err(Missing::Other("the server is read-only".into())),

@@ -5,7 +5,7 @@ pub(crate) mod statements;
 use bytes::Bytes;
 use platform_engine::{
     store::{
-        Epoch, Filter, Item, Key, KeyValue, OrderBy, Page, Position, Query, Read, Record, Scope,
+        Epoch, Filter, Item, Key, KeyValue, OrderBy, Page, Position, Query, Read, Record, Scope, StoreError,
         order::{sequence_of, sequence_value},
         place::{Place, below},
         plan::{Plan, distinct},
@@ -15,11 +15,11 @@ use platform_engine::{
 use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
-use self::statements::{Bodies, FEW, GET_MANY, GET_ONE, GET_ONE_FEW, LISTS, Shape};
+use self::statements::{Bodies, FEW, GET_MANY, GET_ONE, LISTS, Shape};
 use crate::{
     connection::Connection,
     error::{Failure, corrupt},
-    schema::{self, Column, Org, Slots},
+    schema::{self, Column, List, Org, Slots},
 };
 
 /// The longest value that is compared in SQL: greater than every value of a key.
@@ -33,36 +33,51 @@ pub(crate) fn epoch_rows<'e>(epochs: impl IntoIterator<Item = &'e Epoch>) -> (Ve
 /// Reads records by key, and epochs.
 pub(crate) async fn get(connection: &Connection, keys: &[Key], epochs: &[Epoch]) -> Result<Read, Failure> {
     let (orgs, names) = epoch_rows(epochs);
-    let rows = if let [key] = keys {
-        let (org, kind, uid) = (schema::organization(&key.uid), key.kind, &*key.uid);
-        let statement = if epochs.len() <= FEW { GET_ONE_FEW } else { GET_ONE };
-        connection.query(statement, &[&orgs, &names, &org, &kind, &uid]).await?
-    } else {
-        let of: Vec<Org> = keys.iter().map(|key| schema::organization(&key.uid)).collect();
-        let kinds: Vec<&str> = keys.iter().map(|key| key.kind).collect();
-        let uids: Vec<&str> = keys.iter().map(|key| &*key.uid).collect();
-        connection.query(GET_MANY, &[&orgs, &names, &of, &kinds, &uids]).await?
-    };
+    if let ([key], Some(statement)) = (keys, GET_ONE.get(epochs.len())) {
+        let org = schema::organization(&key.uid);
+        let uid = &*key.uid;
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&org, &key.kind, &uid];
+        for (org, name) in orgs.iter().zip(&names) {
+            params.extend::<[&(dyn ToSql + Sync); 2]>([org, name]);
+        }
+        let rows = connection.query(statement, &params).await?;
+        let Some(row) = rows.first() else { return Err(corrupt("a get has no row").into()) };
+        let epochs = (0..epochs.len()).map(|epoch| Ok(row.try_get::<_, i64>(4 + epoch)?.cast_unsigned()));
+        let epochs = epochs.collect::<Result<_, Failure>>()?;
+        let exists = row.try_get::<_, Option<i64>>(0)?.is_some();
+        let record = exists.then(|| record(key, row, 0)).transpose()?;
+        return Ok(Read { records: vec![record], epochs });
+    }
+    let of: Vec<Org> = keys.iter().map(|key| schema::organization(&key.uid)).collect();
+    let kinds: Vec<&str> = keys.iter().map(|key| key.kind).collect();
+    let uids: Vec<&str> = keys.iter().map(|key| &*key.uid).collect();
+    let rows = connection.query(GET_MANY, &[&orgs, &names, &of, &kinds, &uids]).await?;
     let mut read = Read { records: keys.iter().map(|_| None).collect(), epochs: Vec::new() };
     for row in &rows {
         let Some(place) = row.try_get::<_, Option<i64>>(0)? else {
-            read.epochs = epoch_values(row, 5, epochs.len())?;
+            read.epochs = epoch_values(row, 3)?;
             continue;
         };
         let place = usize::try_from(place).unwrap_or_default().wrapping_sub(1);
-        if let (Some(key), Some(record)) = (keys.get(place), read.records.get_mut(place)) {
-            let (revision, rendering) = (revision(row, 1)?, rendering(row, 2)?);
-            *record =
-                Some(Record { key: key.clone(), revision, rendering, body: bytes(row, 3)?, private: bytes(row, 4)? });
+        if let (Some(key), Some(found)) = (keys.get(place), read.records.get_mut(place)) {
+            *found = Some(record(key, row, 1)?);
         }
     }
     Ok(read)
 }
 
-/// Returns the values of epochs. Statements for a few epochs return a null first, and zeros last.
-fn epoch_values(row: &Row, column: usize, count: usize) -> Result<Vec<u64>, Failure> {
-    let values: Vec<Option<i64>> = row.try_get(column)?;
-    Ok(values.into_iter().flatten().take(count).map(i64::cast_unsigned).collect())
+/// Returns the record whose columns begin at this one.
+fn record(key: &Key, row: &Row, column: usize) -> Result<Record, Failure> {
+    let (revision, rendering) = (revision(row, column)?, rendering(row, column + 1)?);
+    let (body, private) = (bytes(row, column + 2)?, bytes(row, column + 3)?);
+    Ok(Record { key: key.clone(), revision, rendering, body, private })
+}
+
+/// Returns the values of epochs, of which each has 8 bytes. There is no value without epochs.
+fn epoch_values(row: &Row, column: usize) -> Result<Vec<u64>, Failure> {
+    let bytes: Option<&[u8]> = row.try_get(column)?;
+    let values = bytes.unwrap_or_default().chunks_exact(8);
+    Ok(values.filter_map(|value| value.try_into().ok()).map(u64::from_be_bytes).collect())
 }
 
 fn revision(row: &Row, column: usize) -> Result<u64, Failure> {
@@ -173,11 +188,55 @@ impl<'q> Filters<'q> {
     }
 }
 
-/// Reads a page. `slots` must know the kind, unless it has no records.
-pub(crate) async fn list(connection: &Connection, slots: &Slots, query: &Query) -> Result<Page, Failure> {
+/// Rejects a query that the database cannot answer.
+///
+/// # Errors
+/// [`StoreError::Invalid`].
+pub(crate) fn verify(query: &Query) -> Result<(), StoreError> {
+    let scopes = query.scopes.iter().filter_map(|scope| match scope {
+        Scope::Subtree(uid) | Scope::Children(uid) | Scope::Exact(uid) => Some(uid),
+        Scope::Roots | Scope::All => None,
+    });
+    let after = query.after.iter().map(|after| &after.uid);
+    schema::verify(scopes.chain(after).chain(query.epochs.iter().map(|epoch| &epoch.uid)))
+}
+
+/// Returns whether the kind and the order of a query are registered. Otherwise the page is right only if they are not
+/// registered in the database either.
+pub(crate) fn knows(slots: &Slots, query: &Query) -> bool {
+    match query.order.by {
+        OrderBy::Key(key) => slots.knows(query.kind, key),
+        OrderBy::Uid | OrderBy::Sequence => slots.has_kind(query.kind),
+    }
+}
+
+/// The number of records that are read at first if the page is bounded by bytes.
+const FIRST: usize = 1_024;
+
+/// Reads a page. If its length is bounded by bytes much more than by the number of records, few records are read at
+/// first, and all again with more if they fit: a page is of one snapshot, and not much more is read than is returned.
+pub(crate) async fn list(connection: &Connection, slots: &Slots, salt: u64, query: &Query) -> Result<Page, Failure> {
+    let mut limit = if query.bytes == usize::MAX { query.limit } else { query.limit.min(FIRST) };
+    loop {
+        let page = read(connection, (slots, salt), query, limit).await?;
+        if limit >= query.limit || page.items.len() < limit || page.next.is_none() {
+            return Ok(page);
+        }
+        limit = limit.saturating_mul(8).min(query.limit);
+    }
+}
+
+/// Reads a page of at most `limit` records.
+async fn read(
+    connection: &Connection,
+    (slots, salt): (&Slots, u64),
+    query: &Query,
+    limit: usize,
+) -> Result<Page, Failure> {
     let (column, descending) = (slots.column(query.kind, query.order.by), query.order.descending);
     let (epoch_orgs, epoch_names) = epoch_rows(query.epochs.iter());
-    let (limit, most) = (i64::try_from(query.limit).unwrap_or(i64::MAX).min(MOST), i64::try_from(query.bytes));
+    let records = limit;
+    let (limit, most) = (i64::try_from(limit).unwrap_or(i64::MAX).min(MOST), i64::try_from(query.bytes));
     let (most, skip) = (most.unwrap_or(i64::MAX), i64::try_from(query.skip).unwrap_or(i64::MAX).min(MOST));
     let after = After::of(column, descending, query.after.as_ref());
     let scopes = Scopes::of(query.kind, &query.scopes);
@@ -196,6 +255,7 @@ pub(crate) async fn list(connection: &Connection, slots: &Slots, query: &Query) 
         Shape::Scan { .. } => (Filters::of(&query.filters), driver(connection, &scopes, query).await?),
         _ => Default::default(),
     };
+    let filtered = Filtered::of(salt, query).unwrap_or_default();
     let (by_member, members) = (driver.is_some(), driver.unwrap_or_default());
     match shape {
         Shape::Children => params.extend::<[&(dyn ToSql + Sync); 2]>([&org, &list]),
@@ -211,6 +271,23 @@ pub(crate) async fn list(connection: &Connection, slots: &Slots, query: &Query) 
             params.extend::<[&(dyn ToSql + Sync); 3]>([&scopes.exact.0, &scopes.exact.1, &skip]);
         }
         Shape::All => params.extend::<[&(dyn ToSql + Sync); 4]>([&query.kind, &skip, &installation, &list]),
+        Shape::Filtered => {
+            params.extend::<[&(dyn ToSql + Sync); 6]>([
+                &filtered.list.org,
+                &filtered.list.id,
+                &query.kind,
+                &filtered.hash,
+                &filtered.top,
+                &filtered.low,
+            ]);
+            params.extend::<[&(dyn ToSql + Sync); 5]>([
+                &filtered.high,
+                &filtered.children,
+                &filtered.key,
+                &filtered.value,
+                &skip,
+            ]);
+        }
         Shape::Scan { .. } => {
             shape = Shape::Scan { everywhere: scopes.everywhere, by_member };
             let places: [&(dyn ToSql + Sync); 5] =
@@ -238,13 +315,14 @@ pub(crate) async fn list(connection: &Connection, slots: &Slots, query: &Query) 
         if let Some(most) = params.get_mut(4) {
             *most = &share;
         }
-        let rows = connection.query(statement(Bodies::Short)?, &params).await?;
-        if let Some(page) = page(query, column, &rows, Bodies::Short)? {
+        let bodies = Bodies::Short(query.epochs.len());
+        let rows = connection.query(statement(bodies)?, &params).await?;
+        if let Some(page) = page(records, column, &rows, bodies)? {
             return Ok(page);
         }
     }
     let rows = connection.query(statement(Bodies::Fitting)?, &params).await?;
-    Ok(page(query, column, &rows, Bodies::Fitting)?.unwrap_or_default())
+    Ok(page(records, column, &rows, Bodies::Fitting)?.unwrap_or_default())
 }
 
 /// The least share of a record in the bytes of a page with which the page is read without adding up lengths.
@@ -256,6 +334,10 @@ const MOST: i64 = 1 << 60;
 /// Returns how to read a list; a scan's details are decided later.
 fn shape(slots: &Slots, query: &Query, column: Column) -> Shape {
     let scan = Shape::Scan { everywhere: false, by_member: false };
+    let is_known = column != Column::Other && slots.has_kind(query.kind);
+    if is_known && !slots.is_queue(query.kind) && Filtered::of(0, query).is_some() {
+        return Shape::Filtered;
+    }
     if !query.filters.is_empty() || column == Column::Other || !slots.has_kind(query.kind) {
         return scan;
     }
@@ -271,6 +353,46 @@ fn shape(slots: &Slots, query: &Query, column: Column) -> Shape {
         [Scope::Subtree(_)] if query.skip == 0 => Shape::Subtree,
         [Scope::Roots] if query.skip == 0 => Shape::Roots,
         _ => Shape::Merge,
+    }
+}
+
+/// The records of a place that have a filter value, as parameters.
+#[derive(Debug, Default)]
+struct Filtered<'q> {
+    list: List,
+    hash: Uuid,
+    top: &'q str,
+    low: String,
+    high: String,
+    children: bool,
+    key: &'q str,
+    value: &'q [u8],
+}
+
+impl<'q> Filtered<'q> {
+    /// Returns the parameters of a query with one place and one value.
+    fn of(salt: u64, query: &'q Query) -> Option<Self> {
+        let ([Scope::Children(top) | Scope::Subtree(top)], [Filter::AnyOf { key, values }]) =
+            (&*query.scopes, &*query.filters)
+        else {
+            return None;
+        };
+        let (first, others) = values.split_first()?;
+        if others.iter().any(|other| other != first) {
+            return None;
+        }
+        let (value, children) = (first.as_bytes(), matches!(&*query.scopes, [Scope::Children(_)]));
+        let (low, high) = below(top);
+        Some(Self {
+            list: schema::filtered(salt, query.kind, (top, children), (key, value)),
+            hash: schema::filter_value(query.kind, key, value),
+            top,
+            low,
+            high,
+            children,
+            key,
+            value,
+        })
     }
 }
 
@@ -347,21 +469,21 @@ impl After {
 }
 
 /// Returns the page of the rows of a list statement; `None` if a body is missing that was not short.
-fn page(query: &Query, column: Column, rows: &[Row], bodies: Bodies) -> Result<Option<Page>, Failure> {
+fn page(limit: usize, column: Column, rows: &[Row], bodies: Bodies) -> Result<Option<Page>, Failure> {
     let mut page = Page::default();
     let (mut last, mut has_more) = (None, false);
     for row in rows {
         let Some(uid) = row.try_get::<_, Option<&str>>(0)? else {
-            page.total = row.try_get::<_, Option<i64>>(5)?.map(i64::cast_unsigned);
-            page.epochs = epoch_values(row, 6, query.epochs.len())?;
+            page.total = row.try_get::<_, Option<i64>>(1)?.map(i64::cast_unsigned);
+            page.epochs = epoch_values(row, 3)?;
             continue;
         };
-        if page.items.len() >= query.limit {
+        if page.items.len() >= limit {
             has_more = true;
             continue;
         }
         let Some(body) = row.try_get::<_, Option<&[u8]>>(3)? else {
-            if bodies == Bodies::Short {
+            if bodies != Bodies::Fitting {
                 return Ok(None);
             }
             has_more = true;
@@ -371,7 +493,7 @@ fn page(query: &Query, column: Column, rows: &[Row], bodies: Bodies) -> Result<O
         last = Some(row);
         page.items.push(Item { uid, revision, rendering, body: Bytes::copy_from_slice(body) });
     }
-    if let (Some(row), Some(item), true) = (last, page.items.last(), has_more && query.limit > 0) {
+    if let (Some(row), Some(item), true) = (last, page.items.last(), has_more && limit > 0) {
         let value = match column {
             Column::Uid => KeyValue::default(),
             Column::Sequence => KeyValue::from_bytes(sequence_value(item.revision)),

@@ -79,8 +79,8 @@ async fn write(connection: &Connection, salt: u64, wanted: &BTreeMap<&str, (bool
         }
         if !is_new && next > known.len() {
             // The blocks are made again with the new orders.
-            connection.execute(DROP_BLOCKS, &[kind]).await?;
             connection.execute(UNBLOCK, &[kind]).await?;
+            connection.execute(DROP_BLOCKS, &[kind]).await?;
         }
     }
     Ok(())
@@ -90,4 +90,6 @@ const PUT_KIND: &str = "INSERT INTO slot (kind, key, slot) VALUES ($1, '', $2) \
      ON CONFLICT (kind, key) DO UPDATE SET slot = excluded.slot";
 const PUT_SLOT: &str = "INSERT INTO slot (kind, key, slot) VALUES ($1, $2, $3)";
 const DROP_BLOCKS: &str = "DELETE FROM block b USING tally t WHERE b.org = t.org AND b.list = t.list AND t.kind = $1";
-const UNBLOCK: &str = "UPDATE tally SET blocked = false WHERE kind = $1 AND blocked";
+/// Kept lists of filter values have no blocks, and are kept.
+const UNBLOCK: &str = "UPDATE tally t SET blocked = false WHERE t.kind = $1 AND t.blocked AND EXISTS (SELECT FROM block b \
+     WHERE b.org = t.org AND b.list = t.list)";

@@ -2,11 +2,11 @@
 //!
 //! The tables themselves are in `migrations`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use platform_engine::{
-    store::{Epoch, OrderBy, place::Place},
-    uid,
+    store::{Epoch, OrderBy, StoreError, place::Place},
+    uid::{self, Uid},
 };
 use uuid::Uuid;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -37,9 +37,24 @@ pub(crate) fn organization_of_unique(space: &str, value: &[u8]) -> Org {
     hash([b"unique", space.as_bytes(), value]).as_u64_pair().0.cast_signed()
 }
 
+/// Rejects uids that a text of PostgreSQL cannot have.
+///
+/// # Errors
+/// [`StoreError::Invalid`].
+pub(crate) fn verify<'u>(uids: impl IntoIterator<Item = &'u Uid>) -> Result<(), StoreError> {
+    match uids.into_iter().any(|uid| uid.contains('\0')) {
+        true => Err(StoreError::Invalid("a uid has the character NUL (U+0000)".into())),
+        false => Ok(()),
+    }
+}
+
 /// Returns the hash of parts, which includes their lengths.
 fn hash<const N: usize>(parts: [&[u8]; N]) -> Uuid {
-    let mut hasher = Xxh3::new();
+    salted_hash(0, parts)
+}
+
+fn salted_hash<const N: usize>(salt: u64, parts: [&[u8]; N]) -> Uuid {
+    let mut hasher = Xxh3::with_seed(salt);
     for part in parts {
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part);
@@ -58,8 +73,13 @@ pub(crate) fn filter_value(kind: &str, key: &str, value: &[u8]) -> Uuid {
     hash([b"filter", kind.as_bytes(), key.as_bytes(), value])
 }
 
+/// Returns the number of a filter, which is a kind and a filter key, among the locks.
+pub(crate) fn filter(kind: &str, key: &str) -> i64 {
+    hash([b"lock", kind.as_bytes(), key.as_bytes()]).as_u64_pair().0.cast_signed()
+}
+
 /// A list that contains a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct List {
     /// The organization in which the list is stored.
     pub(crate) org: Org,
@@ -90,6 +110,38 @@ pub(crate) fn lists<'a>(kind: &'a str, uid: &'a str, queue: bool) -> impl Iterat
         };
         Some((List { org, id: list(kind, place) }, part))
     })
+}
+
+/// Returns the list of the records of a place that have a filter value. Its entries are in `deep` and its length is in
+/// `tally`, if it is kept; see [`crate::filtered`].
+///
+/// The salt is secret and the hash depends on it, so that nobody can choose values whose lists are the same.
+pub(crate) fn filtered(salt: u64, kind: &str, (top, children): (&str, bool), (key, value): (&str, &[u8])) -> List {
+    let parts = [b"filtered", kind.as_bytes(), top.as_bytes(), &[u8::from(children)], key.as_bytes(), value];
+    List { org: organization(top), id: salted_hash(salt, parts) }
+}
+
+/// Returns the list that stands for all kept lists of filter values of a kind in an organization.
+pub(crate) fn any_filtered(salt: u64, kind: &str, org: Org) -> List {
+    List { org, id: salted_hash(salt, [b"any filtered", kind.as_bytes()]) }
+}
+
+/// Returns the lists of filter values that a record is in if they are kept: for each value those of the children of its
+/// parent, and of the subtrees of its ancestors and itself.
+pub(crate) fn filtered_lists(salt: u64, kind: &str, uid: &str, filter: &[(String, Vec<u8>)]) -> BTreeSet<List> {
+    let mut lists = BTreeSet::new();
+    for (key, value) in filter {
+        for place in filtered_places(uid) {
+            lists.insert(filtered(salt, kind, place, (key, value)));
+        }
+    }
+    lists
+}
+
+/// Returns the places of a record that have lists of filter values, and whether only their children.
+pub(crate) fn filtered_places(uid: &str) -> impl Iterator<Item = (&str, bool)> {
+    let above = std::iter::successors(Some(uid), |uid| uid::parent(uid)).map(|top| (top, false));
+    uid::parent(uid).map(|parent| (parent, true)).into_iter().chain(above)
 }
 
 /// Returns the value of the column `record.list`: the list of the parent's children, or of the roots.
@@ -241,6 +293,16 @@ mod tests {
     }
 
     #[test]
+    fn a_record_is_in_the_filtered_lists_of_its_parent_and_of_the_subtrees_around_it() {
+        let places: Vec<_> = filtered_places("a/b/c").collect();
+        assert_eq!(places, [("a/b", true), ("a/b/c", false), ("a/b", false), ("a", false)]);
+        assert_eq!(filtered_places("a").collect::<Vec<_>>(), [("a", false)]);
+        let twice = [("color".to_owned(), b"red".to_vec()), ("color".to_owned(), b"red".to_vec())];
+        assert_eq!(filtered_lists(7, "Thing", "a/b", &twice).len(), 3);
+        assert_ne!(filtered_lists(7, "Thing", "a/b", &twice), filtered_lists(8, "Thing", "a/b", &twice));
+    }
+
+    #[test]
     fn every_key_begins_with_the_organization() {
         // Except in the table of sort keys, which every node of a distributed database has a copy of.
         let tables = MIGRATIONS.iter().flat_map(|sql| sql.split("CREATE TABLE ").skip(1));
@@ -262,6 +324,7 @@ mod tests {
     fn hashes_that_are_stored_do_not_change() {
         assert_eq!(organization("ab/c"), organization("ab"));
         assert_eq!(installation(), 0x2d06_8005_38d3_94c2);
+        assert_eq!(hash([b"a", b"bc"]).as_u128(), 323_090_445_676_107_403_155_658_669_890_428_857_830);
         assert_ne!(filter_value("A", "bc", b"d"), filter_value("AB", "c", b"d"));
     }
 }

@@ -4,16 +4,17 @@ use std::{fmt, sync::Arc, time::Instant};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use platform_engine::store::{
-    Commit, Committed, Epoch, Key, OrderBy, Page, Query, Read, Store, StoreError, check::Finding,
+use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, check::Finding};
+use tokio::sync::{
+    mpsc::{self, error::SendTimeoutError},
+    oneshot,
 };
-use tokio::sync::{mpsc, oneshot};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     check,
-    commit::Homes,
-    connection::{Connection, Database},
+    commit::{self, Homes},
+    connection::Database,
     documents::Documents,
     error::{Failure, OpenError, unavailable},
     migrate, notify,
@@ -21,7 +22,7 @@ use crate::{
     query, registry,
     schema::{self, LAYOUT},
     shared::{Health, Shared},
-    writer::{self, Request},
+    writer::{self, QUEUE, Request},
 };
 
 /// A store in a PostgreSQL database; see the crate's documentation for its guarantees and limits.
@@ -30,7 +31,7 @@ use crate::{
 /// background.
 pub struct PostgresStore {
     shared: Arc<Shared>,
-    lanes: Vec<mpsc::UnboundedSender<Request>>,
+    lanes: Vec<mpsc::Sender<Request>>,
     channel: String,
 }
 
@@ -58,7 +59,7 @@ impl PostgresStore {
             group: options.group_commits,
         });
         let lane = |_| {
-            let (sender, requests) = mpsc::unbounded_channel();
+            let (sender, requests) = mpsc::channel(QUEUE);
             tokio::spawn(writer::run(shared.clone(), requests));
             sender
         };
@@ -157,19 +158,6 @@ impl PostgresStore {
         let checked = tokio::spawn(async move { check::check(&shared).await });
         checked.await.map_err(unavailable)?
     }
-
-    /// Loads the registered kinds if the query's kind or order is not among the known ones.
-    async fn refresh(&self, query: &Query, connection: &Connection) -> Result<(), Failure> {
-        let slots = self.shared.slots.load();
-        let is_known = match query.order.by {
-            OrderBy::Key(key) => slots.knows(query.kind, key),
-            OrderBy::Uid | OrderBy::Sequence => slots.has_kind(query.kind),
-        };
-        if !is_known {
-            self.shared.slots.store(Arc::new(registry::load(connection).await?));
-        }
-        Ok(())
-    }
 }
 
 impl fmt::Debug for PostgresStore {
@@ -181,6 +169,8 @@ impl fmt::Debug for PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
+        let uids = keys.iter().map(|key| &key.uid).chain(epochs.iter().map(|epoch| &epoch.uid));
+        schema::verify(uids)?;
         let mut attempts = self.shared.database.attempts();
         loop {
             let connection = attempts.reader().await?;
@@ -197,15 +187,27 @@ impl Store for PostgresStore {
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        query::verify(query)?;
         let mut attempts = self.shared.database.attempts();
         loop {
             let connection = attempts.reader().await?;
+            let slots = self.shared.slots.load_full();
             let read = async {
-                self.refresh(query, &connection).await?;
-                query::list(&connection, &self.shared.slots.load_full(), query).await
+                let page = query::list(&connection, &slots, self.shared.salt, query).await?;
+                let is_known = query::knows(&slots, query);
+                // Kinds and keys are only added: what is still not registered was not when the page was read.
+                let now = if is_known { None } else { Some(registry::load(&connection).await?) };
+                Ok((page, now))
             };
             match read.await {
-                Ok(page) => return Ok(page),
+                Ok((page, None)) => return Ok(page),
+                Ok((page, Some(now))) => {
+                    let is_known = query::knows(&now, query);
+                    self.shared.slots.store(Arc::new(now));
+                    if !is_known {
+                        return Ok(page);
+                    }
+                }
                 Err(failure) => {
                     if matches!(failure, Failure::Lost(_)) {
                         connection.close();
@@ -217,6 +219,7 @@ impl Store for PostgresStore {
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        commit::verify(&commit)?;
         let stopped = || unavailable("the store is closed");
         // The commits of an organization share a lane, so that they share transactions.
         let homes = Homes::of(&commit);
@@ -224,7 +227,12 @@ impl Store for PostgresStore {
         let lane = org.cast_unsigned() % (self.lanes.len() as u64).max(1);
         let lane = usize::try_from(lane).ok().and_then(|lane| self.lanes.get(lane)).ok_or_else(stopped)?;
         let (reply, outcome) = oneshot::channel();
-        lane.send(Request { commit, since: Instant::now(), reply }).map_err(|_| stopped())?;
+        let request = Request { commit, since: Instant::now(), reply };
+        let sent = lane.send_timeout(request, self.shared.database.retry()).await;
+        sent.map_err(|error| match error {
+            SendTimeoutError::Timeout(_) => unavailable("too many commits are waiting"),
+            SendTimeoutError::Closed(_) => stopped(),
+        })?;
         outcome.await.map_err(|_| StoreError::Unknown("the lane of the commit has stopped".into()))?
     }
 

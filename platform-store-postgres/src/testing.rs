@@ -135,6 +135,20 @@ impl Cluster {
         Ok(format!("{}{separator}options=-csearch_path%3D%22{name}%22", self.url))
     }
 
+    /// Runs statements, separated by semicolons, on the schema of a URL that [`Cluster::schema`] returned.
+    ///
+    /// # Errors
+    /// A text with the database's error.
+    pub async fn execute(&self, url: &str, statements: &str) -> Result<(), String> {
+        let (client, connection) =
+            tokio_postgres::connect(url, tokio_postgres::NoTls).await.map_err(|error| error.to_string())?;
+        let driver = tokio::spawn(connection);
+        let executed = client.batch_execute(statements).await.map_err(|error| format!("{error:?}"));
+        drop(client);
+        drop(driver.await);
+        executed
+    }
+
     /// Returns the URL of the cluster's database.
     pub fn url(&self) -> &str {
         &self.url
@@ -153,6 +167,16 @@ impl Cluster {
         // The other processes end when they notice that their parent is gone.
         std::thread::sleep(Duration::from_millis(300));
         Ok(())
+    }
+
+    /// Makes the next [`Cluster::restart`] of a private cluster start it as a standby, which answers reads and refuses
+    /// writes.
+    ///
+    /// # Errors
+    /// A text that says why not.
+    pub fn demote(&self) -> Result<(), String> {
+        let private = self.private.as_ref().ok_or("the cluster is not private")?;
+        fs::write(private.directory.join("data/standby.signal"), "").map_err(text)
     }
 
     /// Stops all processes of a private cluster where they are, as a frozen machine does.
@@ -262,13 +286,12 @@ fn command(program: &Path, owner: Option<(u32, u32)>) -> Command {
 
 /// Returns every statement of gets, lists and commits, with a name, for tests of their plans.
 pub fn statements() -> Vec<(String, &'static str)> {
-    use crate::{batch, blocks, changes, documents, query, query::statements, registry, writer};
+    use crate::{batch, blocks, changes, documents, filtered, query, query::statements, registry, writer};
     let lists = statements::LISTS.iter().map(|(key, sql)| (format!("list {key:?}"), sql.as_str()));
     let boundaries = statements::BOUNDARIES.iter().map(|(key, sql)| (format!("boundaries {key:?}"), sql.as_str()));
     let counts = statements::COUNTS.iter().map(|(key, sql)| (format!("counts {key:?}"), sql.as_str()));
+    let gets = statements::GET_ONE.iter().enumerate().map(|(epochs, sql)| (format!("get {epochs}"), sql.as_str()));
     let others = [
-        ("get one", statements::GET_ONE),
-        ("get one with a few epochs", statements::GET_ONE_FEW),
         ("get many", statements::GET_MANY),
         ("count in an organization", query::COUNT_IN_ORGANIZATION),
         ("count everywhere", query::COUNT_EVERYWHERE),
@@ -287,6 +310,7 @@ pub fn statements() -> Vec<(String, &'static str)> {
         ("prune batches", writer::PRUNE_BATCHES),
         ("load slots", registry::LOAD),
         ("delete records", changes::DELETE_RECORDS),
+        ("create records", changes::CREATE_RECORDS),
         ("put records", changes::PUT_RECORDS),
         ("delete deep", changes::DELETE_DEEP),
         ("put deep", changes::PUT_DEEP),
@@ -299,6 +323,14 @@ pub fn statements() -> Vec<(String, &'static str)> {
         ("shift blocks", changes::SHIFT_BLOCKS),
         ("put epochs", changes::PUT_EPOCHS),
         ("put heads", changes::PUT_HEADS),
+        ("count values", filtered::COUNT_VALUES),
+        ("count place", filtered::COUNT_PLACE),
+        ("keep list", filtered::KEEP),
+        ("fill list", filtered::FILL),
+        ("set length", filtered::SET_LENGTH),
+        ("empty list", filtered::EMPTY),
+        ("forget list", filtered::FORGET),
+        ("read length", filtered::READ_LENGTH),
         ("read tally", blocks::READ_TALLY),
         ("read top", blocks::READ_TOP),
         ("read blocks", blocks::READ_BLOCKS),
@@ -312,5 +344,5 @@ pub fn statements() -> Vec<(String, &'static str)> {
         ("replace document", documents::REPLACE),
     ];
     let others = others.into_iter().map(|(name, sql)| (name.to_owned(), sql));
-    lists.chain(boundaries).chain(counts).chain(others).collect()
+    lists.chain(boundaries).chain(counts).chain(gets).chain(others).collect()
 }

@@ -7,14 +7,16 @@ use std::{
 };
 
 use platform_engine::store::{Commit, Committed, Conflict, StoreError};
-use tokio::sync::{mpsc::UnboundedReceiver, oneshot};
+use tokio::sync::{mpsc::Receiver, oneshot};
 
 use crate::{
-    batch::{Attempt, BEGIN, Batch, COMMIT, FIND_BATCH, Params, all_of, pipeline},
+    batch::{Attempt, BEGIN, Batch, COMMIT, FIND_BATCH, all_of, pipeline},
     blocks,
     changes::Delta,
     commit::is_open,
+    connection::Params,
     error::Failure,
+    filtered::{self, Sample},
     registry,
     schema::List,
     shared::{Shared, random},
@@ -29,6 +31,8 @@ pub(crate) struct Request {
     pub(crate) reply: oneshot::Sender<Result<Committed, StoreError>>,
 }
 
+/// The most commits that wait for a lane, besides those of its next batch. Further callers wait for room.
+pub(crate) const QUEUE: usize = 1_024;
 /// The maximum number of records that the commits of a batch put and delete, unless the first has more.
 const MOST_RECORDS: usize = 2_000;
 /// The maximum number of bytes in the records of a batch, unless those of the first are longer.
@@ -46,27 +50,75 @@ pub(crate) const PRUNE_BATCHES: &str = "DELETE FROM batch b USING (SELECT o.org,
      WHERE b.org = o.org AND b.id = o.id";
 
 /// Commits the requests of a lane until the store is dropped.
-pub(crate) async fn run(shared: Arc<Shared>, mut requests: UnboundedReceiver<Request>) {
+pub(crate) async fn run(shared: Arc<Shared>, mut requests: Receiver<Request>) {
     let mut waiting = VecDeque::new();
-    let mut batches = 0_u32;
+    let (mut batches, mut puts) = (0_u32, 0_usize);
+    let mut reported = Reported::default();
     loop {
         if waiting.is_empty() {
             let Some(request) = requests.recv().await else { return };
             waiting.push_back(request);
         }
-        while let Ok(request) = requests.try_recv() {
+        while waiting.len() < shared.group.max(1)
+            && let Ok(request) = requests.try_recv()
+        {
             waiting.push_back(request);
         }
         let Some(since) = waiting.front().map(|request| request.since) else { continue };
         let (commits, replies) = take(&mut waiting, shared.group);
         let lists = shared.commit(&commits, replies, since).await;
+        // Lists stay correct without it: the next batch that changes them tries again.
         for (list, delta) in lists {
-            // Counts stay correct without it: the next batch that changes the list tries again.
-            drop(blocks::maintain(&shared, list, &delta).await);
+            match delta.filtered {
+                true => {
+                    reported.result(filtered::reconsider(&shared, list).await, "cannot drop a list of a filter value")
+                }
+                false => {
+                    let maintained = blocks::maintain(&shared, list, &delta).await;
+                    reported.result(maintained, "cannot divide or drop counted blocks");
+                }
+            }
+        }
+        for sample in samples(&commits, &mut puts) {
+            reported.result(filtered::consider(&shared, &sample).await, "cannot keep the list of a filter value");
         }
         batches = batches.wrapping_add(1);
         if batches % PRUNE == 16 {
-            drop(shared.prune().await);
+            reported.result(shared.prune().await, "cannot delete the rows of old batches");
+        }
+    }
+}
+
+/// Of this many records that are put, the lists of one's filter values are considered.
+const SAMPLED: usize = 64;
+/// The most records of a batch whose lists are considered.
+const MOST_SAMPLES: usize = 4;
+
+/// Returns the records of a batch whose filter values may have long lists. `puts` is the number of records since the last
+/// one. The commits need not have succeeded.
+fn samples(commits: &[Commit], puts: &mut usize) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for sample in commits.iter().flat_map(|commit| &commit.put).filter(|put| !put.filter.is_empty() && !put.queue) {
+        *puts += 1;
+        if *puts >= SAMPLED && samples.len() < MOST_SAMPLES {
+            *puts = 0;
+            samples.extend(Sample::of(sample));
+        }
+    }
+    samples
+}
+
+/// The last failure of a lane's upkeep that was logged, so that it is not logged with each batch.
+#[derive(Debug, Default)]
+struct Reported(String);
+
+impl Reported {
+    fn result(&mut self, result: Result<(), Failure>, what: &str) {
+        let Err(failure) = result else { return };
+        let error = StoreError::from(failure).to_string();
+        if error != self.0 {
+            tracing::warn!(error, "{what}");
+            self.0 = error;
         }
     }
 }

@@ -36,7 +36,9 @@ use platform_benches::{
     figures::{Figure, LARGE},
     hand::HandCreates,
     measure::{Goal, Line, median},
-    servers::{Load, Server, TURN, lines, turns},
+    postgres,
+    servers::{Load, Server, TURN, lines, rates, turns},
+    world,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -46,7 +48,7 @@ use tokio::{
 
 /// Number of connections.
 const CONNECTIONS: usize = 64;
-/// Number of repos created over HTTP in the memory store.
+/// Number of repos created over HTTP in the memory store, and in PostgreSQL.
 const IN_MEMORY: u64 = 50_000;
 
 fn main() -> ExitCode {
@@ -58,8 +60,13 @@ fn main() -> ExitCode {
         runtime.block_on(serve(side, rest));
         return ExitCode::SUCCESS;
     }
-    let figures: [Figure; 4] =
-        [("list-sqlite", list_sqlite), ("list-memory", list_memory), ("get", gets), ("creates", creates)];
+    let figures: [Figure; 5] = [
+        ("list-sqlite", list_sqlite),
+        ("list-memory", list_memory),
+        ("get", gets),
+        ("creates", creates),
+        ("postgres", on_postgres),
+    ];
     println!("{}", Line::header());
     for (name, lines) in figures {
         if arguments.is_empty() || arguments.iter().any(|wanted| wanted == name) {
@@ -133,6 +140,41 @@ fn creates() -> Vec<Line> {
             sides: Default::default(),
         },
     ]
+}
+
+/// Lists and gets of both services on one PostgreSQL cluster. A needs no `platform-server`: the child serves its REST API.
+fn on_postgres() -> Vec<Line> {
+    let data = Data::One(IN_MEMORY);
+    let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
+    let (cluster, url) = runtime.block_on(postgres::prepare(data));
+    let token = world::verifier().1;
+    let [platform, hand] = ["platform-postgres", "hand-postgres"].map(|side| {
+        let mut server = Server::child(&[side, &url]);
+        server.token.clone_from(&token);
+        server
+    });
+    let list = format!("/registry/v2/repos?order_by=name&uidp.children_of={}", data::organization(0));
+    // The pages are the same up to their cursors.
+    let [page, by_hand] = [&platform, &hand].map(|server| send_one(server, &get_of(server, &list)));
+    let end = by_hand.windows(3).position(|end| end == b"],\"").unwrap();
+    assert_eq!(page[..end], by_hand[..end]);
+    let of = |server: &Server| -> Vec<Arc<[u8]>> {
+        let path = |number: u64| format!("/registry/v2/repos/{}", data.repo(data::mix(number) % IN_MEMORY).uid);
+        (0..1_000).map(|number| get_of(server, &path(number))).collect()
+    };
+    let (ours, theirs) = (of(&platform), of(&hand));
+    assert_eq!(send_one(&platform, &ours[0]), send_one(&hand, &theirs[0]));
+    let (page, by_hand) = (get_of(&platform, &list), get_of(&hand, &list));
+    let lists = turns(|| run(&platform, TURN, &|_| page.clone()), || run(&hand, TURN, &|_| by_hand.clone()));
+    let gets = turns(
+        || run(&platform, TURN, &|number| ours[number % ours.len()].clone()),
+        || run(&hand, TURN, &|number| theirs[number % theirs.len()].clone()),
+    );
+    let mut lines = rates("http list: PostgreSQL / axum, tokio-postgres", &lists, Goal::AtLeast(0.55, 0.8));
+    lines.extend(rates("http get: PostgreSQL / axum, tokio-postgres", &gets, Goal::AtLeast(0.55, 0.8)));
+    drop((platform, hand));
+    drop(cluster);
+    lines
 }
 
 fn compare_with_static(server: &Server, path: &str, name: &str, goal: Goal) -> Vec<Line> {
@@ -229,6 +271,13 @@ fn create(server: &Server, number: u64) -> Arc<[u8]> {
 
 /// Serves one of the other sides.
 async fn serve(side: &str, arguments: &[String]) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("Listening on http://{}", listener.local_addr().unwrap());
+    match side {
+        "platform-postgres" => return postgres::serve_platform(listener, &arguments[0]).await,
+        "hand-postgres" => return postgres::serve_hand(listener, &arguments[0]).await,
+        _ => {}
+    }
     let json = |body: bytes::Bytes| ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body);
     let app = match side {
         "ping" => Router::new().route("/", get(async || "ok")),
@@ -252,7 +301,5 @@ async fn serve(side: &str, arguments: &[String]) {
         }
         other => panic!("unknown side `{other}`"),
     };
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    println!("Listening on http://{}", listener.local_addr().unwrap());
     axum::serve(listener, app).await.unwrap();
 }

@@ -178,7 +178,7 @@ async fn receive(shared: Arc<dyn SharedStore>, wakeups: Arc<Wakeups>, platform: 
     }
 }
 
-/// Sends the last messages before the server ends.
+/// Sends the last messages before the process ends.
 pub(crate) async fn send_last(shared: &dyn SharedStore, wakeups: &Wakeups) {
     let send = async {
         while let Some(message) = wakeups.take() {

@@ -1,11 +1,12 @@
 //! The statements of gets and lists. Each reads one snapshot: records, total and epochs are of one state.
 //!
-//! A list's first row has its total and the epochs; the others have the records of the page, and at most one that is
-//! not part of it, without a body: the record with which the page would be too long.
+//! All rows of a statement have the same columns. A list's first row has no uid, the total instead of a revision, and the
+//! epochs instead of a body, 8 bytes each; the others have the records of the page, and at most one that is not part of
+//! it, without a body: the record with which the page would be too long.
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use crate::schema::Column;
+use crate::{filtered::in_place, schema::Column};
 
 /// How a list is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,6 +24,10 @@ pub(crate) enum Shape {
     Merge,
     /// All records of a kind: $8 kind, $9 records to skip, $10 and $11 the list of roots.
     All,
+    /// The records of one place that have a filter value: $8 organization, $9 list of the value, $10 kind, $11 hash of
+    /// the value, $12 uid of the place, $13 and $14 range of the uids below it, $15 whether only children count, $16 and
+    /// $17 filter key and value, $18 records to skip.
+    Filtered,
     /// The records of some scopes that pass filters, by examining all candidates: $8 kind, $9 to $12 scopes, $13 to $16
     /// filters, $17 records to skip, $18 name of the sort key (only if it has no column), $19 (or $18) the filter values
     /// that lead to the candidates.
@@ -34,13 +39,14 @@ pub(crate) enum Shape {
     },
 }
 
-const SHAPES: [Shape; 10] = [
+const SHAPES: [Shape; 11] = [
     Shape::Children,
     Shape::Roots,
     Shape::Subtree,
     Shape::Skip,
     Shape::Merge,
     Shape::All,
+    Shape::Filtered,
     Shape::Scan { everywhere: false, by_member: false },
     Shape::Scan { everywhere: false, by_member: true },
     Shape::Scan { everywhere: true, by_member: false },
@@ -59,9 +65,9 @@ impl Shape {
 pub(crate) enum Bodies {
     /// Those that fit into $5 bytes together.
     Fitting,
-    /// Those of at most $5 bytes each, with up to [`FEW`] epochs, which costs less. If another one is missing, the page
-    /// is read again.
-    Short,
+    /// Those of at most $5 bytes each, with this number of epochs, at most [`FEW`], which costs less. If another one is
+    /// missing, the page is read again.
+    Short(usize),
 }
 
 /// A statement for lists.
@@ -78,11 +84,10 @@ pub(crate) static LISTS: LazyLock<HashMap<ListKey, String>> = LazyLock::new(|| {
                 continue;
             }
             for descending in [false, true] {
-                for bodies in [Bodies::Fitting, Bodies::Short] {
-                    if bodies == Bodies::Fitting || shape.is_first_page() {
-                        let statement = By { column, descending, bodies }.list(shape);
-                        all.insert((shape, column, descending, bodies), statement);
-                    }
+                let short = (0..=FEW).map(Bodies::Short).filter(|_| shape.is_first_page());
+                for bodies in short.chain([Bodies::Fitting]) {
+                    let statement = By { column, descending, bodies }.list(shape);
+                    all.insert((shape, column, descending, bodies), statement);
                 }
             }
         }
@@ -92,53 +97,52 @@ pub(crate) static LISTS: LazyLock<HashMap<ListKey, String>> = LazyLock::new(|| {
 
 macro_rules! epochs {
     () => {
-        "ARRAY(SELECT COALESCE((SELECT e.value FROM epoch e WHERE e.org = q.org AND e.name = q.name), 0) \
-         FROM unnest($1::int8[], $2::text[]) WITH ORDINALITY q(org, name, place) ORDER BY q.place)"
+        "(SELECT string_agg(int8send(COALESCE((SELECT e.value FROM epoch e WHERE e.org = q.org AND e.name = q.name), 0)), \
+         ''::bytea ORDER BY q.place) FROM unnest($1::int8[], $2::text[]) WITH ORDINALITY q(org, name, place))"
     };
 }
 
-/// The number of epochs that [`FEW_EPOCHS`] reads.
+/// The most epochs that are looked up one by one, which costs less than the rows of a function.
 pub(crate) const FEW: usize = 4;
 
-macro_rules! epoch_at {
-    ($place:literal) => {
-        concat!(
-            ", COALESCE((SELECT e.value FROM epoch e WHERE e.org = ($1::int8[])[",
-            concat!($place, "] AND e.name = ($2::text[])[", $place, "]), 0)")
+/// Returns the expression of the values of up to [`FEW`] epochs.
+fn few_epochs(count: usize) -> String {
+    let lookup = |place: usize| {
+        format!(
+            "int8send(COALESCE((SELECT e.value FROM epoch e WHERE e.org = ($1::int8[])[{place}] AND \
+             e.name = ($2::text[])[{place}]), 0))"
         )
     };
+    match count {
+        // The types of the parameters must be known.
+        0 => "CASE WHEN $1::int8[] IS NULL AND $2::text[] IS NULL THEN ''::bytea END".to_owned(),
+        _ => (1..=count).map(lookup).collect::<Vec<_>>().join(" || "),
+    }
 }
 
-macro_rules! few_epochs {
-    () => {
-        concat!("ARRAY[NULL::int8", epoch_at!(1), epoch_at!(2), epoch_at!(3), epoch_at!(4), "]")
+/// Reads one record ($1 organization, $2 kind, $3 uid), by the number of epochs, up to [`FEW`], which follow ($4 and $5,
+/// $6 and $7, …). Returns one row, in which the record may be missing.
+pub(crate) static GET_ONE: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let lookup = |epoch: usize| {
+        let (org, name) = (2 * epoch + 4, 2 * epoch + 5);
+        format!(", COALESCE((SELECT e.value FROM epoch e WHERE e.org = ${org} AND e.name = ${name}), 0)")
     };
-}
+    let statement = |count: usize| {
+        let epochs: String = (0..count).map(lookup).collect();
+        format!(
+            "SELECT r.revision, r.rendering, r.body, r.private{epochs} FROM (VALUES (0)) v LEFT JOIN record r ON \
+             r.org = $1 AND r.kind = $2 AND r.uid = $3"
+        )
+    };
+    (0..=FEW).map(statement).collect()
+});
 
-/// The values of up to [`FEW`] epochs, after a null: lookups, which cost less than the rows of a function.
-const FEW_EPOCHS: &str = few_epochs!();
-
-/// Reads one record as `GET_ONE`, and up to [`FEW`] epochs.
-pub(crate) const GET_ONE_FEW: &str = concat!(
-    "SELECT NULL::int8, NULL::int8, NULL::int4, NULL::bytea, NULL::bytea, ",
-    few_epochs!(),
-    " UNION ALL SELECT 1, r.revision, r.rendering, r.body, r.private, NULL FROM record r \
-     WHERE r.org = $3 AND r.kind = $4 AND r.uid = $5"
-);
-
-/// Reads one record ($3 organization, $4 kind, $5 uid) and the epochs ($1, $2), which are in the row without a place.
-pub(crate) const GET_ONE: &str = concat!(
-    "SELECT NULL::int8, NULL::int8, NULL::int4, NULL::bytea, NULL::bytea, ",
-    epochs!(),
-    " UNION ALL SELECT 1, r.revision, r.rendering, r.body, r.private, NULL FROM record r \
-     WHERE r.org = $3 AND r.kind = $4 AND r.uid = $5"
-);
-
-/// Reads the records with these organizations, kinds and uids, with their places among the keys; epochs as `GET_ONE`.
+/// Reads the records with these organizations, kinds and uids, with their places among the keys. The first row has no
+/// place, and the epochs ($1, $2) instead of a body.
 pub(crate) const GET_MANY: &str = concat!(
-    "SELECT NULL::int8, NULL::int8, NULL::int4, NULL::bytea, NULL::bytea, ",
+    "SELECT NULL::int8, NULL::int8, NULL::int4, ",
     epochs!(),
-    " UNION ALL SELECT k.place, r.revision, r.rendering, r.body, r.private, NULL \
+    ", NULL::bytea UNION ALL SELECT k.place, r.revision, r.rendering, r.body, r.private \
      FROM unnest($3::int8[], $4::text[], $5::text[]) WITH ORDINALITY k(org, kind, uid, place) CROSS JOIN LATERAL \
      (SELECT * FROM record r WHERE r.org = k.org AND r.kind = k.kind AND r.uid = k.uid) r"
 );
@@ -237,35 +241,47 @@ impl By {
 
     /// Returns the statement with this page and total. The page has at most $4 + 1 rows.
     fn list_of(self, with: &str, page: &str, total: &str) -> String {
-        let epochs = if self.bodies == Bodies::Short { FEW_EPOCHS } else { epochs!() };
-        let (order, key_type) = (self.order_of_rows("p"), self.key_type());
+        let order = self.order_of_rows("p");
         let rows = match self.bodies {
-            Bodies::Short => format!(
+            Bodies::Short(_) => format!(
                 "SELECT w.uid, w.revision, w.rendering, CASE WHEN octet_length(w.body) <= $5::int8 THEN w.body END, \
-                 w.key, NULL, NULL FROM ({page}) w"
+                 w.key FROM ({page}) w"
             ),
             Bodies::Fitting => format!(
                 "SELECT w.uid, w.revision, w.rendering, \
-                 CASE WHEN w.place <= $4::int8 AND (w.place = 1 OR w.through <= $5::int8) THEN w.body END, w.key, \
-                 NULL, NULL FROM (SELECT p.uid, p.revision, p.rendering, p.body, p.key, row_number() OVER o AS place, \
+                 CASE WHEN w.place <= $4::int8 AND (w.place = 1 OR w.through <= $5::int8) THEN w.body END, w.key \
+                 FROM (SELECT p.uid, p.revision, p.rendering, p.body, p.key, row_number() OVER o AS place, \
                  sum(octet_length(p.body)) OVER o AS through FROM ({page}) p \
                  WINDOW o AS (ORDER BY {order} ROWS UNBOUNDED PRECEDING)) w \
                  WHERE w.place <= 2 OR w.through - octet_length(w.body) <= $5::int8"
             ),
         };
-        format!(
-            "{with}SELECT NULL::text, NULL::int8, NULL::int4, NULL::bytea, NULL::{key_type}, \
-             CASE WHEN $3::bool THEN ({total})::int8 END, {epochs} UNION ALL {rows}"
-        )
+        format!("{with}{} UNION ALL {rows}", self.header(total))
+    }
+
+    /// Returns the query for the first row.
+    fn header(self, total: &str) -> String {
+        let epochs = match self.bodies {
+            Bodies::Short(count) => few_epochs(count),
+            Bodies::Fitting => epochs!().to_owned(),
+        };
+        let key_type = self.key_type();
+        format!("SELECT NULL::text, CASE WHEN $3::bool THEN ({total})::int8 END, 0, {epochs}, NULL::{key_type}")
     }
 
     fn list(self, shape: Shape) -> String {
         match shape {
-            Shape::Children => self.list_of(
-                "",
-                &self.direct(),
-                "SELECT COALESCE((SELECT t.direct FROM tally t WHERE t.org = $8 AND t.list = $9), 0)",
-            ),
+            Shape::Children => {
+                let total = "SELECT COALESCE((SELECT t.direct FROM tally t WHERE t.org = $8 AND t.list = $9), 0)";
+                match self.bodies {
+                    // Without a subquery, which the rows would pass through.
+                    Bodies::Short(_) => {
+                        let body = "CASE WHEN octet_length(r.body) <= $5::int8 THEN r.body END";
+                        format!("{} UNION ALL ({})", self.header(total), self.direct_with(body))
+                    }
+                    Bodies::Fitting => self.list_of("", &self.direct(), total),
+                }
+            }
             Shape::Roots => {
                 let total = "SELECT COALESCE((SELECT t.deep FROM tally t WHERE t.org = $8 AND t.list = $9), 0)";
                 self.list_of("", &format!("{} ORDER BY {}", self.deep(), self.order_of_rows("e")), total)
@@ -274,15 +290,20 @@ impl By {
             Shape::Skip => self.skip(),
             Shape::Merge => self.merge(),
             Shape::All => self.all(),
+            Shape::Filtered => self.filtered(),
             Shape::Scan { everywhere, by_member } => self.scan(everywhere, by_member),
         }
     }
 
     /// Returns the first children of a uid, with their bodies.
     fn direct(self) -> String {
+        self.direct_with("r.body")
+    }
+
+    fn direct_with(self, body: &str) -> String {
         let (key, after, order) = (self.key("r"), self.after("r", &self.after_value(), "$7", false), self.order("r"));
         format!(
-            "SELECT r.uid, r.revision, r.rendering, r.body, {key} AS key FROM record r \
+            "SELECT r.uid, r.revision, r.rendering, {body}, {key} AS key FROM record r \
              WHERE r.org = $8 AND r.list = $9 AND {after} ORDER BY {order} LIMIT $4::int8 + 1"
         )
     }
@@ -429,6 +450,34 @@ impl By {
         let total = "SELECT COALESCE((SELECT sum(t.direct) FROM tally t WHERE t.kind = $8), 0) + \
              COALESCE((SELECT t.deep FROM tally t WHERE t.org = $10 AND t.list = $11), 0)";
         self.list_of("", &page, total)
+    }
+
+    /// Returns a statement that reads a kept list of a filter value, or else, if it is not kept, all records of the place
+    /// that have the value.
+    fn filtered(self) -> String {
+        let (key, value) = (self.key("r"), self.after_value());
+        let with = format!(
+            "WITH kept AS MATERIALIZED (SELECT t.deep AS n FROM tally t WHERE t.org = $8 AND t.list = $9), \
+             hits AS MATERIALIZED (SELECT r.uid, {key} AS key FROM (SELECT m.uid FROM member m WHERE m.org = $8 AND \
+             m.value = $11 AND m.uid >= $12 AND m.uid < $14 AND NOT EXISTS (SELECT FROM kept)) m CROSS JOIN LATERAL \
+             (SELECT * FROM record r WHERE r.org = $8 AND r.kind = $10 AND r.uid = m.uid) r WHERE {} AND \
+             EXISTS (SELECT FROM unnest(r.filter_keys, r.filter_values) h(key, value) WHERE h.key = $16 AND \
+             h.value = $17)) ",
+            in_place!("r.uid", "$12", "$13", "$15")
+        );
+        let page = format!(
+            "SELECT r.uid, r.revision, r.rendering, r.body, u.key FROM (SELECT * FROM ((SELECT d.uid, {} AS key \
+             FROM deep d WHERE d.org = $8 AND d.list = $9 AND {} ORDER BY {} LIMIT $18::int8 + $4::int8 + 1) UNION ALL \
+             (SELECT h.uid, h.key FROM hits h WHERE {} ORDER BY {} LIMIT $18::int8 + $4::int8 + 1)) u ORDER BY {} \
+             OFFSET $18::int8 LIMIT $4::int8 + 1) u JOIN record r ON r.org = $8 AND r.kind = $10 AND r.uid = u.uid",
+            self.key("d"),
+            self.after("d", &value, "$7", false),
+            self.order("d"),
+            self.after_of_rows("h"),
+            self.order_of_rows("h"),
+            self.order_of_rows("u"),
+        );
+        self.list_of(&with, &page, "SELECT COALESCE((SELECT k.n FROM kept k), (SELECT count(*) FROM hits))")
     }
 
     fn scan(self, everywhere: bool, by_member: bool) -> String {

@@ -115,8 +115,10 @@ async fn a_commit_that_the_database_refuses_fails_alone() {
     let tasks: Vec<_> = (0..20)
         .map(|number| {
             let store = store.clone();
-            // Text in PostgreSQL has no NUL.
-            let uid = if number == 7 { "a/\0".to_owned() } else { format!("a/{number}") };
+            // Too long for an index, and of digits that cannot be compressed.
+            let digits = (0..9_000_u64).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) % 1_000_003);
+            let long: String = digits.map(|digit| digit.to_string()).collect();
+            let uid = if number == 7 { format!("a/{long}") } else { format!("a/{number}") };
             tokio::spawn(async move { store.commit(puts([thing(&uid)])).await })
         })
         .collect();

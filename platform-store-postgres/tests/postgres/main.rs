@@ -4,7 +4,9 @@
 
 mod common;
 
+mod bounds;
 mod faults;
+mod filtered;
 mod gone;
 mod plans;
 mod several;

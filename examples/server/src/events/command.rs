@@ -16,6 +16,7 @@ use crate::{
     config::{Config, Store},
     import::bearer,
     installation::{Installation, known_url},
+    shared::send_last,
 };
 
 /// Page size, in items.
@@ -115,7 +116,11 @@ fn direct(config: &Config, command: &EventsCommand) -> Result<()> {
         let installation = Installation::open_existing(config).await?;
         let platform = installation.platform(config, &installation.known_url(config)).await;
         let platform = platform.with_context(|| format!("if a running server has the store open, use --api {url}"))?;
-        print(&platform, command).await
+        let printed = print(&platform, command).await;
+        if let Some(shared) = &installation.shared {
+            send_last(&*shared.store, &shared.wakeups).await;
+        }
+        printed
     })
 }
 

@@ -18,7 +18,11 @@ use platform_store_sqlite::OpenError as SqliteError;
 use serde_json::{Map, Value};
 use tokio::runtime::Runtime;
 
-use crate::{config::Config, installation::Installation};
+use crate::{
+    config::Config,
+    installation::{Installation, Shared},
+    shared::send_last,
+};
 
 /// The installation to write to.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +39,16 @@ pub(crate) struct Direct {
     platform: Platform,
     operator: Caller,
     organization: Uid,
+    shared: Option<Shared>,
+}
+
+impl Drop for Direct {
+    /// Tells running servers of the events that the command recorded.
+    fn drop(&mut self) {
+        if let Some(shared) = &self.shared {
+            self.runtime.block_on(send_last(&*shared.store, &shared.wakeups));
+        }
+    }
 }
 
 impl Direct {
@@ -58,8 +72,9 @@ impl Direct {
             true => error.context(format!("the store is open in another process; if that is a server, {otherwise}")),
             false => error,
         })?;
-        let Installation { bootstrap, .. } = installation;
-        Ok(Self { runtime, platform, operator: Caller::new(bootstrap.operator), organization: bootstrap.organization })
+        let Installation { bootstrap, shared, .. } = installation;
+        let (operator, organization) = (Caller::new(bootstrap.operator), bootstrap.organization);
+        Ok(Self { runtime, platform, operator, organization, shared })
     }
 
     /// Returns the uid of the first organization.
