@@ -127,7 +127,7 @@ mod tests {
             "identity-rate" | "organization-rate" => "['7', '00000000000000000000000000000000000000aa=7:70']",
             name if name.ends_with("-rate") => "'7:70'",
             name if name.starts_with("max-") => "7",
-            name if name.ends_with("-timeout") => "'7s'",
+            name if name.ends_with("-timeout") || name.ends_with("-delay") => "'7s'",
             "terms-document" => "['a,b,c']",
             "open-organisations" | "recreate-missing" | "replace-settings" => "true",
             name if name.starts_with("allow-") => "true",
