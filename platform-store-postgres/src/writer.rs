@@ -71,7 +71,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut requests: Receiver<Request>) {
         for (list, delta) in lists {
             match delta.filtered {
                 true => {
-                    reported.result(filtered::reconsider(&shared, list).await, "cannot drop a list of a filter value")
+                    reported.result(filtered::reconsider(&shared, list).await, "cannot drop a list of a filter value");
                 }
                 false => {
                     let maintained = blocks::maintain(&shared, list, &delta).await;
