@@ -220,6 +220,12 @@ impl Error {
         self.0.source.as_ref().is_some_and(|source| source.is::<Stale>())
     }
 
+    /// Returns whether the store did not answer, or did not confirm a write.
+    pub(crate) fn is_of_unreachable_store(&self) -> bool {
+        let source = self.0.source.as_ref().and_then(|source| source.downcast_ref::<StoreError>());
+        matches!(source, Some(StoreError::Unavailable(_) | StoreError::Unknown(_)))
+    }
+
     /// Adds a detail.
     #[must_use]
     pub fn with(mut self, detail: Detail) -> Self {

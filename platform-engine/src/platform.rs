@@ -194,8 +194,11 @@ impl Platform {
         retry(|| async {
             let cx = Context::new(self, Some(caller), self.grants_of(caller).await?);
             let done = operation(&cx).await;
-            // A result that was not read from the store may depend on cached grants that are stale.
-            let current = if cx.is_confirmed() { Ok(()) } else { cx.confirm().await };
+            // A result that was not read from the store may depend on cached grants that are stale. A failure of the store
+            // does not, and must not be replaced by another one: the caller has to know that a write may have been
+            // applied, and the operation must then not be repeated.
+            let is_lost = done.as_ref().is_err_and(Error::is_of_unreachable_store);
+            let current = if is_lost || cx.is_confirmed() { Ok(()) } else { cx.confirm().await };
             let result = match (done, current) {
                 (Err(error), _) if error.is_stale() => Err(error),
                 (done, current) => current.and(done),

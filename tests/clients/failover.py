@@ -194,6 +194,7 @@ class Load:
         self.stopped = threading.Event()
         self.lock = threading.Lock()
         self.written: dict[str, tuple[str, str, str]] = {}  # name → organization, outcome, uid
+        self.refusals: dict[str, str] = {}  # name → when and why
         self.acknowledged: list[tuple[float, str, str]] = []  # time, uid, server
         self.started, self.done = collections.Counter(), collections.Counter()
         self.counts = collections.Counter()
@@ -239,6 +240,8 @@ class Load:
                     outcome = "unknown" if is_unknown(status, body) else "refused"
                 self.written[unique] = (organization, outcome, body.get("uid", ""))
                 self.counts[outcome] += 1
+                if outcome == "refused":
+                    self.refusals[unique] = f"{unique} at {time.strftime('%H:%M:%S')}: {status} {body['message']}"
             if outcome == "refused":
                 # Nobody else uses the name: it is taken only if a write that was acknowledged or refused is repeated.
                 assert status in (503, 429, 409) and "already" not in body["message"], (status, body)
@@ -459,7 +462,7 @@ def verify(load: Load) -> None:
         lost = [name for name, (_, outcome, uid) in own.items() if outcome == "acknowledged" and found.get(name) != uid]
         extra = [name for name, (_, outcome, _) in own.items() if outcome == "refused" and name in found]
         assert not lost, f"{len(lost)} acknowledged writes are lost: {lost[:10]}"
-        assert not extra, f"{len(extra)} refused writes are there: {extra[:10]}"
+        assert not extra, f"{len(extra)} refused writes are there: {[load.refusals[name] for name in extra[:10]]}"
         assert set(found) <= set(own), "a row that nobody wrote"
     assert load.servers[0].run("check") == ""
     counts = load.counts
