@@ -7,7 +7,12 @@
 //! last commit that began before the read ended. The same holds for a rejection, and a write must have been allowed in
 //! the state before its commit. After an acknowledged revocation, nothing is therefore allowed by it.
 //!
-//! Access is decided by a model of its own, from the rows of the organization alone.
+//! Access is decided by a model of its own, from the rows of the organization and those of the caller, who is an
+//! organization, too. The states of the two must be possible at one moment: both before or both after each commit to
+//! both.
+//!
+//! A commit of unknown outcome ([`StoreError::Unknown`](crate::store::StoreError::Unknown)) may have been applied. Each
+//! commit raises an epoch of its own, by which the check learns at the end of the round whether it was, and when.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,17 +22,19 @@
     reason = "a check that does not hold panics"
 )]
 
+mod changes;
 mod check;
 mod model;
 mod operations;
 mod planted;
 mod recorder;
+mod world;
 
 use std::sync::Arc;
 
 pub use planted::{Bug, PlantedStore};
 
-use self::{check::Checker, operations::World, recorder::Recorder};
+use self::{check::Checker, recorder::Recorder, world::World};
 use crate::store::Store;
 
 /// The parameters of a history.
@@ -52,11 +59,20 @@ pub struct Summary {
     pub commits: usize,
     /// The operations during which the organization changed.
     pub concurrent: usize,
+    /// The registrations of persons, who were deleted before or were registered already.
+    pub registrations: usize,
+    /// The invites that were redeemed.
+    pub redeemed: usize,
+    /// The operations that failed because the store was not available.
+    pub unavailable: usize,
+    /// The commits of unknown outcome.
+    pub unknown: usize,
 }
 
 /// The number of operations that are checked together. The threads wait for each other between two rounds, so that the
-/// memory of a run does not depend on its length.
-const ROUND: usize = 2_000;
+/// memory of a run does not depend on its length. Each round has new persons and a new organization, besides those of
+/// the round before.
+const ROUND: usize = 1_000;
 
 impl Default for History {
     /// 4,000 operations of two threads for each platform.
@@ -78,22 +94,27 @@ impl History {
     /// Runs the operations on one platform for each of the stores, which must be connected to the same, empty data.
     ///
     /// # Errors
-    /// The first operation whose result was not possible, with the states that it was compared with.
+    /// The first operation whose result was not possible, with the states that it was compared with; and a text when
+    /// the organizations for the operations cannot be created.
     ///
     /// # Panics
-    /// When the organizations for the operations cannot be created.
+    /// Without a store.
     pub fn run(self, stores: Vec<Arc<dyn Store>>) -> Result<Summary, String> {
         let recorder = Arc::new(Recorder::default());
-        let world = World::new(stores, &recorder);
-        let mut checker = Checker::new(&world);
+        let store = stores.first().cloned().expect("a store");
+        let mut world = World::new(stores, &recorder)?;
+        let mut checker = Checker::new(world.rules());
         let mut summary = Summary::default();
         let mut left = self.operations;
         let mut round = self.seed;
         while left > 0 {
             let count = left.min(ROUND);
             left -= count;
+            world.renew()?;
             let operations = world.run(count, self.threads, round);
-            checker.check(&operations, &recorder.take(), &mut summary)?;
+            let (commits, unknown) = recorder.take(&*store)?;
+            summary.unknown += unknown;
+            checker.check(&world.compared(), &operations, &commits, &mut summary)?;
             round = round.wrapping_add(0x9e37_79b9_7f4a_7c15);
         }
         Ok(summary)

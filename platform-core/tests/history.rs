@@ -3,9 +3,12 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use parking_lot::Mutex;
 use platform_core::{
     history::{Bug, History, PlantedStore},
-    store::{Store, memory::MemoryStore},
+    store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, memory::MemoryStore},
+    testing::Rng,
 };
 
 #[test]
@@ -17,15 +20,54 @@ fn every_result_of_two_platforms_over_one_memory_store_is_that_of_a_state_during
         .unwrap();
     println!("{summary:?}");
     assert!(summary.allowed > 500 && summary.denied > 100 && summary.commits > 500, "{summary:?}");
-    assert!(summary.concurrent > 0, "{summary:?}");
+    assert!(summary.registrations > 50 && summary.redeemed > 10, "{summary:?}");
+    assert!(summary.concurrent > 0 && summary.unavailable == 0, "{summary:?}");
+}
+
+/// A store that sometimes loses its connection in a commit, which may or may not have been applied.
+#[derive(Debug)]
+struct UncertainStore(MemoryStore, Mutex<Rng>);
+
+#[async_trait]
+impl Store for UncertainStore {
+    async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
+        self.0.get(keys, epochs).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        self.0.list(query).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        let (is_lost, is_applied) = {
+            let mut random = self.1.lock();
+            (random.one_in(20), random.one_in(2))
+        };
+        match (is_lost, is_applied) {
+            (false, _) => self.0.commit(commit).await,
+            (true, true) => {
+                self.0.commit(commit).await?;
+                Err(StoreError::Unknown("the connection was lost".into()))
+            }
+            (true, false) => Err(StoreError::Unknown("the connection was lost".into())),
+        }
+    }
+}
+
+#[test]
+fn a_commit_of_unknown_outcome_is_in_the_history_if_it_was_applied() {
+    let store: Arc<dyn Store> = Arc::new(UncertainStore(MemoryStore::new(), Mutex::new(Rng::new(1))));
+    let summary = History::default().run(vec![Arc::clone(&store), store]).unwrap();
+    assert!(summary.unknown > 10 && summary.unavailable > 10, "{summary:?}");
 }
 
 /// Runs histories until one fails in which one of the two platforms uses a store with an error.
 fn run_with(bug: Bug) -> Result<(), String> {
     (1..=10).try_for_each(|seed| {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let planted = Arc::new(PlantedStore::new(Arc::clone(&store), bug));
-        History { seed, ..History::default() }.run(vec![store, planted]).map(drop)
+        let planted: Arc<dyn Store> = Arc::new(PlantedStore::new(Arc::clone(&store), bug));
+        let other = if bug == Bug::SequencesBeforeCommits { Arc::clone(&planted) } else { store };
+        History { seed, ..History::default() }.run(vec![other, planted]).map(drop)
     })
 }
 
@@ -39,4 +81,23 @@ fn a_store_that_reads_epochs_before_the_data_is_found() {
 fn a_store_with_stale_reads_is_found() {
     let found = run_with(Bug::StaleReads).unwrap_err();
     assert!(found.starts_with("not possible"), "{found}");
+}
+
+#[test]
+fn a_revocation_that_does_not_raise_the_epoch_of_grants_is_found() {
+    let found = run_with(Bug::RevocationsWithoutEpoch).unwrap_err();
+    assert!(found.starts_with("not possible"), "{found}");
+}
+
+#[test]
+fn sequences_that_are_assigned_before_the_commits_are_found() {
+    let found = run_with(Bug::SequencesBeforeCommits).unwrap_err();
+    let expected = ["ended before an earlier one began", "not possible", "that requires something of"];
+    assert!(expected.iter().any(|expected| found.contains(expected)), "{found}");
+}
+
+#[test]
+fn a_commit_that_was_applied_and_reported_as_failed_is_found() {
+    let found = run_with(Bug::GuessedOutcomes).unwrap_err();
+    assert!(found.starts_with("a commit was applied that failed"), "{found}");
 }

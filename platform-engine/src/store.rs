@@ -51,6 +51,8 @@ use crate::uid::{self, Uid};
 ///   to each organization that it writes to or requires something of. The commits to an organization become visible in
 ///   the order of their sequences. Commits to different organizations can have any sequences, even equal ones
 ///   (`sequence`).
+/// - A put with a revision keeps it, and the sequence of its commit is at least as great, so that a store can be copied
+///   with the revisions of its records (`restore`).
 /// - Orders are bytewise on the key's value, ties broken by uid; descending is the exact reverse (`order`).
 /// - Reading all pages by `after` returns each record that exists throughout exactly once, whatever else is written
 ///   (`cursor`).
@@ -203,6 +205,9 @@ pub struct Put {
     /// be fast only over the whole kind, and by sequence over the children of one uid, so that a store need not
     /// maintain indexes for other lists.
     pub queue: bool,
+    /// The revision of the record, at most `i64::MAX`, for a copy of a store; `None` for the sequence of the commit.
+    /// Records of one kind with the same revision must be put in the ascending order of their uids.
+    pub revision: Option<u64>,
 }
 
 /// A value that belongs to at most one record: a namespace, and the value in it.
@@ -487,6 +492,12 @@ pub struct Commit {
 }
 
 impl Commit {
+    /// Returns the sequence of the commit, of which `next` is the least that is possible: the greatest revision that a
+    /// put has, if that is greater.
+    pub fn sequence(&self, next: u64) -> u64 {
+        self.put.iter().filter_map(|put| put.revision).fold(next, u64::max)
+    }
+
     /// Returns the conflict of the first unique key that two of the puts share, or that belongs to a record that the
     /// commit neither deletes nor replaces. `is_free` returns whether a key does not belong to such a record.
     ///

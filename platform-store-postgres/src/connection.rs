@@ -27,15 +27,17 @@ use crate::{
     error::{Failure, OpenError, cause},
     options::Options,
     primary::{self, Driver, Primary, State},
+    url,
 };
 
-/// Settings of every session. The last ones release the locks of a process that vanished, and a `statement_timeout` would
-/// acknowledge commits that synchronous standbys do not have. The plans of the statements must not depend on their parameters or on statistics: with
-/// other kinds of joins and scans, a plan can be good for a small organization and read a whole table for a large one.
+/// Settings of every session. The last ones release the locks of a process that vanished or was cut off, for which others
+/// wait, and a `statement_timeout` would acknowledge commits that synchronous standbys do not have. The plans of the
+/// statements must not depend on their parameters or on statistics: with other kinds of joins and scans, a plan can be
+/// good for a small organization and read a whole table for a large one.
 const SESSION: &str = "-c synchronous_commit=on -c default_transaction_isolation=read\\ committed -c jit=off \
      -c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off \
      -c enable_mergejoin=off -c max_parallel_workers_per_gather=0 -c statement_timeout=0 \
-     -c idle_in_transaction_session_timeout=10s -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 \
+     -c idle_in_transaction_session_timeout=3s -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 \
      -c tcp_keepalives_count=3 -c tcp_user_timeout=10000";
 
 /// The ways to reach a database.
@@ -209,7 +211,13 @@ impl Database {
                 let known = state.borrow().history.clone();
                 Box::pin(async move { primary::verify(client, &known).await.map_err(HookError::message) })
             });
-            let pool = Pool::builder(manager).max_size(size.max(1)).runtime(Runtime::Tokio1).post_create(verify);
+            // The pool itself would log each closed connection.
+            let open = Hook::sync_fn(|client: &mut ClientWrapper, _| match client.is_closed() {
+                true => Err(HookError::message("closed")),
+                false => Ok(()),
+            });
+            let pool = Pool::builder(manager).max_size(size.max(1)).runtime(Runtime::Tokio1);
+            let pool = pool.pre_recycle(open).post_create(verify);
             let pool = pool.wait_timeout(Some(options.retry)).create_timeout(Some(CREATE));
             pool.build().map_err(|error| OpenError::Unavailable(error.into()))
         };
@@ -355,7 +363,7 @@ impl fmt::Debug for Database {
 
 /// Returns the configuration of connections, with defaults that notice a dead server within seconds.
 pub(crate) fn configure(url: &str, options: &Options) -> Result<(Config, MakeRustlsConnect), OpenError> {
-    let mut config: Config = url.parse().map_err(|error| OpenError::Url(cause(error)))?;
+    let mut config = url::parse(url).map_err(|error| OpenError::Url(cause(error)))?;
     if config.get_application_name().is_none() {
         config.application_name("platform");
     }
@@ -386,7 +394,7 @@ pub(crate) fn configure(url: &str, options: &Options) -> Result<(Config, MakeRus
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let (_, refused) = roots.add_parsable_certificates(options.root_certificates.iter().cloned());
     if refused > 0 {
-        return Err(OpenError::Url("a root certificate cannot be read".into()));
+        return Err(OpenError::Certificates("one is malformed".into()));
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let tls = ClientConfig::builder_with_provider(provider)

@@ -7,6 +7,7 @@ import tempfile
 import urllib.error
 
 import grpc
+import retried_calls
 from google.protobuf import field_mask_pb2, json_format
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -30,11 +31,11 @@ def main() -> None:
         stubs(folder)
         address = server.url.removeprefix("http://")
         metadata = [("authorization", f"Bearer {server.token}"), ("cgrequestid", "a"), ("traceparent", "00-0-0-00")]
-        with grpc.insecure_channel(address) as channel:
+        with retried_calls.channel(address) as channel:
             walk(channel, metadata, server)
             exchange(channel, metadata, server)
             beta(channel, metadata, server)
-            reflection_and_health(channel)
+            retried_calls.repeated(lambda: reflection_and_health(channel))
         certificate = create_certificate(pathlib.Path(folder))
         with running("--tls-cert", str(certificate), "--tls-key", str(certificate.with_suffix(".key"))) as server:
             secure(server, certificate)

@@ -186,7 +186,7 @@ class Node:
             "--listen-client-urls", client, "--advertise-client-urls", client,
             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
             "--initial-cluster", peers, "--initial-cluster-state", "new",
-            "--heartbeat-interval", "250", "--election-timeout", "2000", "--log-level", "error",
+            "--heartbeat-interval", "100", "--election-timeout", "1000", "--log-level", "error",
             ETCD_UNSUPPORTED_ARCH=os.uname().machine,
         )  # fmt: skip
 

@@ -3,11 +3,15 @@
 The receiver knows only the issuer's URL and the group, and finds the keys through the discovery document. It responds
 like the published receiver: 400 if the request is not a CloudEvent, 401 without a token, and 403 if the token is invalid
 or for another body.
+
+`PLATFORM_EVENTS` is the number of further events (default 20), which arrive in order and at least once.
 """
 
+import contextlib
 import hashlib
 import http.server
 import json
+import os
 import queue
 import threading
 import urllib.request
@@ -88,6 +92,13 @@ def main() -> None:
                 self.send_header("content-length", "0")
                 self.end_headers()
 
+            def handle_one_request(self) -> None:
+                """Ends with the connection of a server that was killed."""
+                with contextlib.suppress(ConnectionError):
+                    super().handle_one_request()
+                    return
+                self.close_connection = True
+
             def log_message(self, *_: object) -> None:
                 """Suppresses the log."""
 
@@ -136,7 +147,29 @@ def main() -> None:
             raise SystemExit("a token for another group was accepted")
         except Rejected as error:
             assert error.status == 403
+        count, again = in_order(server, received)
     print("a receiver with the CloudEvents SDK accepts 2 events and rejects 6 forged ones")
+    print(f"{count} further events arrived in order, {again} of them more than once")
+
+
+def in_order(server, received: queue.Queue) -> tuple[int, int]:
+    """Creates repos, and receives their events. Returns their number, and how many were received again."""
+    count, again = int(os.environ.get("PLATFORM_EVENTS", "20")), 0
+    for number in range(count):
+        server.call("POST", f"/registry/v2/repos/{server.organization}", {"name": f"repo-{number}"})
+    expected = [f"repo-{number}" for number in range(count)]
+    arrived: dict[str, str] = {}
+    while len(arrived) < count:
+        # A server that takes over from one that was killed waits for the end of its lease.
+        event, _, _ = received.get(timeout=60)
+        if isinstance(event, Rejected):
+            raise SystemExit(f"rejected: {event}")
+        name = event.get_data()["body"]["name"]
+        if name in expected:
+            again += event.get_id() in arrived
+            arrived[event.get_id()] = name
+    assert list(arrived.values()) == expected, list(arrived.values())
+    return count, again
 
 
 main()

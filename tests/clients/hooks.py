@@ -9,7 +9,10 @@ import pathlib
 import random
 import urllib.parse
 
+import retries
 import schemathesis
+
+retries.repeat_with_requests()
 
 # Uids by collection. The organization has the empty name. "protected" lists the uids that must not be changed or
 # deleted, since the rest of the run would be denied.

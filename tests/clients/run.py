@@ -13,6 +13,8 @@
     tests/clients/run.py sdk           runs a Go program with the published SDK, if Go and the SDK are available
     tests/clients/run.py failover      makes a PostgreSQL cluster with Patroni and etcd fail under two servers that work
     tests/clients/run.py terraform-calls  makes the calls of the Terraform provider from a Go program
+    tests/clients/run.py fleet         passes some of these checks while servers on one PostgreSQL are killed
+    tests/clients/run.py deploy        follows the commands that start servers on PostgreSQL, and checks deploy/
 
 Python dependencies are installed in a virtual environment under target/, missing Debian packages with apt.
 `PLATFORM_SERVER` is the binary to check (default: a debug build).
@@ -39,6 +41,8 @@ CHECKS = {
     "own-kind": "own_kind.py",
     "sdk": "sdk.py",
     "terraform-calls": "terraform_calls.py",
+    "fleet": "fleet.py",
+    "deploy": "deploy.py",
     "failover": "failover.py",
 }
 

@@ -1,4 +1,4 @@
-"""Starts a platform-server on a memory store for the duration of a check."""
+"""Starts a platform-server on a memory store for the duration of a check, or a fleet of them on PostgreSQL (fleet.py)."""
 
 import contextlib
 import json
@@ -10,7 +10,11 @@ import tempfile
 import urllib.request
 from dataclasses import dataclass
 
+import retries
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+retries.repeat_with_urllib()
 
 
 @dataclass
@@ -52,6 +56,12 @@ def binary() -> pathlib.Path:
 @contextlib.contextmanager
 def running(*more: str):
     """Starts a server on a free port, with additional options, and stops it at the end."""
+    if "PLATFORM_FLEET" in os.environ:
+        import fleet
+
+        with fleet.servers(*more) as server:
+            yield server
+        return
     program = binary()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)

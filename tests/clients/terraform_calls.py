@@ -53,7 +53,8 @@ def program() -> pathlib.Path:
     folder = FOLDER / "calls"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    shutil.copy(HERE / "go" / "terraform" / "main.go", folder)
+    for file in (HERE / "go" / "terraform").glob("*.go"):
+        shutil.copy(file, folder)
     run(go(), "mod", "init", MODULE, cwd=folder, check=True, capture_output=True)
     for generator in GENERATORS:
         run(go(), "install", generator, cwd=folder, check=True)

@@ -57,6 +57,23 @@ impl Database {
         Some(database)
     }
 
+    /// Returns a database with tables whose notifications are lost: they are kept in the table `lost`.
+    fn silent(name: &str) -> Option<Self> {
+        let mut database = Self::migrated(name)?;
+        database.execute(
+            "CREATE TABLE lost (message text); CREATE FUNCTION pg_notify(text, text) RETURNS void LANGUAGE sql AS \
+             'INSERT INTO lost VALUES ($2)'",
+        );
+        // Functions are looked up in this order.
+        database.url.push_str("%2Cpg_catalog");
+        Some(database)
+    }
+
+    fn execute(&self, statements: &str) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(Cluster::shared().unwrap().execute(&self.url, statements)).unwrap();
+    }
+
     fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -309,4 +326,85 @@ fn a_server_is_not_ready_while_the_database_does_not_answer() {
     let (organization, token) = database.operator();
     let body = json!({ "name": "after" });
     api.with_token(&token).post(&format!("/registry/v2/repos/{organization}"), &body).ok();
+}
+
+/// The options of servers that deliver to the receivers of the tests.
+const SINKS: [&str; 4] = ["--allow-http-sinks", "--allow-private-sinks", "--sink-timeout", "1s"];
+
+/// Two servers and a subscription. The first server has delivered an event before the second started.
+struct Delivering {
+    servers: Vec<Server>,
+    apis: Vec<Api>,
+    organization: String,
+    subscription: String,
+    receiver: Receiver,
+}
+
+impl Delivering {
+    fn start(database: &Database) -> Self {
+        let first = database.start(&SINKS);
+        let (organization, token) = database.operator();
+        let api = Api::new(&first.url, &token);
+        let receiver = Receiver::start();
+        let body = json!({ "sink": receiver.url() });
+        let subscription = uid(&api.post(&format!("/events/v2/subscriptions/{organization}"), &body).ok());
+        let (servers, apis) = (vec![first], vec![api]);
+        let mut delivering = Self { servers, apis, organization, subscription, receiver };
+        delivering.deliver(0, "first");
+        let second = database.start(&SINKS);
+        delivering.apis.push(Api::new(&second.url, &token));
+        delivering.servers.push(second);
+        delivering
+    }
+
+    /// Makes a server record an event, and returns the time until the receiver has it.
+    fn deliver(&self, server: usize, name: &str) -> Duration {
+        let repos = format!("/registry/v2/repos/{}", self.organization);
+        let repo = uid(&self.apis[server].post(&repos, &json!({ "name": name })).ok());
+        let recorded = Instant::now();
+        while !self.receiver.subjects().contains(&repo) {
+            assert!(recorded.elapsed() < Duration::from_secs(60), "{name} is not delivered");
+            thread::sleep(Duration::from_millis(1));
+        }
+        recorded.elapsed()
+    }
+
+    /// Returns the name of the server that delivers the subscription.
+    fn holder(&self, server: usize) -> String {
+        let status = self.apis[server].get(&format!("/events/v2/deliveryStatuses/{}", self.subscription)).ok();
+        status["holder"].as_str().unwrap().to_owned()
+    }
+}
+
+/// Prints the time from the response to the arrival, of events that the other server delivers.
+#[test]
+fn an_event_that_one_server_records_reaches_a_sink_of_another() {
+    let Some(database) = Database::migrated("latency") else { return };
+    let delivering = Delivering::start(&database);
+    delivering.deliver(0, "second");
+    let holder = delivering.holder(0);
+    let mut times: Vec<Duration> = (0..60).map(|number| delivering.deliver(1, &format!("repo {number}"))).collect();
+    let same = delivering.holder(1) == holder;
+    times.sort();
+    println!("p50 {:?}, p99 {:?}, delivered by the other server throughout: {same}", times[30], times[59]);
+}
+
+#[test]
+fn events_are_delivered_although_every_notification_is_lost() {
+    let Some(database) = Database::silent("silent") else { return };
+    let delivering = Delivering::start(&database);
+    delivering.deliver(1, "other");
+    database.execute("DO $$ BEGIN IF NOT EXISTS (SELECT FROM lost) THEN RAISE 'nothing was lost'; END IF; END $$");
+}
+
+#[test]
+fn each_server_delivers_under_a_name_of_its_own() {
+    let Some(database) = Database::migrated("names") else { return };
+    let mut delivering = Delivering::start(&database);
+    let first = delivering.holder(1);
+    // The second server takes over when the lease of the first has expired.
+    delivering.servers.remove(0).kill();
+    delivering.deliver(1, "after");
+    let second = delivering.holder(1);
+    assert!(!first.is_empty() && first != second, "{first} and {second}");
 }

@@ -1,12 +1,21 @@
 //! Stores with errors that the check must find.
 
-use std::{collections::HashMap, sync::Arc, thread};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use crate::{
-    store::{Commit, Committed, Epoch, Key, Order, OrderBy, Page, Query, Read, Scope, Store, StoreError},
+    kind::Resource,
+    resources::iam::RoleBinding,
+    store::{Commit, Committed, Delete, Epoch, Key, Order, OrderBy, Page, Query, Read, Scope, Store, StoreError},
     testing::Rng,
 };
 
@@ -17,6 +26,14 @@ pub enum Bug {
     EpochsBeforeData,
     /// Reads may return an earlier answer, with data and epochs of one state, as a replica that lags behind.
     StaleReads,
+    /// Commits that delete role bindings do not raise the epochs of grants.
+    RevocationsWithoutEpoch,
+    /// Commits get their sequences from a counter before they are made, so that they become visible out of order. All
+    /// platforms must use the same store.
+    SequencesBeforeCommits,
+    /// The outcome of some commits is guessed, as by the status of a transaction that was given to another one after a
+    /// failover: the store reports that a commit which it applied was not applied.
+    GuessedOutcomes,
 }
 
 /// A store with an error, over a correct one.
@@ -27,19 +44,27 @@ pub struct PlantedStore {
     random: Mutex<Rng>,
     gets: Mutex<HashMap<Get, Read>>,
     pages: Mutex<HashMap<String, Page>>,
+    sequence: AtomicU64,
 }
 
 /// The keys and the epochs of a call of [`Store::get`].
 type Get = (Vec<Key>, Vec<Epoch>);
 
-/// How many commits, by their sequences, a read with [`Bug::EpochsBeforeData`] waits for, and how often it looks for them.
+/// How many commits, by their sequences, a read or commit with an error waits for, and how often it looks for them.
 const COMMITS: u64 = 4;
-const LOOKS: usize = 2_000;
+const LOOKS: usize = 200;
 
 impl PlantedStore {
     /// Returns a store with this error.
     pub fn new(store: Arc<dyn Store>, bug: Bug) -> Self {
-        Self { store, bug, random: Mutex::new(Rng::new(1)), gets: Mutex::default(), pages: Mutex::default() }
+        Self {
+            store,
+            bug,
+            random: Mutex::new(Rng::new(1)),
+            gets: Mutex::default(),
+            pages: Mutex::default(),
+            sequence: AtomicU64::new(1),
+        }
     }
 
     fn is_affected(&self) -> bool {
@@ -65,6 +90,28 @@ impl PlantedStore {
         let query = Query { order, limit: 1, ..Query::new("Repo", Scope::All) };
         Ok(self.store.list(&query).await?.items.first().map_or(0, |item| item.revision))
     }
+
+    /// Returns a sequence, after other threads have taken some.
+    fn early_sequence(&self) -> u64 {
+        let early = self.sequence.fetch_add(1, Ordering::SeqCst);
+        for _ in 0..if self.is_affected() { LOOKS } else { 0 } {
+            if self.sequence.load(Ordering::SeqCst) >= early + COMMITS {
+                break;
+            }
+            thread::yield_now();
+        }
+        early
+    }
+}
+
+fn revokes(commit: &Commit) -> bool {
+    let kind = RoleBinding::KIND.name;
+    let deletes = |delete: &Delete| match delete {
+        Delete::Key(key) => key.kind == kind,
+        Delete::Below(_, kinds) => kinds.contains(&kind),
+        Delete::With(deleted, ..) => *deleted == kind,
+    };
+    commit.delete.iter().any(deletes)
 }
 
 #[async_trait]
@@ -85,7 +132,7 @@ impl Store for PlantedStore {
                 self.gets.lock().insert(asked, read.clone());
                 Ok(read)
             }
-            Bug::EpochsBeforeData => self.store.get(keys, epochs).await,
+            _ => self.store.get(keys, epochs).await,
         }
     }
 
@@ -105,15 +152,34 @@ impl Store for PlantedStore {
                 self.pages.lock().insert(asked, page.clone());
                 Ok(page)
             }
-            Bug::EpochsBeforeData => self.store.list(query).await,
+            _ => self.store.list(query).await,
         }
     }
 
-    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
-        self.store.commit(commit).await
+    async fn commit(&self, mut commit: Commit) -> Result<Committed, StoreError> {
+        match self.bug {
+            Bug::RevocationsWithoutEpoch if revokes(&commit) => {
+                commit.raise.retain(|epoch| epoch.name != "grants");
+                self.store.commit(commit).await
+            }
+            Bug::SequencesBeforeCommits => {
+                let sequence = self.early_sequence();
+                self.store.commit(commit).await.map(|_| Committed { sequence })
+            }
+            Bug::GuessedOutcomes => {
+                let committed = self.store.commit(commit).await?;
+                let lost = || StoreError::Unavailable("the connection was lost".into());
+                if self.random.lock().one_in(50) { Err(lost()) } else { Ok(committed) }
+            }
+            _ => self.store.commit(commit).await,
+        }
     }
 
     fn health(&self) -> Result<(), StoreError> {
         self.store.health()
+    }
+
+    fn history(&self) -> u64 {
+        self.store.history()
     }
 }

@@ -82,7 +82,8 @@ mod tests {
 
     fn holder(sign_in: usize) -> Holder {
         let groups = vec![format!("group {sign_in}"), "x".repeat(10_000)];
-        Holder { identity: Uid::opaque("a"), session: Some(Arc::new(Session { groups, ..Session::default() })) }
+        let session = Some(Arc::new(Session { groups, ..Session::default() }));
+        Holder { history: 0, identity: Uid::opaque("a"), session }
     }
 
     #[test]

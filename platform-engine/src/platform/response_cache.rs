@@ -104,7 +104,10 @@ mod tests {
     use pollster::block_on;
 
     use super::*;
-    use crate::store::{Commit, Committed, Key, Page, Query, Read, StoreError, memory::MemoryStore};
+    use crate::{
+        store::{Commit, Committed, Key, Page, Query, Read, StoreError, memory::MemoryStore},
+        uid::Uid,
+    };
 
     /// A store that continues with an earlier state when its history changes.
     #[derive(Debug, Default)]
@@ -141,7 +144,8 @@ mod tests {
 
     #[test]
     fn a_response_of_a_lost_history_is_computed_again() {
-        let (store, cache, epoch) = (FailingOver::default(), ResponseCache::default(), Epoch::new("sample", "o"));
+        let (store, cache, epoch) =
+            (FailingOver::default(), ResponseCache::default(), Epoch::new("sample", Uid::opaque("o")));
         let get = |body: &'static str| {
             block_on(cache.get(&store, std::slice::from_ref(&epoch), async { Ok(Rendered::new(body)) })).unwrap().body
         };

@@ -38,14 +38,14 @@ use tokio::{
     time::Instant,
 };
 
-/// A clock that follows tokio's, so that tests can pause and advance it.
+/// A clock that follows tokio's, so that tests can pause and advance it, and differs from it by these milliseconds.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct TokioClock(Instant);
+pub(crate) struct TokioClock(Instant, i64);
 
 impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
         let millis = i64::try_from(self.0.elapsed().as_millis()).unwrap();
-        Timestamp::from_millis(1_767_225_600_000).plus_millis(millis)
+        Timestamp::from_millis(1_767_225_600_000).plus_millis(millis).plus_millis(self.1)
     }
 }
 
@@ -65,15 +65,24 @@ impl World {
         Self::waking(store, None).await
     }
 
+    /// Creates a platform whose clock differs by these milliseconds from those of the others.
+    pub(crate) async fn skewed(store: Arc<dyn Store>, millis: i64) -> Self {
+        Self::build(store, None, millis).await
+    }
+
     /// Creates a platform that tells others over the same store of events.
     pub(crate) async fn waking(store: Arc<dyn Store>, wakeups: Option<Arc<Wakeups>>) -> Self {
+        Self::build(store, wakeups, 0).await
+    }
+
+    async fn build(store: Arc<dyn Store>, wakeups: Option<Arc<Wakeups>>, skew: i64) -> Self {
         let operator = Uid::from_digest([1; 20]);
         let settings = Settings {
             operators: [operator.clone()].into(),
             public_url: "http://platform.test".to_owned(),
             ..Settings::default()
         };
-        let mut builder = platform_core::builder(store, TokioClock(Instant::now()), SystemEntropy)
+        let mut builder = platform_core::builder(store, TokioClock(Instant::now(), skew), SystemEntropy)
             .settings(settings)
             .data(SinkPolicy::default().allow_http(true))
             .ephemeral_keys();

@@ -4,6 +4,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use platform_core::outbox::Outbox;
 use platform_core::resources::events::Subscription;
+use platform_core::store::{Store, memory::MemoryStore};
 use platform_events::DeliveryResult;
 
 use crate::common::{Scripted, World, respond};
@@ -152,4 +153,42 @@ async fn shared_data_counts_in_full_for_each_subscription() {
     let dead = world.dead().await.len() as u64;
     assert!((30..=34).contains(&dead), "{dead}");
     assert_eq!(world.count("EventBody").await, 20, "dead letters still refer to it");
+}
+
+/// A dispatcher whose clock is ahead takes leases that have not expired. The one that loses them notices it when it settles
+/// what it has delivered, and stops: only these events are delivered twice.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_a_dispatcher_with_another_clock_took_is_fenced() {
+    for skew in [3_600_000, -3_600_000] {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let world = World::over(Arc::clone(&store)).await;
+        let skewed = World::skewed(store, skew).await;
+        let subscription = world.subscribe(&world.org, "https://a.test/").await;
+        let sinks = [Scripted::slow(), Scripted::slow()];
+        let deliver = |world: &World, sink: &Arc<Scripted>, name: &str| {
+            world.deliver(sink, |options| {
+                (options.name, options.sweep) = (name.to_owned(), Duration::from_millis(700));
+            })
+        };
+        // The clock that is behind is that of the first holder.
+        let (first, second) = if skew > 0 { (&world, &skewed) } else { (&skewed, &world) };
+        let _first = deliver(first, &sinks[0], "one");
+        let expected = world.repos(&world.org, 40).await;
+        sinks[0].wait_for("https://a.test/", 1).await;
+        let _second = deliver(second, &sinks[1], "two");
+        while world.waiting(&subscription).await > 0 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let taken = sinks.each_ref().map(|sink| sink.taken("https://a.test/"));
+        let twice = taken[0].len() + taken[1].len() - expected.len();
+        assert!((1..=2).contains(&twice), "{twice} events were delivered twice");
+        let all: HashSet<_> = taken.iter().flatten().cloned().collect();
+        assert_eq!(all, expected.iter().cloned().collect());
+        for taken in &taken {
+            let start = expected.iter().position(|subject| Some(subject) == taken.first()).unwrap();
+            assert_eq!(*taken, expected[start..start + taken.len()], "in order");
+        }
+        assert_eq!(world.status(&subscription).await.delivered, 40, "each event is settled once");
+    }
 }

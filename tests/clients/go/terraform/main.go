@@ -102,7 +102,9 @@ func connect(api, token string) *grpc.ClientConn {
 	) error {
 		calls++
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
-		return invoke(ctx, method, request, reply, conn, options...)
+		return repeated(method, reply, func(method string, request, reply any) error {
+			return invoke(ctx, method, request, reply, conn, options...)
+		}, request)
 	}
 	return must(grpc.NewClient(
 		strings.TrimPrefix(api, "http://"),
