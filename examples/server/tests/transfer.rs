@@ -46,9 +46,13 @@ fn fill(dir: &Path) {
             api.patch(&format!("/registry/v2/repos/{repo}"), &json!({ "description": "changed" })).ok();
         }
     }
-    let oidc = json!({ "issuer": "https://idp.invalid", "clientId": "c", "clientSecret": "hush hush" });
-    api.post(&format!("/iam/v2/identityProviders/{organization}"), &json!({ "name": "idp", "oidc": oidc })).ok();
     let viewer = uid(&api.get("/iam/v2/roles?name=viewer").ok()["roles"][0]);
+    let oidc = json!({ "issuer": "https://idp.invalid", "clientId": "c", "clientSecret": "hush hush" });
+    api.post(
+        &format!("/iam/v2/identityProviders/{organization}"),
+        &json!({ "name": "idp", "defaultRole": viewer, "oidc": oidc }),
+    )
+    .ok();
     api.post(&format!("/iam/v2/groupInvites/{group}"), &json!({ "roleUid": viewer, "ttl": "3600s" })).ok();
     for _ in 0..2 {
         let sink = json!({ "sink": "https://receiver.invalid/" });
