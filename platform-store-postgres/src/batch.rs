@@ -18,6 +18,7 @@ use crate::{
     error::Failure,
     locks::{LOCK, Locks},
     schema::{self, List, Org},
+    split::{self, Part, Value},
 };
 
 /// The result of an attempt to commit a batch.
@@ -37,23 +38,30 @@ pub(crate) enum Attempt {
 const AT_ONCE: usize = 24;
 
 /// Sends the statements one after another without waiting for their results, and returns the results.
-pub(crate) async fn pipeline(
+pub(crate) async fn pipeline<S: AsRef<str>>(
     connection: &Connection,
-    calls: &[(&'static str, Params)],
+    calls: &[(S, Params)],
 ) -> Result<Vec<Result<Vec<Row>, tokio_postgres::Error>>, Failure> {
     send(connection, &prepare(connection, calls).await?).await
 }
 
-/// A prepared statement and its parameters.
-type Prepared<'p> = (Statement, Vec<&'p (dyn ToSql + Sync)>);
+/// A prepared statement and its parameters, and the number of the call that it is a part of.
+type Prepared<'p> = (usize, Statement, Vec<Value<'p>>);
 
-async fn prepare<'p>(
+async fn prepare<'p, S: AsRef<str>>(
     connection: &Connection,
-    calls: &'p [(&'static str, Params)],
+    calls: &'p [(S, Params)],
 ) -> Result<Vec<Prepared<'p>>, Failure> {
     let mut prepared = Vec::with_capacity(calls.len());
-    for (sql, params) in calls {
-        prepared.push((connection.prepare(sql).await?, refs(params)));
+    for (call, (sql, params)) in calls.iter().enumerate() {
+        let (sql, params) = (sql.as_ref(), refs(params));
+        let parts = match connection.is_distributed() {
+            true => split::parts(sql, &params)?,
+            false => vec![Part::whole(sql, &params)],
+        };
+        for Part { sql, params } in parts {
+            prepared.push((call, connection.prepare(&sql).await?, params));
+        }
     }
     Ok(prepared)
 }
@@ -63,13 +71,22 @@ async fn send(
     prepared: &[Prepared<'_>],
 ) -> Result<Vec<Result<Vec<Row>, tokio_postgres::Error>>, Failure> {
     let client = connection.client()?;
-    let mut results = Vec::with_capacity(prepared.len());
+    let mut calls: Vec<Result<Vec<Row>, tokio_postgres::Error>> = Vec::new();
     for part in prepared.chunks(AT_ONCE) {
+        let params: Vec<Vec<&(dyn ToSql + Sync)>> = part.iter().map(|(.., params)| split::refs(params)).collect();
         // The first poll of each, which is in this order, sends it.
-        let running = part.iter().map(|(statement, params)| client.query(statement, params));
-        results.extend(connection.run(join_all(running)).await?);
+        let running = part.iter().zip(&params).map(|((_, statement, _), params)| client.query(statement, params));
+        let results = connection.run(join_all(running)).await?;
+        for ((call, ..), result) in part.iter().zip(results) {
+            calls.resize_with(calls.len().max(call + 1), || Ok(Vec::new()));
+            match (calls.get_mut(*call), result) {
+                (Some(Ok(rows)), Ok(more)) => rows.extend(more),
+                (Some(first @ Ok(_)), Err(error)) => *first = Err(error),
+                (Some(Err(_)) | None, _) => {}
+            }
+        }
     }
-    Ok(results)
+    Ok(calls)
 }
 
 /// Returns the first error of a pipeline, or else all rows. Only the first error is the cause: it aborts the
@@ -83,8 +100,11 @@ pub(crate) const COMMIT: &str = "COMMIT";
 pub(crate) const ROLLBACK: &str = "ROLLBACK";
 
 pub(crate) const READ_HEADS: &str = "SELECT h.org, h.sequence FROM head h WHERE h.org = ANY($1::int8[])";
-pub(crate) const READ_EPOCHS: &str = "SELECT q.place, e.value FROM unnest($1::int8[], $2::text[]) WITH ORDINALITY \
-     q(org, name, place) CROSS JOIN LATERAL (SELECT e.value FROM epoch e WHERE e.org = q.org AND e.name = q.name) e";
+/// Locks the heads of organizations that are written to, in a database with Citus: waits for a commit of several nodes
+/// that one of them has not ended, because it failed, while the advisory locks are already released.
+pub(crate) const LOCK_HEADS: &str = "SELECT h.sequence FROM head h WHERE h.org = ANY($1::int8[]) FOR NO KEY UPDATE";
+pub(crate) const READ_EPOCHS: &str = "SELECT k.place, e.value FROM unnest($1::int8[], $2::text[]) WITH ORDINALITY \
+     k(org, name, place) CROSS JOIN LATERAL (SELECT e.value FROM epoch e WHERE e.org = k.org AND e.name = k.name) e";
 
 macro_rules! stored {
     () => {
@@ -124,6 +144,11 @@ pub(crate) const FIND_WITH: &str = "SELECT k.place FROM unnest($1::uuid[], $2::t
      WHERE m.value = k.hash) m CROSS JOIN LATERAL (SELECT FROM record r WHERE r.org = m.org AND r.kind = k.kind AND \
      r.uid = m.uid AND EXISTS (SELECT FROM unnest(r.filter_keys, r.filter_values) h(key, value) \
      WHERE h.key = k.key AND h.value = k.value)) r)";
+/// As [`FIND_WITH`], on several nodes, where a subquery cannot depend on a function.
+pub(crate) const FIND_WITH_EVERYWHERE: &str = "SELECT DISTINCT k.place FROM unnest($1::uuid[], $2::text[], $3::text[], \
+     $4::bytea[]) WITH ORDINALITY k(hash, kind, key, value, place) JOIN member m ON m.value = k.hash JOIN record r ON \
+     r.org = m.org AND r.kind = k.kind AND r.uid = m.uid WHERE EXISTS (SELECT FROM \
+     unnest(r.filter_keys, r.filter_values) h(key, value) WHERE h.key = k.key AND h.value = k.value)";
 pub(crate) const READ_OWNERS: &str = "SELECT k.place, o.kind, o.uid FROM unnest($1::int8[], $2::text[], $3::bytea[]) \
      WITH ORDINALITY k(org, space, value, place) CROSS JOIN LATERAL (SELECT o.kind, o.uid FROM owner o \
      WHERE o.org = k.org AND o.space = k.space AND o.value = k.value) o";
@@ -237,6 +262,10 @@ impl<'c> Batch<'c> {
                 calls.len() - 1
             })
         };
+        if connection.is_distributed() {
+            let written: Vec<Org> = self.homes.written.iter().copied().collect();
+            add(!written.is_empty(), LOCK_HEADS, vec![Box::new(written)]);
+        }
         let heads = add(!orgs.is_empty(), READ_HEADS, vec![Box::new(orgs)]);
         let (epoch_orgs, epoch_names) = crate::query::epoch_rows(&epochs);
         let read_epochs = add(!epochs.is_empty(), READ_EPOCHS, vec![Box::new(epoch_orgs), Box::new(epoch_names)]);
@@ -257,7 +286,8 @@ impl<'c> Batch<'c> {
             Box::new(none.iter().map(|with| with.key).collect::<Vec<_>>()),
             Box::new(none.iter().map(|with| with.value.as_bytes().to_vec()).collect::<Vec<_>>()),
         ];
-        let find_with = add(!none.is_empty(), FIND_WITH, params);
+        let find = if connection.is_distributed() { FIND_WITH_EVERYWHERE } else { FIND_WITH };
+        let find_with = add(!none.is_empty(), find, params);
         let params: Params = vec![
             Box::new(wanted.with.iter().map(|(kind, _)| *kind).collect::<Vec<_>>()),
             Box::new(wanted.with.iter().map(|(_, value)| *value).collect::<Vec<_>>()),

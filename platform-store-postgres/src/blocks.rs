@@ -66,8 +66,8 @@ pub(crate) const DELETE_SOME: &str = "DELETE FROM block b USING unnest($4::bytea
      WHERE b.org = $1 AND b.list = $2 AND b.ord = $3 AND b.level = 1 AND b.low = k.low AND b.low_uid = k.uid";
 pub(crate) const DELETE_GROUPS: &str =
     "DELETE FROM block b WHERE b.org = $1 AND b.list = $2 AND b.ord = $3 AND b.level = 2";
-pub(crate) const PUT_BLOCKS: &str = "INSERT INTO block (org, list, ord, level, low, low_uid, n) \
-     SELECT $1, $2, $3, $4, k.low, k.uid, k.n FROM unnest($5::bytea[], $6::text[], $7::int4[]) k(low, uid, n)";
+pub(crate) const PUT_BLOCKS: &str = "INSERT INTO block (org, list, ord, level, low, low_uid, n) SELECT * FROM \
+     unnest($1::int8[], $2::uuid[], $3::int4[], $4::int4[], $5::bytea[], $6::text[], $7::int4[])";
 pub(crate) const SET_BLOCKED: &str = "UPDATE tally SET blocked = $3 WHERE org = $1 AND list = $2";
 
 async fn maintain_in(connection: &Connection, salt: u64, list: List, delta: &Delta) -> Result<(), Failure> {
@@ -141,7 +141,9 @@ async fn put(connection: &Connection, list: List, column: Column, level: i32, bl
     let lows: Vec<&[u8]> = blocks.iter().map(|block| &*block.low).collect();
     let uids: Vec<&str> = blocks.iter().map(|block| &*block.uid).collect();
     let counts: Vec<i32> = blocks.iter().map(|block| i32::try_from(block.n).unwrap_or(i32::MAX)).collect();
-    let params: [&(dyn ToSql + Sync); 7] = [&list.org, &list.id, &column.number(), &level, &lows, &uids, &counts];
+    let (orgs, lists) = (vec![list.org; blocks.len()], vec![list.id; blocks.len()]);
+    let (orders, levels) = (vec![column.number(); blocks.len()], vec![level; blocks.len()]);
+    let params: [&(dyn ToSql + Sync); 7] = [&orgs, &lists, &orders, &levels, &lows, &uids, &counts];
     connection.execute(PUT_BLOCKS, &params).await?;
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -24,10 +24,11 @@ use tokio_postgres::{
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
+    citus,
     error::{Failure, OpenError, cause},
     options::Options,
     primary::{self, Driver, Primary, State},
-    url,
+    split, url,
 };
 
 /// Settings of every session. The last ones release the locks of a process that vanished or was cut off, for which others
@@ -47,6 +48,8 @@ pub(crate) struct Database {
     readers: Pool,
     writers: Pool,
     retry: Duration,
+    /// Whether the tables are distributed by organization.
+    distributed: AtomicBool,
 }
 
 /// The time for the answer to a statement. The platform's requests take at most 30 seconds.
@@ -69,11 +72,24 @@ pub(crate) struct Connection {
     /// standbys have it.
     cancel: Option<MakeRustlsConnect>,
     state: watch::Receiver<State>,
+    distributed: bool,
 }
 
 impl Connection {
     /// Runs a statement, which is prepared at its first use on the connection.
     pub(crate) async fn query(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
+        if self.distributed {
+            let mut rows = Vec::new();
+            for part in split::parts(sql, params)? {
+                rows.extend(self.query_part(&part.sql, &split::refs(&part.params)).await?);
+            }
+            return Ok(rows);
+        }
+        self.query_part(sql, params).await
+    }
+
+    async fn query_part(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
+        note(sql);
         let client = self.client()?;
         let run = async { client.query(&client.prepare_cached(sql).await?, params).await };
         Ok(self.run(run).await??)
@@ -81,13 +97,31 @@ impl Connection {
 
     /// Runs a statement and returns the number of changed rows.
     pub(crate) async fn execute(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64, Failure> {
+        if self.distributed {
+            let mut rows = 0;
+            for part in split::parts(sql, params)? {
+                rows += self.execute_part(&part.sql, &split::refs(&part.params)).await?;
+            }
+            return Ok(rows);
+        }
+        self.execute_part(sql, params).await
+    }
+
+    async fn execute_part(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64, Failure> {
+        note(sql);
         let client = self.client()?;
         let run = async { client.execute(&client.prepare_cached(sql).await?, params).await };
         Ok(self.run(run).await??)
     }
 
+    /// Returns whether the database is distributed, so that each statement about organizations must be about one.
+    pub(crate) const fn is_distributed(&self) -> bool {
+        self.distributed
+    }
+
     /// Returns a prepared statement.
     pub(crate) async fn prepare(&self, sql: &str) -> Result<tokio_postgres::Statement, Failure> {
+        note(sql);
         Ok(self.run(self.client()?.prepare_cached(sql)).await??)
     }
 
@@ -153,6 +187,14 @@ impl Connection {
     }
 }
 
+/// Remembers a statement for tests.
+fn note(sql: &str) {
+    #[cfg(feature = "testing")]
+    crate::sent::add(sql);
+    #[cfg(not(feature = "testing"))]
+    let _: &str = sql;
+}
+
 impl Drop for Connection {
     fn drop(&mut self) {
         let Some(client) = self.client.take() else { return };
@@ -209,7 +251,10 @@ impl Database {
             let state = primary.state.clone();
             let verify = Hook::async_fn(move |client, _| {
                 let known = state.borrow().history.clone();
-                Box::pin(async move { primary::verify(client, &known).await.map_err(HookError::message) })
+                Box::pin(async move {
+                    primary::verify(client, &known).await.map_err(HookError::message)?;
+                    client.batch_execute(citus::PLANS).await.map_err(HookError::Backend)
+                })
             });
             // The pool itself would log each closed connection.
             let open = Hook::sync_fn(|client: &mut ClientWrapper, _| match client.is_closed() {
@@ -223,7 +268,16 @@ impl Database {
         };
         // Besides the lanes, documents are written.
         let (readers, writers) = (pool(options.readers)?, pool(options.lanes.saturating_add(1))?);
-        Ok(Self { primary, tls, readers, writers, retry: options.retry })
+        Ok(Self { primary, tls, readers, writers, retry: options.retry, distributed: false.into() })
+    }
+
+    /// Sets whether the tables are distributed by organization. Applies to connections that are taken from now on.
+    pub(crate) fn set_distributed(&self, distributed: bool) {
+        self.distributed.store(distributed, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_distributed(&self) -> bool {
+        self.distributed.load(Ordering::Relaxed)
     }
 
     async fn get(&self, pool: &Pool, cancel: bool) -> Result<Connection, Failure> {
@@ -235,7 +289,9 @@ impl Database {
                 continue;
             }
             let cancel = cancel.then(|| self.tls.clone());
-            return Ok(Connection { client: Some(client), running: 0.into(), limit: Some(ANSWER), cancel, state });
+            let distributed = self.is_distributed();
+            let limit = Some(ANSWER);
+            return Ok(Connection { client: Some(client), running: 0.into(), limit, cancel, state, distributed });
         }
     }
 

@@ -33,6 +33,9 @@ pub enum OpenError {
         /// The layout of this release.
         known: i32,
     },
+    /// The database has Citus, but its tables are not distributed as the store needs it.
+    #[error("the tables cannot be used with Citus: {0}")]
+    Distribution(String),
     /// A later release wrote the database.
     #[error("the database has layout {found}, but this release knows at most {known}: use a later release")]
     Newer {

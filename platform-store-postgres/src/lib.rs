@@ -12,9 +12,11 @@ mod filtered;
 mod locks;
 mod registry;
 mod shared;
+mod split;
 mod url;
 mod writer;
 
+mod citus;
 mod connection;
 mod documents;
 mod migrate;
@@ -26,6 +28,8 @@ mod schema;
 mod check;
 mod error;
 
+#[cfg(feature = "testing")]
+mod sent;
 #[cfg(feature = "testing")]
 pub mod testing;
 

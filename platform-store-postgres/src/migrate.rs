@@ -5,6 +5,7 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::{
+    citus,
     connection::{Connection, configure, is_standby},
     error::{Failure, OpenError, cause},
     options::Options,
@@ -21,7 +22,7 @@ const PUT: &str = "INSERT INTO layout (org, version, instance) VALUES ($1, $2, $
 /// The key of the lock that one migration holds; a random number.
 const MIGRATION: i64 = 0x706c_6174_666f_726d;
 
-/// Runs the migrations that a database lacks.
+/// Runs the migrations that a database lacks, and distributes the tables if it has Citus.
 pub(crate) async fn migrate(url: &str, options: &Options) -> Result<(), OpenError> {
     let (config, tls) = configure(url, options)?;
     let (client, connection) = match config.connect(tls.clone()).await {
@@ -46,6 +47,7 @@ async fn run(client: &Client) -> Result<(), OpenError> {
     if found > LAYOUT {
         return Err(OpenError::Newer { found, known: LAYOUT });
     }
+    citus::check(client).await?;
     let instance = shared::random().map_err(|error| OpenError::Unavailable(error.into()))?;
     let missing = MIGRATIONS.iter().zip(1..).filter(|(_, version)| *version > found);
     for (sql, version) in missing {
@@ -54,7 +56,7 @@ async fn run(client: &Client) -> Result<(), OpenError> {
         client.execute(PUT, &[&installation(), &version, &instance]).await.map_err(failed)?;
         client.batch_execute("COMMIT").await.map_err(failed)?;
     }
-    Ok(())
+    citus::distribute(client).await
 }
 
 /// Verifies that the database has the layout of this release, and returns the identifier of the installation.

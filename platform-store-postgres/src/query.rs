@@ -1,5 +1,6 @@
 //! Gets and lists, each answered by one statement.
 
+pub(crate) mod distributed;
 pub(crate) mod statements;
 
 use bytes::Bytes;
@@ -15,11 +16,12 @@ use platform_engine::{
 use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
-use self::statements::{Bodies, FEW, GET_MANY, GET_ONE, LISTS, Shape};
+use self::statements::{Bodies, FEW, GET_MANY, GET_ONE, LISTS, Shape, everywhere::EVERYWHERE};
 use crate::{
     connection::Connection,
     error::{Failure, corrupt},
     schema::{self, Column, List, Org, Slots},
+    split::local,
 };
 
 /// The longest value that is compared in SQL: greater than every value of a key.
@@ -216,11 +218,33 @@ const FIRST: usize = 1_024;
 /// Reads a page. If its length is bounded by bytes much more than by the number of records, few records are read at
 /// first, and all again with more if they fit: a page is of one snapshot, and not much more is read than is returned.
 pub(crate) async fn list(connection: &Connection, slots: &Slots, salt: u64, query: &Query) -> Result<Page, Failure> {
+    Ok(list_of(connection, (slots, salt), query, Nodes::One).await?.0)
+}
+
+/// The nodes that the statement of a list may be about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Nodes {
+    /// The only one of the database.
+    One,
+    /// That of an organization, in which all scopes and epochs are.
+    Of(Org),
+    /// All, without epochs.
+    All,
+}
+
+/// Reads a page as [`list`]. If the database is distributed, returns the positions of its records too, and, last, that
+/// of the record after the page, if there is one.
+async fn list_of(
+    connection: &Connection,
+    slots: (&Slots, u64),
+    query: &Query,
+    nodes: Nodes,
+) -> Result<(Page, Vec<Position>), Failure> {
     let mut limit = if query.bytes == usize::MAX { query.limit } else { query.limit.min(FIRST) };
     loop {
-        let page = read(connection, (slots, salt), query, limit).await?;
+        let (page, positions) = read(connection, slots, query, limit, nodes).await?;
         if limit >= query.limit || page.items.len() < limit || page.next.is_none() {
-            return Ok(page);
+            return Ok((page, positions));
         }
         limit = limit.saturating_mul(8).min(query.limit);
     }
@@ -232,7 +256,8 @@ async fn read(
     (slots, salt): (&Slots, u64),
     query: &Query,
     limit: usize,
-) -> Result<Page, Failure> {
+    nodes: Nodes,
+) -> Result<(Page, Vec<Position>), Failure> {
     let (column, descending) = (slots.column(query.kind, query.order.by), query.order.descending);
     let (epoch_orgs, epoch_names) = epoch_rows(query.epochs.iter());
     let records = limit;
@@ -243,7 +268,8 @@ async fn read(
     let installation = schema::installation();
     let mut params: Vec<&(dyn ToSql + Sync)> =
         vec![&epoch_orgs, &epoch_names, &query.count, &limit, &most, after.value(), &after.uid];
-    let mut shape = shape(slots, query, column);
+    let scan = Shape::Scan { everywhere: false, by_member: false };
+    let mut shape = if nodes == Nodes::All { scan } else { shape(slots, query, column) };
     let scope = query.scopes.first();
     let has_deep = !matches!(scope, Some(Scope::Children(_)));
     let org = scopes.orgs.first().copied().unwrap_or(installation);
@@ -252,7 +278,7 @@ async fn read(
     let uid = if let Some(Scope::Subtree(top) | Scope::Children(top)) = scope { top } else { "" };
     let name = if let OrderBy::Key(name) = query.order.by { name } else { "" };
     let (filters, driver) = match shape {
-        Shape::Scan { .. } => (Filters::of(&query.filters), driver(connection, &scopes, query).await?),
+        Shape::Scan { .. } => (Filters::of(&query.filters), driver(connection, &scopes, query, nodes).await?),
         _ => Default::default(),
     };
     let filtered = Filtered::of(salt, query).unwrap_or_default();
@@ -308,6 +334,39 @@ async fn read(
         let statement = LISTS.get(&(shape, column, descending, bodies));
         statement.ok_or_else(|| corrupt("an order has no statement"))
     };
+    if nodes == Nodes::All {
+        let of = |is_count| {
+            let statement = EVERYWHERE.get(&(column, descending, by_member, is_count));
+            statement.ok_or_else(|| corrupt("an order has no statement"))
+        };
+        let run = async |(sql, used): &(String, Vec<usize>)| {
+            let params: Vec<_> = used.iter().filter_map(|number| params.get(number - 1).copied()).collect();
+            connection.query(sql, &params).await
+        };
+        let rows = run(of(false)?).await?;
+        let mut page = page(records, column, &rows, Bodies::Fitting)?.unwrap_or_default();
+        if query.count {
+            let total = run(of(true)?).await?;
+            page.total = Some(total.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))?.cast_unsigned());
+        }
+        let positions = positions(column, &rows, &page)?;
+        return Ok((page, positions));
+    }
+    if let Nodes::Of(org) = &nodes
+        && local(statement(Bodies::Fitting)?).appended
+    {
+        params.push(org);
+    }
+    let run = async |bodies, params: &[&(dyn ToSql + Sync)]| {
+        let sql = statement(bodies)?;
+        let rows = match nodes {
+            Nodes::Of(_) => connection.query(&local(sql).sql, params).await?,
+            Nodes::One | Nodes::All => connection.query(sql, params).await?,
+        };
+        let Some(page) = page(records, column, &rows, bodies)? else { return Ok(None) };
+        let positions = if nodes == Nodes::One { Vec::new() } else { positions(column, &rows, &page)? };
+        Ok::<_, Failure>(Some((page, positions)))
+    };
     // The share of each record in the page's bytes. Bodies are rarely longer.
     let share = most / limit.saturating_add(1);
     if shape.is_first_page() && share >= SHARE && limit > 0 && query.epochs.len() <= FEW {
@@ -316,13 +375,23 @@ async fn read(
             *most = &share;
         }
         let bodies = Bodies::Short(query.epochs.len());
-        let rows = connection.query(statement(bodies)?, &params).await?;
-        if let Some(page) = page(records, column, &rows, bodies)? {
-            return Ok(page);
+        if let Some(read) = run(bodies, &params).await? {
+            return Ok(read);
         }
     }
-    let rows = connection.query(statement(Bodies::Fitting)?, &params).await?;
-    Ok(page(records, column, &rows, Bodies::Fitting)?.unwrap_or_default())
+    Ok(run(Bodies::Fitting, &params).await?.unwrap_or_default())
+}
+
+/// Returns the positions of the items of a page, which are those of its first rows, and of the record after them.
+fn positions(column: Column, rows: &[Row], page: &Page) -> Result<Vec<Position>, Failure> {
+    let mut positions = Vec::with_capacity(page.items.len() + 1);
+    for row in rows {
+        let Some(uid) = row.try_get::<_, Option<&str>>(0)? else { continue };
+        if positions.len() <= page.items.len() {
+            positions.push(Position { value: key(column, row)?, uid: Uid::opaque(uid) });
+        }
+    }
+    Ok(positions)
 }
 
 /// The least share of a record in the bytes of a page with which the page is read without adding up lengths.
@@ -397,7 +466,12 @@ impl<'q> Filtered<'q> {
 }
 
 /// Returns the filter values that lead to the fewest candidates; `None` if no filter is a [`Filter::AnyOf`].
-async fn driver(connection: &Connection, scopes: &Scopes<'_>, query: &Query) -> Result<Option<Vec<Uuid>>, Failure> {
+async fn driver(
+    connection: &Connection,
+    scopes: &Scopes<'_>,
+    query: &Query,
+    nodes: Nodes,
+) -> Result<Option<Vec<Uuid>>, Failure> {
     let value = |key: &str, value: &[u8]| schema::filter_value(query.kind, key, value);
     let choices = query.filters.iter().filter_map(|filter| match filter {
         Filter::AnyOf { key, values } => {
@@ -406,7 +480,8 @@ async fn driver(connection: &Connection, scopes: &Scopes<'_>, query: &Query) -> 
         _ => None,
     });
     let choices: Vec<Vec<Uuid>> = choices.collect();
-    if choices.len() < 2 {
+    // Nothing can be counted by value on several nodes.
+    if choices.len() < 2 || nodes == Nodes::All {
         return Ok(choices.into_iter().next());
     }
     // An estimate: at most a thousand members of each value are counted, in one organization if there is only one.
@@ -494,12 +569,16 @@ fn page(limit: usize, column: Column, rows: &[Row], bodies: Bodies) -> Result<Op
         page.items.push(Item { uid, revision, rendering, body: Bytes::copy_from_slice(body) });
     }
     if let (Some(row), Some(item), true) = (last, page.items.last(), has_more && limit > 0) {
-        let value = match column {
-            Column::Uid => KeyValue::default(),
-            Column::Sequence => KeyValue::from_bytes(sequence_value(item.revision)),
-            Column::Slot(_) | Column::Other => KeyValue::from_bytes(row.try_get::<_, &[u8]>(4)?),
-        };
-        page.next = Some(Position { value, uid: item.uid.clone() });
+        page.next = Some(Position { value: key(column, row)?, uid: item.uid.clone() });
     }
     Ok(Some(page))
+}
+
+/// Returns the sort key of a row.
+fn key(column: Column, row: &Row) -> Result<KeyValue, Failure> {
+    Ok(match column {
+        Column::Uid => KeyValue::default(),
+        Column::Sequence => KeyValue::from_bytes(sequence_value(revision(row, 1)?)),
+        Column::Slot(_) | Column::Other => KeyValue::from_bytes(row.try_get::<_, &[u8]>(4)?),
+    })
 }

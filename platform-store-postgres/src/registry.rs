@@ -70,9 +70,7 @@ async fn write(connection: &Connection, salt: u64, wanted: &BTreeMap<&str, (bool
             connection.execute(PUT_SLOT, &[kind, key, &slot]).await?;
             if !is_new && next < SLOTS {
                 for table in ["record", "deep"] {
-                    let column = format!("s{}", next + 1);
-                    let fill = format!("UPDATE {table} SET {column} = '' WHERE kind = $1 AND {column} IS NULL");
-                    connection.execute(&fill, &[kind]).await?;
+                    connection.execute(&fill(table, next), &[kind]).await?;
                 }
             }
             next += 1;
@@ -84,6 +82,21 @@ async fn write(connection: &Connection, salt: u64, wanted: &BTreeMap<&str, (bool
         }
     }
     Ok(())
+}
+
+/// Returns the statement that gives the records of a kind the empty value of a sort key.
+fn fill(table: &str, slot: usize) -> String {
+    let column = format!("s{}", slot + 1);
+    format!("UPDATE {table} SET {column} = '' WHERE kind = $1 AND {column} IS NULL")
+}
+
+/// Returns all statements of registrations, and whether they are about the table of sort keys alone, for tests.
+#[cfg(feature = "testing")]
+pub(crate) fn every_statement() -> impl Iterator<Item = (String, bool)> {
+    let copies = [PUT_KIND, PUT_SLOT].map(|sql| (sql.to_owned(), true));
+    let everywhere = [DROP_BLOCKS, UNBLOCK].map(|sql| (sql.to_owned(), false));
+    let fills = ["record", "deep"].into_iter().flat_map(|table| (0..SLOTS).map(move |slot| fill(table, slot)));
+    copies.into_iter().chain(everywhere).chain(fills.map(|sql| (sql, false)))
 }
 
 const PUT_KIND: &str = "INSERT INTO slot (kind, key, slot) VALUES ($1, '', $2) \

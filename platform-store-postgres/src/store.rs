@@ -12,7 +12,7 @@ use tokio::sync::{
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    check,
+    check, citus,
     commit::{self, Homes},
     connection::Database,
     documents::Documents,
@@ -50,6 +50,8 @@ impl PostgresStore {
         let other = |error: StoreError| OpenError::Unavailable(error.into());
         let connection = database.attempts().reader().await.map_err(|failure| other(failure.into()))?;
         let instance = migrate::verify(&connection).await?;
+        let client = connection.client().map_err(|failure| other(failure.into()))?;
+        database.set_distributed(citus::is_distributed(client).await?);
         let slots = registry::load(&connection).await.map_err(|failure| other(failure.into()))?;
         drop(connection);
         let shared = Arc::new(Shared {
@@ -131,8 +133,7 @@ impl PostgresStore {
         loop {
             let connection = attempts.reader().await?;
             let read = async {
-                let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
-                let rows = connection.query(sql, &[]).await?;
+                let rows = connection.query(CLOCK, &[]).await?;
                 Ok::<i64, Failure>(rows.first().map_or(Ok(0), |row| row.try_get(0))?)
             };
             match read.await {
@@ -161,6 +162,8 @@ impl PostgresStore {
     }
 }
 
+pub(crate) const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
+
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStore").field("database", &self.shared.database).finish_non_exhaustive()
@@ -175,7 +178,11 @@ impl Store for PostgresStore {
         let mut attempts = self.shared.database.attempts();
         loop {
             let connection = attempts.reader().await?;
-            match query::get(&connection, keys, epochs).await {
+            let read = match connection.is_distributed() {
+                false => query::get(&connection, keys, epochs).await,
+                true => query::distributed::get(&connection, keys, epochs).await,
+            };
+            match read {
                 Ok(read) => return Ok(read),
                 Err(failure) => {
                     if matches!(failure, Failure::Lost(_)) {
@@ -194,7 +201,10 @@ impl Store for PostgresStore {
             let connection = attempts.reader().await?;
             let slots = self.shared.slots.load_full();
             let read = async {
-                let page = query::list(&connection, &slots, self.shared.salt, query).await?;
+                let page = match connection.is_distributed() {
+                    false => query::list(&connection, &slots, self.shared.salt, query).await?,
+                    true => query::distributed::list(&connection, &slots, self.shared.salt, query).await?,
+                };
                 let is_known = query::knows(&slots, query);
                 // Kinds and keys are only added: what is still not registered was not when the page was read.
                 let now = if is_known { None } else { Some(registry::load(&connection).await?) };

@@ -1,5 +1,7 @@
 //! A PostgreSQL cluster for tests, which stops with the process that started it.
 
+pub mod shards;
+
 use std::{
     env, fs,
     io::{BufRead, BufReader},
@@ -34,6 +36,19 @@ struct Private {
 const SETTINGS: &str = "listen_addresses=''\nfsync=off\nmax_connections=300\nshared_buffers=64MB\njit=off\n\
      wal_level=replica\nautovacuum_naptime=5s\n";
 
+/// What the store uses of Citus.
+const LIKE_CITUS: &str = "DO $$ BEGIN IF to_regclass('pg_dist_partition') IS NULL THEN \
+     CREATE TABLE pg_dist_local_group (groupid int4); INSERT INTO pg_dist_local_group VALUES (0); \
+     CREATE TABLE pg_dist_node (isactive bool, shouldhaveshards bool, noderole text); \
+     INSERT INTO pg_dist_node VALUES (true, true, 'primary'); \
+     CREATE TABLE pg_dist_partition (logicalrelid regclass, partmethod \"char\", colocationid int4); \
+     CREATE FUNCTION create_distributed_table(name regclass, distribution_column text, colocate_with text) \
+     RETURNS void LANGUAGE sql AS 'INSERT INTO pg_dist_partition VALUES (name, ''h'', 1)'; \
+     CREATE FUNCTION create_reference_table(name regclass) \
+     RETURNS void LANGUAGE sql AS 'INSERT INTO pg_dist_partition VALUES (name, ''n'', 2)'; \
+     CREATE FUNCTION truncate_local_data_after_distributing_table(name regclass) \
+     RETURNS void LANGUAGE sql AS 'SELECT'; END IF; END $$";
+
 impl Cluster {
     /// Returns the cluster of this process, which is started at the first call. Without one, prints a line that begins
     /// with `NOT RUN` and returns `None`.
@@ -54,6 +69,17 @@ impl Cluster {
             }
         };
         SHARED.get_or_init(start).as_ref()
+    }
+
+    /// Returns the cluster of `PLATFORM_CITUS_URL`, the URL of a coordinator. Without it, prints a line that begins with
+    /// `NOT RUN` and returns `None`.
+    #[expect(clippy::print_stderr, reason = "the result of a test program")]
+    pub fn citus() -> Option<Self> {
+        let url = env::var("PLATFORM_CITUS_URL").ok();
+        if url.is_none() {
+            eprintln!("NOT RUN: tests on Citus (PLATFORM_CITUS_URL does not name a coordinator)");
+        }
+        url.map(|url| Self { url, private: None })
     }
 
     /// Returns the cluster of `PLATFORM_POSTGRES_URL`, or else starts a private one.
@@ -159,6 +185,22 @@ impl Cluster {
         let is_kept =
             |line: &&str| !line.is_empty() && !["--", "SET ", "\\"].iter().any(|start| line.starts_with(start));
         Ok(text.lines().filter(is_kept).map(|line| format!("{line}\n")).collect())
+    }
+
+    /// Returns the URL of a schema as [`Cluster::schema`], with the catalog and the functions of Citus as far as the
+    /// store uses them. They distribute nothing, but the store then uses its statements for Citus.
+    ///
+    /// # Errors
+    /// A text that says why the schema cannot be created.
+    pub async fn schema_like_citus(&self, name: &str) -> Result<String, String> {
+        let url = self.schema(name).await?;
+        let (client, connection) =
+            tokio_postgres::connect(&url, tokio_postgres::NoTls).await.map_err(|error| error.to_string())?;
+        let driver = tokio::spawn(connection);
+        let created = client.batch_execute(LIKE_CITUS).await.map_err(|error| error.to_string());
+        drop(client);
+        drop(driver.await);
+        created.map(|()| url)
     }
 
     /// Returns the URL of the cluster's database.
@@ -294,6 +336,72 @@ fn command(program: &Path, owner: Option<(u32, u32)>) -> Command {
         command.uid(user).gid(group);
     }
     command
+}
+
+/// The rows that a statement for Citus is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Those of the organization that is the parameter with this number.
+    Organization(usize),
+    /// Those of all organizations. The statement runs on all nodes, and is not needed to serve the resources of one
+    /// organization.
+    Everywhere,
+    /// Those of tables that each node has a copy of.
+    Copies,
+    /// None.
+    None,
+}
+
+/// Returns every statement that a store sends to Citus, with a name, except those of migrations.
+pub fn statements_for_citus() -> Vec<(String, String, Reach)> {
+    use crate::{batch, check, locks, notify, query::distributed, query::statements, registry, split, store, writer};
+    let mut all = Vec::new();
+    let others = [batch::LOCK_HEADS, distributed::READ_EPOCHS_OF].map(|sql| ("of an organization", sql));
+    let others = others.into_iter().chain(check::STATEMENTS.map(|sql| ("check", sql)));
+    let others = others.map(|(name, sql)| (name.to_owned(), sql));
+    let is_other = ["Roots", "All", "everywhere: true", "count everywhere", "find with", "read with", "prune"];
+    for (name, sql) in statements().into_iter().chain(others) {
+        // A get of one record reads the epochs of several organizations; all gets use the statement of many.
+        let is_get = name.starts_with("get ") && name != "get many";
+        if is_get || is_other.iter().any(|other| name.contains(other)) {
+            continue;
+        }
+        if ["document", "slots"].iter().any(|table| name.contains(table)) {
+            all.push((name, sql.to_owned(), Reach::Copies));
+        } else if sql.starts_with("INSERT") && split::arrays(sql).is_some() {
+            let sizes = split::SIZES.into_iter();
+            all.extend(sizes.map(|size| (name.clone(), split::insert(sql, size), Reach::Organization(1))));
+        } else if sql.starts_with("INSERT") {
+            all.push((name, sql.to_owned(), Reach::Organization(1)));
+        } else {
+            let org = split::local(sql).org;
+            let sql = match split::arrays(sql) {
+                Some(_) => split::local_of_rows(sql).0,
+                None if name.starts_with("list") || name == "get many" => split::local(sql).sql,
+                None => sql.to_owned(),
+            };
+            all.push((name, sql, Reach::Organization(org)));
+        }
+    }
+    let everywhere =
+        statements::everywhere::EVERYWHERE.iter().map(|(key, (sql, _))| (format!("list everywhere {key:?}"), &**sql));
+    let everywhere = everywhere.chain(
+        [batch::READ_WITH, batch::FIND_WITH_EVERYWHERE, writer::PRUNE_EVERYWHERE, check::ORGANIZATIONS]
+            .map(|sql| ("everywhere".to_owned(), sql)),
+    );
+    all.extend(everywhere.map(|(name, sql)| (name, sql.to_owned(), Reach::Everywhere)));
+    all.extend(registry::every_statement().map(|(sql, is_copy)| {
+        let reach = if is_copy { Reach::Copies } else { Reach::Everywhere };
+        ("register".to_owned(), sql, reach)
+    }));
+    let none = [batch::BEGIN, batch::COMMIT, batch::ROLLBACK, check::BEGIN, locks::LOCK, notify::NOTIFY, store::CLOCK];
+    all.extend(none.map(|sql| ("no table".to_owned(), sql.to_owned(), Reach::None)));
+    all
+}
+
+/// Returns the statements that the stores of this process have sent, except those of migrations.
+pub fn sent() -> Vec<String> {
+    crate::sent::all()
 }
 
 /// Returns every statement of gets, lists and commits, with a name, for tests of their plans.

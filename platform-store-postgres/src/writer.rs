@@ -1,7 +1,7 @@
 //! Lanes: each commits the changes of its organizations, many commits in one transaction (group commit).
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -10,15 +10,15 @@ use platform_engine::store::{Commit, Committed, Conflict, StoreError};
 use tokio::sync::{mpsc::Receiver, oneshot};
 
 use crate::{
-    batch::{Attempt, BEGIN, Batch, COMMIT, FIND_BATCH, all_of, pipeline},
+    batch::{Attempt, BEGIN, Batch, COMMIT, FIND_BATCH, READ_HEADS, all_of, pipeline},
     blocks,
     changes::Delta,
-    commit::is_open,
-    connection::Params,
+    commit::{Homes, is_open},
+    connection::{Connection, Params},
     error::Failure,
     filtered::{self, Sample},
     registry,
-    schema::List,
+    schema::{List, Org},
     shared::{Shared, random},
 };
 
@@ -48,6 +48,9 @@ const FIND: Duration = Duration::from_secs(8);
 pub(crate) const PRUNE_BATCHES: &str = "DELETE FROM batch b USING (SELECT o.org, o.id FROM batch o \
      WHERE o.at < (extract(epoch FROM now()) * 1000000)::int8 - $1 ORDER BY o.at LIMIT 4096) o \
      WHERE b.org = o.org AND b.id = o.id";
+/// As [`PRUNE_BATCHES`], on all nodes, where a subquery with a limit would collect its rows on one.
+pub(crate) const PRUNE_EVERYWHERE: &str =
+    "DELETE FROM batch b WHERE b.at < (extract(epoch FROM now()) * 1000000)::int8 - $1";
 
 /// Commits the requests of a lane until the store is dropped.
 pub(crate) async fn run(shared: Arc<Shared>, mut requests: Receiver<Request>) {
@@ -65,7 +68,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut requests: Receiver<Request>) {
             waiting.push_back(request);
         }
         let Some(since) = waiting.front().map(|request| request.since) else { continue };
-        let (commits, replies) = take(&mut waiting, shared.group);
+        let (commits, replies) = take(&mut waiting, shared.group, shared.database.is_distributed());
         let lists = shared.commit(&commits, replies, since).await;
         // Lists stay correct without it: the next batch that changes them tries again.
         for (list, delta) in lists {
@@ -121,15 +124,19 @@ impl Reported {
 
 type Reply = oneshot::Sender<Result<Committed, StoreError>>;
 
-/// Removes the commits of the next batch.
-fn take(waiting: &mut VecDeque<Request>, group: usize) -> (Vec<Commit>, Vec<Reply>) {
+/// Removes the commits of the next batch. In a distributed database, they are of one organization, so that commits of
+/// one node do not become those of several.
+fn take(waiting: &mut VecDeque<Request>, group: usize, distributed: bool) -> (Vec<Commit>, Vec<Reply>) {
     let (mut commits, mut replies) = (Vec::new(), Vec::new());
+    let home = |commit: &Commit| Homes::of(commit).written.first().copied();
+    let first = waiting.front().filter(|_| distributed).map(|request| home(&request.commit));
     let (mut records, mut bytes) = (0_usize, 0_usize);
     while let Some(Request { commit, .. }) = waiting.front() {
         records += commit.put.len() + commit.delete.len() + commit.require.len();
         bytes += commit.put.iter().map(|put| put.body.len() + put.private.len()).sum::<usize>();
         let is_full = commits.len() >= group.max(1) || records > MOST_RECORDS || bytes > MOST_BYTES;
-        if !commits.is_empty() && (is_full || is_open(commit)) {
+        let is_other = first.is_some_and(|first| home(commit) != first);
+        if !commits.is_empty() && (is_full || is_other || is_open(commit)) {
             break;
         }
         let Some(Request { commit, reply, .. }) = waiting.pop_front() else { break };
@@ -213,7 +220,13 @@ impl Shared {
         loop {
             let connection = attempts.writer().await?;
             match batch.attempt(&connection, self.salt, now()).await {
-                Attempt::Done(outcomes, lists) => return Ok((outcomes, lists)),
+                Attempt::Done(outcomes, lists) => {
+                    if connection.is_distributed() && batch.homes.written.len() > 1 {
+                        let visible = self.wait_until_visible(&connection, &batch, &outcomes).await;
+                        visible.map_err(|failure| StoreError::Unknown(StoreError::from(failure).into()))?;
+                    }
+                    return Ok((outcomes, lists));
+                }
                 Attempt::Unregistered => {
                     let puts = commits.iter().flat_map(|commit| &commit.put);
                     // It may write every record of a kind.
@@ -268,9 +281,37 @@ impl Shared {
         }
     }
 
+    /// Waits until each organization shows a batch in a distributed database: Citus acknowledges a commit of several
+    /// nodes when it is certain, and a node that fails at that moment shows it when it has recovered.
+    async fn wait_until_visible(
+        &self,
+        connection: &Connection,
+        batch: &Batch<'_>,
+        outcomes: &[Result<i64, Conflict>],
+    ) -> Result<(), Failure> {
+        let mut attempts = self.database.attempts();
+        let orgs: Vec<Org> = batch.homes.written.iter().copied().collect();
+        loop {
+            let rows = connection.query(READ_HEADS, &[&orgs]).await?;
+            let heads = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+            let heads = heads.collect::<Result<BTreeMap<Org, i64>, tokio_postgres::Error>>()?;
+            let head = |org: &Org| heads.get(org).copied().unwrap_or(0);
+            let mut written = batch
+                .each
+                .iter()
+                .zip(outcomes)
+                .filter_map(|(homes, outcome)| Some((&homes.written, *outcome.as_ref().ok()?)));
+            if written.all(|(orgs, sequence)| orgs.iter().all(|org| head(org) >= sequence)) {
+                return Ok(());
+            }
+            attempts.pause(Failure::Lost("a node does not show the commit yet".into())).await?;
+        }
+    }
+
     async fn prune(&self) -> Result<(), Failure> {
         let connection = self.database.attempts().writer().await?.unlimited();
-        connection.execute(PRUNE_BATCHES, &[&KEPT]).await?;
+        let prune = if connection.is_distributed() { PRUNE_EVERYWHERE } else { PRUNE_BATCHES };
+        connection.execute(prune, &[&KEPT]).await?;
         Ok(())
     }
 }

@@ -4,6 +4,8 @@
 //! epochs instead of a body, 8 bytes each; the others have the records of the page, and at most one that is not part of
 //! it, without a body: the record with which the page would be too long.
 
+pub(crate) mod everywhere;
+
 use std::{collections::HashMap, sync::LazyLock};
 
 use crate::schema::{Column, in_place};

@@ -5,6 +5,7 @@
 mod common;
 
 mod bounds;
+mod citus;
 mod faults;
 mod filtered;
 mod gone;

@@ -25,11 +25,7 @@ async fn no_statement_reads_a_whole_table_and_each_order_is_read_from_its_index(
     assert!(store.health().is_ok());
     let client = crate::common::client(&url).await;
     client.batch_execute("ANALYZE").await.unwrap();
-    // The settings of the store's own sessions.
-    let settings = "SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off; \
-         SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
-         SET max_parallel_workers_per_gather = 0";
-    client.batch_execute(settings).await.unwrap();
+    client.batch_execute(SETTINGS).await.unwrap();
     let mut wrong = String::new();
     for (name, sql) in statements() {
         let plan = plan(&client, sql).await;
@@ -61,6 +57,11 @@ fn no_statement_has_a_volatile_function() {
     }
 }
 
+/// The settings of the store's own sessions.
+pub(crate) const SETTINGS: &str = "SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off; \
+     SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
+     SET max_parallel_workers_per_gather = 0";
+
 const ORDERS: [(&str, &str); 6] = [
     (" Uid,", "_by_uid"),
     (" Sequence,", "_by_sequence"),
@@ -76,20 +77,31 @@ fn is_sorted_whole(name: &str, order: &str, plan: &str) -> bool {
 }
 
 /// Returns the generic plan of a statement.
-async fn plan(client: &tokio_postgres::Client, sql: &str) -> String {
-    let statement = client.prepare(sql).await.unwrap();
-    let nulls = vec!["NULL"; statement.params().len()].join(", ");
+pub(crate) async fn plan(client: &tokio_postgres::Client, sql: &str) -> String {
+    plan_of(client, sql, |_| "NULL").await.unwrap()
+}
+
+/// Returns the plan of a statement with a value for each parameter.
+pub(crate) async fn plan_of(
+    client: &tokio_postgres::Client,
+    sql: &str,
+    value: impl Fn(usize) -> &'static str,
+) -> Result<String, tokio_postgres::Error> {
+    let statement = client.prepare(sql).await?;
+    let values: Vec<&str> = (1..=statement.params().len()).map(value).collect();
+    let values = values.join(", ");
     let types: Vec<String> = statement.params().iter().map(|of| of.name().to_owned()).collect();
     let types: Vec<String> =
         types.iter().map(|of| of.strip_prefix('_').map_or(of.clone(), |of| format!("{of}[]"))).collect();
     let types = if types.is_empty() { String::new() } else { format!("({})", types.join(", ")) };
-    client.batch_execute(&format!("PREPARE planned {types} AS {sql}")).await.unwrap();
-    let arguments = if nulls.is_empty() { String::new() } else { format!("({nulls})") };
-    let rows = client.simple_query(&format!("EXPLAIN (COSTS off) EXECUTE planned {arguments}")).await.unwrap();
-    client.batch_execute("DEALLOCATE planned").await.unwrap();
+    client.batch_execute(&format!("PREPARE planned {types} AS {sql}")).await?;
+    let arguments = if values.is_empty() { String::new() } else { format!("({values})") };
+    let rows = client.simple_query(&format!("EXPLAIN (COSTS off) EXECUTE planned {arguments}")).await;
+    client.batch_execute("DEALLOCATE planned").await?;
+    let rows = rows?;
     let lines = rows.iter().filter_map(|message| match message {
         tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
     });
-    lines.collect::<Vec<_>>().join("\n")
+    Ok(lines.collect::<Vec<_>>().join("\n"))
 }

@@ -1,0 +1,67 @@
+//! The statements for lists of any organization in a database of several nodes.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+use super::{Bodies, By, IN_SCOPE, PASSES, SCOPES};
+use crate::schema::Column;
+
+/// An order, whether it is descending, whether a filter leads to the candidates, and whether the statement counts.
+type Key = (Column, bool, bool, bool);
+
+/// The statements for lists of any organization in a database of several nodes, by order, whether it is descending,
+/// whether a filter leads to the candidates, and whether they count; with the numbers of their parameters in the
+/// statement for the same scan ([`super::Shape::Scan`]).
+///
+/// Citus runs them on all nodes and merges the results, for which they have no subquery without a table.
+pub(crate) static EVERYWHERE: LazyLock<HashMap<Key, (String, Vec<usize>)>> = LazyLock::new(|| {
+    let mut all = HashMap::new();
+    for column in Column::INDEXED.into_iter().chain([Column::Other]) {
+        for [descending, by_member, is_count] in (0..8).map(|bits| [bits & 1 > 0, bits & 2 > 0, bits & 4 > 0]) {
+            let by = By { column, descending, bodies: Bodies::Fitting };
+            let statement = renumbered(&by.everywhere(by_member, is_count));
+            all.insert((column, descending, by_member, is_count), statement);
+        }
+    }
+    all
+});
+
+/// Numbers the parameters of a statement from 1 on, and returns their numbers before.
+fn renumbered(sql: &str) -> (String, Vec<usize>) {
+    let mut parts = sql.split('$');
+    let (mut statement, mut used) = (parts.next().unwrap_or_default().to_owned(), Vec::new());
+    for part in parts {
+        let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
+        let number = digits.parse().unwrap_or(0);
+        let place = used.iter().position(|used| *used == number).unwrap_or_else(|| {
+            used.push(number);
+            used.len() - 1
+        });
+        statement.push_str(&format!("${}{}", place + 1, part.trim_start_matches(|char: char| char.is_ascii_digit())));
+    }
+    (statement, used)
+}
+
+impl By {
+    fn everywhere(self, by_member: bool, is_count: bool) -> String {
+        let values = if self.column == Column::Other { "$19" } else { "$18" };
+        let member = match by_member {
+            false => String::new(),
+            true => format!(
+                " AND EXISTS (SELECT FROM member m WHERE m.org = r.org AND m.uid = r.uid AND m.value = \
+                 ANY({values}::uuid[]))"
+            ),
+        };
+        let candidates = format!(
+            "record r WHERE r.kind = $8 AND EXISTS (SELECT 1 FROM {SCOPES} WHERE {IN_SCOPE}) AND {PASSES}{member}"
+        );
+        if is_count {
+            return format!("SELECT count(*) FROM {candidates}");
+        }
+        let (key, order) = (self.key("r"), self.order("r"));
+        let after = self.after("r", &self.after_value(), "$7", false);
+        format!(
+            "SELECT r.uid, r.revision, r.rendering, r.body, {key} AS key FROM {candidates} AND {after} ORDER BY {order} OFFSET $17::int8 \
+             LIMIT $4::int8 + 1"
+        )
+    }
+}

@@ -1,0 +1,258 @@
+//! The rules of Citus, held against every statement that the store sends to it, and the distribution of the tables.
+//!
+//! Citus runs a statement on one node if the planner of PostgreSQL finds, for each table, that the organization is equal
+//! to one value. These tests read the same from the plans of PostgreSQL, so that they need no Citus.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use platform_engine::{
+    store::{Commit, Epoch, Key, Query, Scope, Store},
+    uid::Uid,
+};
+use platform_store_postgres::{
+    OpenError, Options, PostgresStore,
+    testing::{
+        Cluster, Reach,
+        shards::{hashint8, organization, shard},
+        statements_for_citus,
+    },
+};
+use tokio_postgres::Client;
+
+use crate::{
+    common::{client, open, puts, thing},
+    plans::{SETTINGS, plan, plan_of},
+};
+
+async fn like_citus(cluster: &Cluster, name: &str) -> String {
+    let url = cluster.schema_like_citus(name).await.unwrap();
+    PostgresStore::migrate(&url, &Options::default()).await.unwrap();
+    url
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_statement_for_citus_compares_the_organization_of_every_table_with_one_parameter() {
+    let Some(cluster) = Cluster::shared() else { return };
+    let client = client(&like_citus(cluster, "citus_plans").await).await;
+    client.batch_execute(SETTINGS).await.unwrap();
+    let mut checked = 0;
+    for (name, sql, reach) in statements_for_citus() {
+        let Reach::Organization(org) = reach else { continue };
+        if sql.starts_with("INSERT") && sql.contains(" VALUES ") {
+            assert_rows_of_one_organization(&name, &sql);
+            continue;
+        }
+        let plan = plan(&client, &sql).await;
+        let mut lines = plan.lines().peekable();
+        while let Some(line) = lines.next() {
+            let is_distributed = DISTRIBUTED.iter().any(|table| line.contains(&format!(" on {table} ")));
+            if !is_distributed || !line.contains("Scan") {
+                continue;
+            }
+            checked += 1;
+            let conditions =
+                std::iter::from_fn(|| lines.next_if(|line| line.contains("Cond: ") || line.contains("Filter: ")));
+            let conditions: Vec<&str> = conditions.collect();
+            let is_equal = |line: &&str| line.contains(&format!("org = ${org})"));
+            assert!(conditions.iter().any(is_equal), "{name}: {line} is not about ${org}:\n{sql}\n{plan}");
+        }
+    }
+    assert!(checked > 500, "{checked} tables were found in plans");
+}
+
+/// The tables with a column `org` that is compared.
+const DISTRIBUTED: [&str; 9] = ["head", "epoch", "record", "deep", "member", "owner", "tally", "block", "batch"];
+
+fn assert_rows_of_one_organization(name: &str, sql: &str) {
+    let (into, values) = sql.split_once(" VALUES ").unwrap_or_else(|| panic!("{name} has no list of values"));
+    assert!(into.contains("(org, "), "{name} does not insert the organization first");
+    let rows = values.split(" ON CONFLICT ").next().unwrap();
+    assert!(rows.split("), (").all(|row| row.trim_start_matches('(').starts_with("$1")), "{name}: {sql}");
+    // A subquery, or a column that an update moves to another organization.
+    assert!(!values.contains("SELECT") && !values.contains("SET org"), "{name}: {sql}");
+}
+
+#[test]
+fn no_statement_for_citus_has_a_construct_that_it_refuses() {
+    for (name, sql, reach) in statements_for_citus() {
+        let is_write = ["INSERT", "UPDATE", "DELETE"].iter().any(|verb| sql.starts_with(verb)) || sql.contains(" SET ");
+        if is_write {
+            // The organization of a row does not change.
+            assert!(!sql.contains("SET org"), "{name}: {sql}");
+        }
+        for writing in ["AS (INSERT", "AS (UPDATE", "AS (DELETE", "AS MATERIALIZED (UPDATE"] {
+            assert!(!sql.contains(writing), "{name} writes in a common table expression: {sql}");
+        }
+        if reach == Reach::Everywhere {
+            // These would have to be computed on one node, or are refused.
+            for word in ["WITH ", " OVER ", "FOR UPDATE", "FOR NO KEY UPDATE", "UNION ALL", "DISTINCT ON"] {
+                assert!(!sql.contains(word), "{name} runs on all nodes with {word}: {sql}");
+            }
+            let joined = sql.contains("member m") && sql.contains("record r") || sql.contains("USING tally");
+            let on_org = ["m.org = r.org", "r.org = m.org", "b.org = t.org"].iter().any(|on| sql.contains(on));
+            assert!(!joined || on_org, "{name} joins rows of different nodes: {sql}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_statement_for_citus_writes_the_result_of_a_volatile_function_or_of_a_stable_one_of_a_row() {
+    let Some(cluster) = Cluster::shared() else { return };
+    let client = client(cluster.url()).await;
+    let of = async |volatility: &str| {
+        let sql = format!("SELECT DISTINCT proname::text FROM pg_proc WHERE provolatile = '{volatility}'");
+        client.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect::<BTreeSet<String>>()
+    };
+    let (volatile, stable) = (of("v").await, of("s").await);
+    assert!(volatile.contains("random") && stable.contains("now"));
+    for (name, sql, reach) in statements_for_citus() {
+        if reach == Reach::None {
+            continue;
+        }
+        for function in functions(&sql) {
+            assert!(!volatile.contains(function), "{name} calls {function}: {sql}");
+            let is_write = !sql.starts_with("SELECT");
+            // The functions of the clock have no argument that is a column.
+            let is_clock = ["put batch", "everywhere"].contains(&&*name) && ["now", "extract"].contains(&function);
+            assert!(!is_write || !stable.contains(function) || is_clock, "{name} calls {function}: {sql}");
+        }
+    }
+}
+
+/// Returns the names before parentheses.
+fn functions(sql: &str) -> impl Iterator<Item = &str> {
+    let before = sql.match_indices('(').map(|(at, _)| &sql[..at]);
+    let is_name = |char: char| char.is_ascii_alphanumeric() || char == '_';
+    before.map(move |before| &before[before.trim_end_matches(is_name).len()..]).filter(|name| !name.is_empty())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_unique_index_of_a_distributed_table_contains_the_organization() {
+    let Some(cluster) = Cluster::shared() else { return };
+    let client = client(&like_citus(cluster, "citus_unique").await).await;
+    let sql = "SELECT p.logicalrelid::text, i.indexrelid::regclass::text FROM pg_dist_partition p JOIN pg_index i ON \
+         i.indrelid = p.logicalrelid WHERE p.partmethod = 'h' AND i.indisunique AND NOT EXISTS (SELECT FROM \
+         pg_attribute a WHERE a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) AND a.attname = 'org')";
+    let wrong: Vec<String> = client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(1)).collect();
+    assert_eq!(wrong, [""; 0]);
+    let count: i64 = client.query_one("SELECT count(*) FROM pg_dist_partition", &[]).await.unwrap().get(0);
+    assert_eq!(count, 11);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_distributes_all_tables_once_and_refuses_half_distributed_ones() {
+    let Some(cluster) = Cluster::shared() else { return };
+    let url = like_citus(cluster, "citus_half").await;
+    PostgresStore::migrate(&url, &Options::default()).await.unwrap();
+    let store = open(&url).await;
+    store.commit(puts([thing("a/b")])).await.unwrap();
+    drop(store);
+    let client = client(&url).await;
+    let count: i64 = client.query_one("SELECT count(*) FROM pg_dist_partition", &[]).await.unwrap().get(0);
+    assert_eq!(count, 11);
+
+    let refused = async |change: &str, what: &str| {
+        client.batch_execute(change).await.unwrap();
+        for error in [
+            PostgresStore::migrate(&url, &Options::default()).await.err(),
+            PostgresStore::open(&url, Options::default()).await.err(),
+        ] {
+            let Some(error @ OpenError::Distribution(_)) = error else { panic!("{change}: {error:?}") };
+            assert!(error.to_string().contains(what) || what.is_empty(), "{error}");
+        }
+    };
+    refused("DELETE FROM pg_dist_partition WHERE logicalrelid = 'record'::regclass", "").await;
+    let error = PostgresStore::migrate(&url, &Options::default()).await.unwrap_err().to_string();
+    assert!(error.contains("but record are not: run `SELECT undistribute_table('TABLE')`"), "{error}");
+    refused("INSERT INTO pg_dist_partition VALUES ('record', 'h', 7)", "record is distributed in another way").await;
+    refused("UPDATE pg_dist_local_group SET groupid = 3", "give the address of the coordinator").await;
+    client.batch_execute("UPDATE pg_dist_local_group SET groupid = 0; DELETE FROM pg_dist_partition").await.unwrap();
+    // A database that was used before Citus was installed.
+    let error = PostgresStore::open(&url, Options::default()).await.unwrap_err().to_string();
+    assert!(error.contains("run `platform-server migrate`"), "{error}");
+    client.batch_execute("UPDATE pg_dist_node SET isactive = false").await.unwrap();
+    let error = PostgresStore::migrate(&url, &Options::default()).await.unwrap_err().to_string();
+    assert!(error.contains("citus_add_node"), "{error}");
+    client.batch_execute("UPDATE pg_dist_node SET isactive = true").await.unwrap();
+    PostgresStore::migrate(&url, &Options::default()).await.unwrap();
+    open(&url).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_for_citus_of_one_organization_sees_no_part_of_a_commit() {
+    let Some(cluster) = Cluster::shared() else { return };
+    let store = Arc::new(open(&like_citus(cluster, "citus_atomic").await).await);
+    let [grants, other] = ["a", "b"].map(|uid| Epoch::new("grants", Uid::opaque(uid)));
+    let writer = {
+        let (store, raise) = (store.clone(), vec![grants.clone(), other.clone()]);
+        tokio::spawn(async move {
+            for _ in 0..100 {
+                let commit = Commit { raise: raise.clone(), ..puts([thing("a/left"), thing("a/right")]) };
+                store.commit(commit).await.unwrap();
+            }
+        })
+    };
+    let keys = ["a/left", "a/right"].map(|uid| Key::new("Thing", Uid::opaque(uid)));
+    while !writer.is_finished() {
+        let read = store.get(&keys, &[other.clone(), grants.clone()]).await.unwrap();
+        let revisions: Vec<u64> =
+            read.records.iter().map(|record| record.as_ref().map_or(0, |of| of.revision)).collect();
+        assert_eq!(revisions, [read.epochs[1]; 2]);
+        // The epoch of the other organization was read after the records that it guards.
+        assert!(read.epochs[0] >= read.epochs[1]);
+        let query = Query {
+            epochs: [other.clone(), grants.clone()].into(),
+            ..Query::new("Thing", Scope::Children(Uid::opaque("a")))
+        };
+        let page = store.list(&query).await.unwrap();
+        assert!(page.items.iter().all(|item| item.revision == page.epochs[1]) && page.epochs[0] >= page.epochs[1]);
+    }
+    writer.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hash_of_shards_is_that_of_the_database() {
+    let Some(cluster) = Cluster::shared() else { return };
+    let client = client(cluster.url()).await;
+    let mut numbers = vec![0, 1, -1, 42, i64::MIN, i64::MAX, i64::from(i32::MIN), i64::from(u32::MAX), 1 << 32];
+    numbers.extend((0..1_000).map(|number| organization(&number.to_string())));
+    for row in client.query("SELECT n, hashint8(n) FROM unnest($1::int8[]) n", &[&numbers]).await.unwrap() {
+        assert_eq!(hashint8(row.get(0)), row.get::<_, i32>(1), "{}", row.get::<_, i64>(0));
+    }
+    // The shards of a table with four begin at the least hash, and each has a quarter of them.
+    for number in numbers {
+        assert_eq!(shard(number, 4), (i64::from(hashint8(number)) + (1 << 31)) as u32 >> 30);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_citus_each_statement_about_one_organization_is_one_task() {
+    let Some(cluster) = Cluster::citus() else { return };
+    let url = crate::common::empty(&cluster, "one_task").await;
+    let store = open(&url).await;
+    // The organizations, and the unique keys, are on several nodes.
+    for organization in 0..20 {
+        crate::common::fill(&store, &format!("o{organization}"), 50).await;
+    }
+    store.commit(puts([thing("o1/both"), thing("o2/both")])).await.unwrap();
+    assert_eq!(store.check().await.unwrap(), []);
+    let client = client(&url).await;
+    let mut wrong = Vec::new();
+    for (name, sql, reach) in statements_for_citus() {
+        let explained = match reach {
+            Reach::Organization(org) => explain(&client, &sql, org).await,
+            Reach::Everywhere => explain(&client, &sql, 0).await,
+            Reach::Copies | Reach::None => continue,
+        };
+        let is_right =
+            explained.as_ref().is_ok_and(|plan| reach == Reach::Everywhere || plan.contains("Task Count: 1\n"));
+        if !is_right {
+            wrong.push(format!("{name}: {sql}\n{explained:?}\n"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} statements:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+async fn explain(client: &Client, sql: &str, org: usize) -> Result<String, tokio_postgres::Error> {
+    plan_of(client, sql, |number| if number == org { "42" } else { "NULL" }).await.map(|plan| plan + "\n")
+}
