@@ -8,7 +8,7 @@ use crate::{
     error::Result,
     event::{Event, EventLog, Subscribers},
     kind::Resource,
-    resources::events::{EventBody, PendingEvent, Subscription, event_body, subscription::subscriptions_epoch},
+    resources::events::{EventBody, PendingEvent, Subscription, subscription::subscriptions_epoch},
     store::{Query, Scope, Store},
     timestamp::Timestamp,
     uid::Uid,
@@ -57,7 +57,6 @@ impl EventLog for PendingEvents {
             let uid = time_ordered_child(subscription, now, entropy);
             let pending = PendingEvent { uid, event: event.clone(), create_time: Some(now) };
             write.put_in_queue(&pending.uid, &pending, Bytes::new())?;
-            event_body::add_reference(write, event.event_body.as_ref());
         }
         Ok(())
     }

@@ -17,12 +17,12 @@ use crate::{
     platform::Platform,
     resources::events::{
         DeadLetter, DeadReason, Delivery, DeliveryState, DeliveryStatus, Mode, PendingEvent, Subscription, dead_letter,
-        delivery, event_body,
+        delivery,
     },
-    store::{Delete, Item, Key, KeyValue, Order, OrderBy, Page, Position, Query, Require, Scope},
+    store::{Delete, Item, Key, KeyValue, Order, OrderBy, Page, Position, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
-    write::Write,
+    write::{CURRENT_RENDERING, Write},
 };
 
 mod bodies;
@@ -54,8 +54,9 @@ pub struct Lease {
     pub subscription: Subscription,
     /// The delivery status of the subscription, which is also the record of the lease.
     pub status: DeliveryStatus,
-    /// The revision of the delivery status that this lease was acquired or renewed with.
-    revision: u64,
+    /// The record of the delivery status, with the revision that this lease was acquired or renewed with. Its body may
+    /// be that of an earlier revision.
+    stored: Record,
 }
 
 /// The result of acquiring a lease.
@@ -165,21 +166,24 @@ impl Outbox<'_> {
         };
         let subscription = serde_json::from_slice(&record.body).map_err(Error::internal)?;
         let now = self.0.now();
-        let (status, require) = match status {
-            Some(status) => {
-                let require = Require::Revision(status_key, status.revision);
-                (serde_json::from_slice(&status.body).map_err(Error::internal)?, require)
+        let (status, stored, require) = match status {
+            Some(stored) => {
+                let require = Require::Revision(status_key, stored.revision);
+                (serde_json::from_slice(&stored.body).map_err(Error::internal)?, stored, require)
             }
             None => {
                 let new = DeliveryStatus { uid: record.key.uid, create_time: Some(now), ..DeliveryStatus::default() };
-                (new, Require::Absent(status_key))
+                let (body, private) = (Bytes::from_static(b"{}"), Bytes::new());
+                let stored =
+                    Record { key: status_key.clone(), revision: 0, rendering: CURRENT_RENDERING, body, private };
+                (new, stored, Require::Absent(status_key))
             }
         };
         let DeliveryStatus { holder: before, lease_expire_time, .. } = &status;
         if let Some(until) = lease_expire_time.filter(|until| *until > now && before != holder) {
             return Ok(LeaseResult::HeldByOther(until));
         }
-        let mut lease = Lease { subscription, status, revision: 0 };
+        let mut lease = Lease { subscription, status, stored };
         lease.status.holder = holder.to_owned();
         let mut write = Write::default();
         write.require_or_retry(Require::Exists(key));
@@ -200,7 +204,7 @@ impl Outbox<'_> {
     pub async fn still_holds(self, lease: &Lease) -> Result<bool> {
         let key = Key::new(DeliveryStatus::KIND.name, lease.status.uid.clone());
         let read = self.0.store().get(&[key], &[]).await?;
-        Ok(read.records.into_iter().flatten().any(|record| record.revision == lease.revision))
+        Ok(read.records.into_iter().flatten().any(|record| record.revision == lease.stored.revision))
     }
 
     /// Releases a lease, so that another dispatcher can acquire it before it expires.
@@ -432,9 +436,9 @@ impl Outbox<'_> {
         let status = &mut lease.status;
         status.update_time = status.update_time.max(Some(now));
         status.lease_expire_time = (millis > 0).then(|| now.plus_millis(millis));
-        write.put(&status.uid.clone(), status, Bytes::new())?;
+        write.replace(&lease.stored, status, Bytes::new())?;
         let sequence = self.commit(write).await?;
-        lease.revision = sequence.unwrap_or(lease.revision);
+        lease.stored.revision = sequence.unwrap_or(lease.stored.revision);
         Ok(sequence.is_some())
     }
 
@@ -470,7 +474,7 @@ impl Lease {
 
     /// Returns the requirement that the lease was not changed since it was acquired or renewed.
     fn require_unchanged(&self) -> Require {
-        Require::Revision(Key::new(DeliveryStatus::KIND.name, self.status.uid.clone()), self.revision)
+        Require::Revision(self.stored.key.clone(), self.stored.revision)
     }
 }
 
@@ -538,9 +542,7 @@ fn write_dead_letter(
         event.data.clear();
     }
     let private = serde_json::to_vec(&event).map_err(Error::internal)?;
-    write.put(&dead.uid, &dead, private.into())?;
-    event_body::add_reference(write, event.event_body.as_ref());
-    Ok(())
+    write.put(&dead.uid, &dead, private.into())
 }
 
 /// Returns the position of the last item in commit order.

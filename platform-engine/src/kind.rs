@@ -52,6 +52,8 @@ pub struct Kind {
     pub roots: Roots,
     /// The effect of deleting the parent.
     pub on_parent_delete: OnParentDelete,
+    /// Whether its records are a queue ([`Put::queue`](crate::store::Put::queue)).
+    pub queue: bool,
     /// Whether this is a [service](Kind::service_of) whose methods have names such as `Create`, without that of a kind.
     pub is_service: bool,
 }
@@ -71,6 +73,7 @@ impl Kind {
             unique: &[],
             roots: Roots::Granted,
             on_parent_delete: OnParentDelete::Restrict,
+            queue: false,
             is_service: false,
         }
     }
@@ -131,9 +134,14 @@ impl Kind {
 
     /// Deletes resources with their parent. Without this, they restrict its deletion.
     #[must_use]
-    pub const fn cascade(mut self) -> Self {
-        self.on_parent_delete = OnParentDelete::Cascade;
-        self
+    pub const fn cascade(self) -> Self {
+        Self { on_parent_delete: OnParentDelete::Cascade, ..self }
+    }
+
+    /// Makes its records a queue.
+    #[must_use]
+    pub const fn queue(self) -> Self {
+        Self { queue: true, ..self }
     }
 
     /// Returns the kind's method for a verb.

@@ -86,6 +86,7 @@ pub mod kind;
 pub mod offload;
 pub mod platform;
 pub mod request;
+mod restore;
 #[cfg(test)]
 mod sample;
 pub mod scope;

@@ -7,6 +7,7 @@
 //! whose executable specification is `model`.
 
 pub mod check;
+mod epoch;
 pub mod memory;
 pub mod merge;
 pub mod order;
@@ -22,6 +23,8 @@ use std::{collections::HashMap, fmt, fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+
+pub use epoch::Epoch;
 
 use crate::uid::{self, Uid};
 
@@ -51,6 +54,8 @@ use crate::uid::{self, Uid};
 ///   to each organization that it writes to or requires something of. The commits to an organization become visible in
 ///   the order of their sequences. Commits to different organizations can have any sequences, even equal ones
 ///   (`sequence`).
+/// - A put with a revision keeps it, and the sequence of its commit is at least as great, so that a store can be copied
+///   with the revisions of its records (`restore`).
 /// - Orders are bytewise on the key's value, ties broken by uid; descending is the exact reverse (`order`).
 /// - Reading all pages by `after` returns each record that exists throughout exactly once, whatever else is written
 ///   (`cursor`).
@@ -203,6 +208,9 @@ pub struct Put {
     /// be fast only over the whole kind, and by sequence over the children of one uid, so that a store need not
     /// maintain indexes for other lists.
     pub queue: bool,
+    /// The revision of the record, at most `i64::MAX`, for a copy of a store; `None` for the sequence of the commit.
+    /// Records of one kind with the same revision must be put in the ascending order of their uids.
+    pub revision: Option<u64>,
 }
 
 /// A value that belongs to at most one record: a namespace, and the value in it.
@@ -236,42 +244,6 @@ pub struct Read {
     pub records: Vec<Option<Record>>,
     /// A value for each epoch, in the order of the epochs.
     pub epochs: Vec<u64>,
-}
-
-/// A counter that commits raise when they change data that others depend on. A reader remembers the counter's value, and
-/// a later commit requires this value, which ensures that the data has not changed since. The value of an epoch that was
-/// never raised is 0.
-///
-/// Its text, `name/uid`, is unique, so that stores can use it as a key.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch {
-    /// The data that the epoch covers, such as `grants`, without `/`. The engine and the kinds choose the names.
-    pub name: &'static str,
-    /// The resource whose data the epoch covers. Empty for data of the whole installation.
-    pub uid: Uid,
-}
-
-impl Epoch {
-    /// Returns the epoch of a resource's data.
-    pub const fn new(name: &'static str, uid: Uid) -> Self {
-        Self { name, uid }
-    }
-
-    /// Returns the epoch of the organization that a uid is in; the epoch of the installation for an empty uid.
-    pub fn of_organization(name: &'static str, uid: &str) -> Self {
-        Self::new(name, Uid::opaque(uid::root(uid)))
-    }
-
-    /// Returns the organization that the epoch belongs to: the first segment of its uid.
-    pub fn organization(&self) -> &str {
-        self.uid.root()
-    }
-}
-
-impl fmt::Display for Epoch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.name, self.uid)
-    }
 }
 
 /// A list query.
@@ -487,6 +459,12 @@ pub struct Commit {
 }
 
 impl Commit {
+    /// Returns the sequence of the commit, of which `next` is the least that is possible: the greatest revision that a
+    /// put has, if that is greater.
+    pub fn sequence(&self, next: u64) -> u64 {
+        self.put.iter().filter_map(|put| put.revision).fold(next, u64::max)
+    }
+
     /// Returns the conflict of the first unique key that two of the puts share, or that belongs to a record that the
     /// commit neither deletes nor replaces. `is_free` returns whether a key does not belong to such a record.
     ///

@@ -32,6 +32,12 @@ pub const RENDER_ON_READ: u16 = 0;
 /// The maximum length of a resource that a caller sends, in bytes of JSON. Our choice, which keeps pages short.
 pub const MAX_RESOURCE: usize = 256 << 10;
 
+/// Returns whether an update keeps values of a stored body that have no field: unless an earlier release stored it,
+/// which had fields that this one has removed, a later release did, which is running at the same time during an upgrade.
+pub(crate) const fn keeps_unknown(rendering: u16) -> bool {
+    rendering == RENDER_ON_READ || rendering >= CURRENT_RENDERING
+}
+
 /// A commit, and an error or a retry for each of its requirements.
 #[derive(Debug, Default)]
 pub struct Write {
@@ -157,17 +163,6 @@ impl Write {
         self.taken.last_mut().into_iter().for_each(|taken| *taken = Taken::Retry);
     }
 
-    /// Marks the last put as one of a queue ([`Put::queue`]).
-    pub(crate) fn mark_queue(&mut self) {
-        self.commit.put.last_mut().into_iter().for_each(|put| put.queue = true);
-    }
-
-    /// Adds a filter key that is not computed from the body to the last put. The value must not be
-    /// [too long](KeyValue::is_too_long).
-    pub fn add_key(&mut self, name: KeyName, value: KeyValue) {
-        self.commit.put.last_mut().into_iter().for_each(|put| put.filter.push((name, value.clone())));
-    }
-
     /// Adds a put of a resource that a caller sent, as [`Write::put_body`] does.
     ///
     /// # Errors
@@ -209,7 +204,7 @@ impl Write {
         // Fields that only the reply of a create shows are never stored.
         let body = &fields::without(kind.fields, body, |field| field.once);
         self.add_references(kind, uid, before, body)?;
-        let Keys { sort, filter } = Keys::of(kind, body)?;
+        let Keys { sort, filter } = Keys::of(kind, body, &private)?;
         let (mut unique, mut rivals) = (Vec::new(), Vec::new());
         for rule in kind.unique {
             let Some(value) = rule.value(body) else { continue };
@@ -225,7 +220,8 @@ impl Write {
             rendering: if computed { RENDER_ON_READ } else { CURRENT_RENDERING },
             body: serde_json::to_vec(&**body).map_err(Error::internal)?.into(),
             private,
-            queue: false,
+            queue: kind.queue,
+            revision: None,
         });
         Ok(())
     }
@@ -289,7 +285,7 @@ fn references_epoch(root: &str) -> Epoch {
 
 /// Returns a unique value that every store accepts: its SHA-256 when it is too long. A hash suffices, because unique
 /// values are only compared for equality.
-fn short(value: KeyValue) -> KeyValue {
+pub(crate) fn short(value: KeyValue) -> KeyValue {
     if !value.is_too_long() {
         return value;
     }

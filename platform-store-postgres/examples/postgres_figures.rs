@@ -42,6 +42,7 @@ fn record(parent: &str, number: usize) -> Put {
         body: body(),
         private: Bytes::new(),
         queue: false,
+        revision: None,
     }
 }
 

@@ -295,6 +295,7 @@ impl State {
         // A clock makes sequences of different organizations comparable, roughly, and an epoch that was lost in a
         // failover is not given again. The order in an organization does not rest on it.
         let sequence = last.saturating_add(1).max(now);
+        let sequence = commit.sequence(sequence.cast_unsigned()).cast_signed();
         for org in touched {
             self.heads.insert(org, sequence);
             self.moved.insert(org);
@@ -316,7 +317,8 @@ impl State {
             for key in &put.unique {
                 self.owners.insert(key.clone(), (put.key.kind.to_owned(), put.key.uid.to_string()));
             }
-            let stored = Stored::of(&put, sequence, &self.slots);
+            let revision = put.revision.map_or(sequence, u64::cast_signed);
+            let stored = Stored::of(&put, revision, &self.slots);
             let key = put.key.clone();
             self.records.entry(key).or_default().after = Some(Some(After { put, stored }));
         }

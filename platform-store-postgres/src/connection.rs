@@ -27,6 +27,7 @@ use crate::{
     error::{Failure, OpenError, cause},
     options::Options,
     primary::{self, Driver, Primary, State},
+    url,
 };
 
 /// Settings of every session. The last ones release the locks of a process that vanished or was cut off, for which others
@@ -362,7 +363,7 @@ impl fmt::Debug for Database {
 
 /// Returns the configuration of connections, with defaults that notice a dead server within seconds.
 pub(crate) fn configure(url: &str, options: &Options) -> Result<(Config, MakeRustlsConnect), OpenError> {
-    let mut config: Config = url.parse().map_err(|error| OpenError::Url(cause(error)))?;
+    let mut config = url::parse(url).map_err(|error| OpenError::Url(cause(error)))?;
     if config.get_application_name().is_none() {
         config.application_name("platform");
     }
@@ -393,7 +394,7 @@ pub(crate) fn configure(url: &str, options: &Options) -> Result<(Config, MakeRus
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let (_, refused) = roots.add_parsable_certificates(options.root_certificates.iter().cloned());
     if refused > 0 {
-        return Err(OpenError::Url("a root certificate cannot be read".into()));
+        return Err(OpenError::Certificates("one is malformed".into()));
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let tls = ClientConfig::builder_with_provider(provider)

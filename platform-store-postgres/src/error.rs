@@ -13,6 +13,9 @@ pub enum OpenError {
     /// The URL is not one of a PostgreSQL database.
     #[error("the URL of the database is invalid ({0}): write postgres://USER:PASSWORD@HOST:PORT/DATABASE")]
     Url(#[source] Cause),
+    /// The certificates to trust cannot be read.
+    #[error("the certificates cannot be read ({0}): they must be in PEM")]
+    Certificates(#[source] Cause),
     /// The database cannot be reached or refuses the connection.
     #[error("the database cannot be opened: {0}")]
     Unavailable(#[source] Cause),

@@ -16,7 +16,7 @@ use crate::{
     connection::Connection,
     error::Failure,
     locks::{LOCK, Locks},
-    schema::{self, List},
+    schema::{self, List, in_place},
     shared::Shared,
 };
 
@@ -25,34 +25,6 @@ pub(crate) const LONG: i64 = 2_048;
 /// A list that is already longer than this when it is considered is not kept, because it would take long to write its
 /// entries while no other commit to its organization can proceed.
 const MOST: i64 = 100_000;
-
-/// Whether a uid ($top, or else between $low and $high) is in a place, of whose uids only children count if $children.
-macro_rules! in_place {
-    ($uid:literal, $top:literal, $low:literal, $children:literal) => {
-        concat!(
-            "CASE WHEN ",
-            $children,
-            "::bool THEN ",
-            $uid,
-            " > ",
-            $low,
-            "::text AND strpos(substr(",
-            $uid,
-            ", length(",
-            $low,
-            "::text) + 1), '/') = 0 ELSE ",
-            $uid,
-            " = ",
-            $top,
-            " OR ",
-            $uid,
-            " > ",
-            $low,
-            "::text END"
-        )
-    };
-}
-pub(crate) use in_place;
 
 /// Counts the records with filter values ($2) in an organization, up to one more than [`LONG`].
 pub(crate) const COUNT_VALUES: &str = "SELECT (SELECT count(*) FROM (SELECT FROM member m WHERE m.org = $1 AND \

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+
+use crate::error::OpenError;
 
 /// Options for opening a store.
 #[derive(Debug, Clone)]
@@ -58,5 +60,18 @@ impl Options {
     pub fn root_certificates(mut self, certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Self {
         self.root_certificates.extend(certificates);
         self
+    }
+
+    /// Adds the certificates of a text in PEM that TLS connections trust.
+    ///
+    /// # Errors
+    /// [`OpenError::Certificates`] when it has none or a malformed one.
+    pub fn root_certificates_pem(self, pem: &[u8]) -> Result<Self, OpenError> {
+        let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+        let found = found.map_err(|error| OpenError::Certificates(error.to_string().into()))?;
+        if found.is_empty() {
+            return Err(OpenError::Certificates("there is no BEGIN CERTIFICATE".into()));
+        }
+        Ok(self.root_certificates(found))
     }
 }

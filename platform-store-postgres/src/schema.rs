@@ -11,6 +11,17 @@ use platform_engine::{
 use uuid::Uuid;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+/// Whether a uid is in a place: it is $top or else begins with $low, the prefix of the uids below $top; if $children,
+/// only those directly below $top count.
+#[rustfmt::skip] // Otherwise each part has a line of its own.
+macro_rules! in_place {
+    ($uid:literal, $top:literal, $low:literal, $children:literal) => {
+        concat!("CASE WHEN ", $children, "::bool THEN ", $uid, " > ", $low, "::text AND strpos(substr(", $uid,
+            ", length(", $low, "::text) + 1), '/') = 0 ELSE ", $uid, " = ", $top, " OR ", $uid, " > ", $low, "::text END")
+    };
+}
+pub(crate) use in_place;
+
 /// The layout that this code reads and writes.
 pub(crate) const LAYOUT: i32 = 1;
 

@@ -40,7 +40,8 @@ impl PostgresStore {
     ///
     /// The URL is a connection string of `tokio-postgres`, such as `postgres://user:password@host:5432/database`. It may
     /// name several hosts, separated by commas, of which the primary is used. Without `sslmode`, connections to other
-    /// machines use TLS with a verified certificate, and those to this machine do not use TLS (our choice).
+    /// machines use TLS with a verified certificate, and those to this machine do not use TLS (our choice). `sslmode=require` verifies the certificate and the name of the
+    /// host, and so do libpq's `verify-ca` and `verify-full`, which mean the same here.
     ///
     /// # Errors
     /// [`OpenError`], which states the cause and the remedy.

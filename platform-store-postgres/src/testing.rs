@@ -123,30 +123,42 @@ impl Cluster {
     /// # Errors
     /// A text that says why the schema cannot be created.
     pub async fn schema(&self, name: &str) -> Result<String, String> {
-        let (client, connection) =
-            tokio_postgres::connect(&self.url, tokio_postgres::NoTls).await.map_err(|error| error.to_string())?;
-        let driver = tokio::spawn(connection);
-        let create = format!("CREATE SCHEMA IF NOT EXISTS \"{name}\"");
-        let created = client.batch_execute(&create).await.map_err(|error| error.to_string());
-        drop(client);
-        drop(driver.await);
-        created?;
+        self.execute(&self.url, &format!("CREATE SCHEMA IF NOT EXISTS \"{name}\"")).await?;
         let separator = if self.url.contains('?') { '&' } else { '?' };
         Ok(format!("{}{separator}options=-csearch_path%3D%22{name}%22", self.url))
     }
 
-    /// Runs statements, separated by semicolons, on the schema of a URL that [`Cluster::schema`] returned.
+    /// Executes statements, separated by semicolons, at the URL of the cluster's database, or of a schema of it.
     ///
     /// # Errors
-    /// A text with the database's error.
+    /// The error of the first statement that fails.
     pub async fn execute(&self, url: &str, statements: &str) -> Result<(), String> {
-        let (client, connection) =
-            tokio_postgres::connect(url, tokio_postgres::NoTls).await.map_err(|error| error.to_string())?;
+        let connected = tokio_postgres::connect(url, tokio_postgres::NoTls).await;
+        let (client, connection) = connected.map_err(|error| error.to_string())?;
         let driver = tokio::spawn(connection);
-        let executed = client.batch_execute(statements).await.map_err(|error| format!("{error:?}"));
+        let done = client.batch_execute(statements).await;
         drop(client);
         drop(driver.await);
-        executed
+        done.map_err(|error| crate::error::cause(error).to_string())
+    }
+
+    /// Returns the statements that make a copy of the database of a private cluster.
+    ///
+    /// # Errors
+    /// A text that says why not.
+    pub fn dump(&self) -> Result<String, String> {
+        let private = self.private.as_ref().ok_or("the cluster is not private")?;
+        let mut dump = command(&private.programs.join("pg_dump"), private.owner);
+        dump.args(["--inserts", "--no-owner", "--no-privileges", "--no-comments", "--dbname", &self.url]);
+        let output = dump.current_dir("/").output().map_err(text)?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        // Without what depends on the version of PostgreSQL: comments, settings and commands for psql.
+        let is_kept =
+            |line: &&str| !line.is_empty() && !["--", "SET ", "\\"].iter().any(|start| line.starts_with(start));
+        Ok(text.lines().filter(is_kept).map(|line| format!("{line}\n")).collect())
     }
 
     /// Returns the URL of the cluster's database.

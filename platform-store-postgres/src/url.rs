@@ -1,11 +1,22 @@
 //! Database URLs for people.
 
-use tokio_postgres::config::Host;
+use tokio_postgres::{Config, config::Host};
+
+/// Parses a URL. The driver does not know the modes of TLS in which libpq verifies the certificate: here, `require`
+/// verifies it and the name of the host, and never falls back to a connection without TLS.
+pub(crate) fn parse(url: &str) -> Result<Config, tokio_postgres::Error> {
+    let Some((base, parameters)) = url.split_once('?') else { return url.parse() };
+    let parameters = parameters.split('&').map(|parameter| match parameter {
+        "sslmode=verify-full" | "sslmode=verify-ca" => "sslmode=require",
+        other => other,
+    });
+    format!("{base}?{}", parameters.collect::<Vec<_>>().join("&")).parse()
+}
 
 /// Returns the hosts and the database of a URL, without user, password and other parameters, for logs and errors. Returns
 /// `postgres` for a URL that the driver cannot read.
 pub fn without_credentials(url: &str) -> String {
-    let Ok(config) = url.parse::<tokio_postgres::Config>() else { return "postgres".to_owned() };
+    let Ok(config) = parse(url) else { return "postgres".to_owned() };
     let ports = config.get_ports();
     let host = |(at, host): (usize, &Host)| {
         let name = match host {
@@ -39,6 +50,7 @@ mod tests {
             ("postgres://me:sec?ret@db/platform", "postgres://db:5432/platform"),
             ("postgresql://a:1,b:2/platform?user=me&password=secret", "postgres://a:1,b:2/platform"),
             ("postgres://me@a,b/p?sslmode=require", "postgres://a:5432,b:5432/p"),
+            ("postgres://me:secret@a/p?sslmode=verify-full&application_name=x", "postgres://a:5432/p"),
             ("postgres://%2Ftmp/p", "postgres:///tmp:5432/p"),
             ("hostaddr=192.0.2.1 password=secret dbname=p", "postgres://192.0.2.1/p"),
             ("postgres://me:secret@db:no", "postgres"),

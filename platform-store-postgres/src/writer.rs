@@ -69,15 +69,11 @@ pub(crate) async fn run(shared: Arc<Shared>, mut requests: Receiver<Request>) {
         let lists = shared.commit(&commits, replies, since).await;
         // Lists stay correct without it: the next batch that changes them tries again.
         for (list, delta) in lists {
-            match delta.filtered {
-                true => {
-                    reported.result(filtered::reconsider(&shared, list).await, "cannot drop a list of a filter value");
-                }
-                false => {
-                    let maintained = blocks::maintain(&shared, list, &delta).await;
-                    reported.result(maintained, "cannot divide or drop counted blocks");
-                }
-            }
+            let (kept, what) = match delta.filtered {
+                true => (filtered::reconsider(&shared, list).await, "cannot drop a list of a filter value"),
+                false => (blocks::maintain(&shared, list, &delta).await, "cannot divide or drop counted blocks"),
+            };
+            reported.result(kept, what);
         }
         for sample in samples(&commits, &mut puts) {
             reported.result(filtered::consider(&shared, &sample).await, "cannot keep the list of a filter value");

@@ -87,6 +87,7 @@ fn repo(number: u64) -> Put {
         rendering: 1,
         private: b"".as_slice().into(),
         queue: false,
+        revision: None,
     }
 }
 

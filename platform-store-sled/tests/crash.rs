@@ -38,6 +38,7 @@ fn commit(writer: u64, number: u64) -> Commit {
         body: vec![b'x'; 400].into(),
         private: b"".as_slice().into(),
         queue: false,
+        revision: None,
     };
     Commit { put: vec![put("Left"), put("Right")], ..Commit::default() }
 }

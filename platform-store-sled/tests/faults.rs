@@ -30,6 +30,7 @@ fn put(number: u64) -> Put {
         body: format!("{{\"number\":{number}}}").into(),
         private: b"".as_slice().into(),
         queue: false,
+        revision: None,
     }
 }
 

@@ -116,6 +116,7 @@ fn put(number: u64, round: u64) -> Put {
         body: body.into(),
         private: b"private".as_slice().into(),
         queue: false,
+        revision: None,
     }
 }
 

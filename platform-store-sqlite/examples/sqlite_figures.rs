@@ -85,6 +85,7 @@ fn put(number: u64) -> Put {
         body: body.into(),
         private: bytes::Bytes::new(),
         queue: false,
+        revision: None,
     }
 }
 

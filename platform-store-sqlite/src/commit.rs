@@ -226,6 +226,10 @@ impl Target<'_> {
         let mut puts: Vec<_> = commit.put.iter().zip(&plan.replaced).collect();
         puts.sort_unstable_by_key(|(put, _)| (put.key.kind, &put.key.uid));
         for (place, (put, old)) in (0_i64..).zip(puts) {
+            let place = match put.revision {
+                Some(revision) => self.next_place(put, revision)?,
+                None => place,
+            };
             self.put(put, old.as_ref(), place)?;
         }
         commit.raise.iter().try_for_each(|epoch| self.raise(epoch))
@@ -243,17 +247,27 @@ impl Target<'_> {
         change.apply(self.transaction, self.lists)
     }
 
+    /// Returns the place of a record that is put with the revision of other records of its kind.
+    fn next_place(&self, put: &Put, revision: u64) -> Result<i64, StoreError> {
+        let select = "SELECT max(place) FROM record WHERE kind = ? AND revision = ?";
+        let select = self.transaction.connection.prepare_cached(select);
+        let kind = self.names.id(put.key.kind)?;
+        let last = select.and_then(|mut select| {
+            select.query_row((kind, revision.cast_signed()), |row| row.get::<_, Option<i64>>(0))
+        });
+        Ok(last.map_err(store_error)?.map_or(0, |last| last + 1))
+    }
+
     fn put(&mut self, put: &Put, old: Option<&Old>, place: i64) -> Result<(), StoreError> {
-        let sequence = self.transaction.sequence;
+        let revision = put.revision.unwrap_or(self.transaction.sequence);
         let (Name { id: kind, flags }, uid) = (self.names.registered(put.key.kind)?, &*put.key.uid);
         let id = old.map_or(*self.next, |old| old.id);
         let keys = Keys::encode(put, self.names)?;
         let keys = Keys(&keys);
         let (rendering, body, private) = (put.rendering, &*put.body, &*put.private);
-        let mut stored = Stored { id, kind, uid, revision: sequence, rendering, sum: 0, keys, body, private };
+        let mut stored = Stored { id, kind, uid, revision, rendering, sum: 0, keys, body, private };
         stored.sum = stored.checksum();
-        let revision = sequence.cast_signed();
-        let columns = (id, kind, uid, revision, place, rendering, stored.sum, keys.0, body, private);
+        let columns = (id, kind, uid, revision.cast_signed(), place, rendering, stored.sum, keys.0, body, private);
         if let Some(old) = old {
             let update = "UPDATE record SET kind = ?2, uid = ?3, revision = ?4, place = ?5, rendering = ?6, \
                           sum = ?7, keys = ?8, body = ?9, private = ?10 WHERE id = ?1";
@@ -270,7 +284,7 @@ impl Target<'_> {
             self.transaction
                 .execute("INSERT INTO owner (space, value, record) VALUES (?, ?, ?)", (space, value, id))?;
         }
-        let new = Some(Version { revision: sequence, keys });
+        let new = Some(Version { revision, keys });
         let queue = flags.has(NameFlags::QUEUE);
         Change { kind, queue, uid, id, old: old.map(Old::version), new }.apply(self.transaction, self.lists)
     }

@@ -275,7 +275,7 @@ impl Writer {
                     continue;
                 }
             };
-            let sequence = self.state.sequence + 1;
+            let sequence = commit.sequence(self.state.sequence + 1);
             self.state.sequence = sequence;
             let mut target = Target {
                 transaction: Transaction { connection: &self.connection, cache: &self.cache, sequence },

@@ -28,6 +28,7 @@ fn put(number: usize, len: usize) -> Commit {
         body: vec![number as u8; len].into(),
         private: bytes::Bytes::new(),
         queue: false,
+        revision: None,
     };
     Commit { put: vec![put], ..Commit::default() }
 }

@@ -44,6 +44,7 @@ fn put(number: usize, body: &str) -> Put {
         body: format!("{body} {number}").into(),
         private: format!("secret {number}").into(),
         queue: false,
+        revision: None,
     }
 }
 

@@ -60,6 +60,7 @@ fn put(uid: &str, (name, color, body): &Value) -> Put {
         body: body.clone().into(),
         private: bytes::Bytes::new(),
         queue: false,
+        revision: None,
     }
 }
 

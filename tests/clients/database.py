@@ -4,8 +4,10 @@ import contextlib
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 
 # As the Rust tests: without syncs, a private cluster survives the end of its processes but not that of the machine.
@@ -43,6 +45,8 @@ def as_postgres() -> list[str]:
 @contextlib.contextmanager
 def running():
     """Runs a cluster with the superuser `platform`, without passwords. Gives its port on 127.0.0.1."""
+    # The cluster is in a session of its own, so nothing else would stop it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     bin, port = programs(), free_port()
     with tempfile.TemporaryDirectory(prefix="platform-clients") as folder:
         if as_postgres():

@@ -153,7 +153,8 @@ def compose() -> None:
         for volume in service.get("volumes", []):
             assert volume["type"] == "volume" or pathlib.Path(volume["source"]).exists(), volume
         if "build" in service:
-            assert (pathlib.Path(service["build"]["context"]) / service["build"]["dockerfile"]).exists()
+            context = pathlib.Path(service["build"]["context"])
+            assert (context / service["build"]["dockerfile"]).exists() and (context / ".dockerignore").exists()
     options = output(binary(), "serve", "--help")
     for name in services["server"]["environment"]:
         assert f"[env: {name}" in options, f"{name} is not a variable of platform-server"

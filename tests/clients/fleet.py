@@ -1,6 +1,6 @@
 """Passes the checks of this folder with servers on one PostgreSQL behind a balancer, of which one is killed every 10 s.
 
-    run.py fleet        runs document, operations, grpc, terraform-calls, events and signin
+    run.py fleet        runs document, events, load, grpc, terraform-calls, operations and signin
 
 A check runs as it does with one server: `server.running` gives it the URL of HAProxy, with the configuration of
 deploy/compose. All clients repeat requests by the same rule (retries.py); what they repeated is printed. The servers must
@@ -9,7 +9,8 @@ not answer 5xx, must not end by themselves, and `platform-server check` must fin
 Sign-ins in progress are in the memory of one server, to which HAProxy sends them, so `signin` never kills that one.
 
 `PLATFORM_FLEET_CHECKS` chooses the checks, `PLATFORM_FLEET_SECONDS` is the time for which each is repeated (default: once),
-and `PLATFORM_FLEET_PERIOD` the time between two kills (default: 10 s).
+and `PLATFORM_FLEET_PERIOD` the time between two kills (default: 10 s). With `PLATFORM_FLEET_SIGNAL=TERM` the servers are
+restarted as for an upgrade instead, and clients must not have to repeat any request.
 """
 
 import collections
@@ -21,6 +22,7 @@ import random
 import re
 import shlex
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
@@ -38,6 +40,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 CHECKS = {
     "document": "document.py",
     "events": "events.py",
+    "load": "load.py",
     "grpc": "calls.py",
     "terraform-calls": "terraform_calls.py",
     "operations": "operations.py",
@@ -94,9 +97,9 @@ class Member:
 class Killer(threading.Thread):
     """Kills one member after another, and starts each again."""
 
-    def __init__(self, members: list[Member], period: float):
+    def __init__(self, members: list[Member], period: float, number: int):
         super().__init__()
-        self.members, self.period = members, period
+        self.members, self.period, self.signal = members, period, number
         self.stopped = threading.Event()
         self.kills, self.fault = 0, None
 
@@ -109,7 +112,7 @@ class Killer(threading.Thread):
                 member = self.members[self.kills % len(self.members)]
                 # A server that has ended by itself is not killed, but reported.
                 assert member.ready(), f"{member.name} is not ready"
-                member.process.kill()
+                member.process.send_signal(self.signal)
                 member.process.wait()
                 self.kills += 1
                 member.start()
@@ -180,6 +183,7 @@ def servers(*options: str):
             "PLATFORM_DATA_DIR": str(folder / "data"),
             "PLATFORM_PUBLIC_URL": url,
             "PLATFORM_TRUSTED_PROXIES": "127.0.0.0/8",
+            "PLATFORM_STOP_DELAY": "3s",
         }
         run = {"env": env, "check": True, "stdout": subprocess.PIPE, "text": True}
         subprocess.run([program, "migrate"], **run)
@@ -197,7 +201,7 @@ def servers(*options: str):
             wait_until(lambda: is_ready(balancer, port, certificate), "the balancer is ready")
             words = shlex.split(subprocess.run([program, "env"], **run).stdout)
             values = dict(word.split("=", 1) for word in words if "=" in word)
-            killer = Killer(members[spec["spared"] :], spec["period"])
+            killer = Killer(members[spec["spared"] :], spec["period"], spec["signal"])
             killer.start()
             try:
                 yield Server(url, folder / "data", values["ORG_ID"], values["TOKEN"], log)
@@ -223,7 +227,8 @@ def servers(*options: str):
 def examine(log: str, program: pathlib.Path, run: dict) -> None:
     """Checks the log of all members, and the database after their end."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", log)
-    faults = [line for line in plain.splitlines() if "panicked" in line or re.search(r"answered status=5(?!01)\d\d", line)]
+    lines = [line for line in plain.splitlines() if 'path="/readyz"' not in line]
+    faults = [line for line in lines if "panicked" in line or re.search(r"answered status=5(?!01)\d\d", line)]
     if faults:
         raise SystemExit("faults of the servers:\n" + "\n".join(faults[:20]))
     subprocess.run([program, "check"], **run, stderr=subprocess.DEVNULL)
@@ -255,6 +260,8 @@ def check(name: str, spec: dict, seconds: float, folder: pathlib.Path) -> int:
         runs += 1
         if subprocess.run([sys.executable, HERE / CHECKS[name]], cwd=ROOT, env=env).returncode:
             raise SystemExit(f"{name}: failed in run {runs}; repeated until then:\n{repeated.read_text()[-4000:]}")
+    if spec["signal"] == signal.SIGTERM and repeated.stat().st_size:
+        raise SystemExit(f"{name}: restarts are not free of errors:\n{repeated.read_text()}")
     lines = results.read_text().splitlines() if results.exists() else []
     kills = sum(json.loads(line)["kills"] for line in lines)
     again = collections.Counter(line.split(" ")[0] if line[0] != "/" else "gRPC" for line in repeated.read_text().splitlines())
@@ -270,7 +277,12 @@ def main() -> None:
     os.environ["PLATFORM_SERVER"] = str(binary())
     haproxy()
     with database.running() as port, tempfile.TemporaryDirectory() as folder:
-        spec = {"port": port, "members": 2, "period": float(os.environ.get("PLATFORM_FLEET_PERIOD", "10"))}
+        spec = {
+            "port": port,
+            "members": 2,
+            "period": float(os.environ.get("PLATFORM_FLEET_PERIOD", "10")),
+            "signal": getattr(signal, f"SIG{os.environ.get('PLATFORM_FLEET_SIGNAL', 'KILL')}"),
+        }
         kills = sum(check(name, spec, seconds, pathlib.Path(folder)) for name in checks)
     if not kills:
         raise SystemExit("no server was killed, so nothing was tested")

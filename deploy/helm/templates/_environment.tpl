@@ -9,6 +9,8 @@
   value: 0.0.0.0:8080
 - name: PLATFORM_BLOBS
   value: /var/lib/platform/blobs
+- name: PLATFORM_STOP_DELAY
+  value: 5s
 {{- range $name, $value := .Values.environment }}
 - name: {{ $name }}
   value: {{ $value | quote }}

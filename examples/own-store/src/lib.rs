@@ -100,9 +100,11 @@ impl Store for MapStore {
             return Err(StoreError::Conflict(conflict));
         }
         state.records.retain(|_, (_, put)| !is_removed(put));
-        state.sequence += 1;
+        state.sequence = commit.sequence(state.sequence + 1);
         let sequence = state.sequence;
-        state.records.extend(commit.put.into_iter().map(|put| (put.key.clone(), (sequence, put))));
+        state
+            .records
+            .extend(commit.put.into_iter().map(|put| (put.key.clone(), (put.revision.unwrap_or(sequence), put))));
         state.epochs.extend(commit.raise.into_iter().map(|epoch| (epoch, sequence)));
         Ok(Committed { sequence })
     }

@@ -1,6 +1,9 @@
 //! The command line.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{Args, Parser, Subcommand};
 use platform_core::{resources::registry::Digest, uid::Uid};
@@ -56,7 +59,13 @@ pub(crate) enum Command {
     Migrate,
     /// List pending events and dead letters, redeliver dead letters, and follow new events
     Events(Events),
-    /// Import data: advisories, vulnerability records, images, artifacts
+    /// Write a store to a file, from which `import store` makes the same store elsewhere
+    ///
+    /// Writes one JSON object per line: a header, one line for each resource with its uid, times and revision, and a
+    /// last line with counts and a checksum. No server may be running on the store. The blobs of images are not part of
+    /// it: copy their directory too.
+    Export(Export),
+    /// Import data: advisories, vulnerability records, images, artifacts, or a whole store
     Import(Import),
     /// Remove imported data
     ///
@@ -127,6 +136,38 @@ pub(crate) enum Keys {
     /// keys within seconds, and use them after 15 seconds, when all have read them; rotating also encrypts what the
     /// database has with the first of several key-encryption keys.
     Rotate,
+    /// Write the keys of the installation to a file, to move them to another one
+    ///
+    /// Whoever has the file can issue tokens for every identity.
+    Export {
+        /// New file, which only its owner can read; - is standard output
+        #[arg(long, value_name = "FILE", default_value = "-")]
+        to: PathBuf,
+    },
+    /// Give an installation without keys those of another one, before its first start and before `import store`
+    Import {
+        /// File of `keys export`, or keys.json of a data directory; - is standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// New file, which only its owner can read; - is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    to: PathBuf,
+    /// Keep secrets, sealed or hashed as they are in the store: client secrets, tokens of directories, sign-ins and
+    /// invites. The importing installation needs the keys of this one (`keys export`)
+    #[arg(long)]
+    pub(crate) with_private: bool,
+}
+
+impl Export {
+    /// Returns the file; `None` for standard output.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        Some(&*self.to).filter(|path| path.as_os_str() != "-")
+    }
 }
 
 #[derive(Debug, Args)]
@@ -188,7 +229,23 @@ const IMPORT: &str = "\
 #[derive(Debug, Args)]
 pub(crate) struct Import {
     #[command(subcommand)]
-    pub(crate) kind: ImportKind,
+    pub(crate) what: ImportCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImportCommand {
+    #[command(flatten)]
+    Data(ImportKind),
+    /// A whole store, as `export` has written it
+    ///
+    /// Writes into an empty store that no server has open, with the uids, times and revisions of the exported one. The
+    /// whole file is verified before anything is written. If the import is interrupted, no server starts on the store,
+    /// and the same command continues it.
+    Store {
+        /// File of `export`; - is standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]

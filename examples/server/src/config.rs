@@ -42,6 +42,9 @@ pub(crate) struct Config {
     /// servers can share
     #[arg(long, global = true, env = "PLATFORM_STORE", default_value = "sqlite", hide_env_values = true)]
     pub(crate) store: Store,
+    /// PEM file with the certification authority of the database, which is trusted besides the public ones
+    #[arg(long, global = true, env = "PLATFORM_STORE_CA", value_name = "FILE")]
+    pub(crate) store_ca: Option<PathBuf>,
     /// File with the key that encrypts the keys of the installation in a database, the Base64 of 32 bytes; the variable
     /// may contain the key itself
     #[arg(long, global = true, env = "PLATFORM_KEY_ENCRYPTION_KEY", value_name = "FILE", hide_env_values = true)]
@@ -168,6 +171,9 @@ impl Config {
                 "{listen} is reachable from other machines, so tokens need the URL by which those know this server: \
                  set --public-url as well, or listen on 127.0.0.1"
             );
+        }
+        if self.store_ca.is_some() && !self.store.is_shared() {
+            bail!("--store-ca is for a database: set --store postgres://USER@HOST/DATABASE, or remove it");
         }
         self.sign_in.checked()?;
         self.limits.checked()

@@ -19,10 +19,10 @@ use platform_core::{
 use platform_import::{Dataset, Done, Options, Refusal, Sink, Summary, Watcher};
 
 use crate::{
-    cli::{Import, ImportKind, Remove},
+    cli::{Import, ImportCommand, ImportKind, Remove},
     config::{Config, Store},
     installation::{Installation, block_on, known_url},
-    token,
+    token, transfer,
 };
 
 mod direct;
@@ -35,7 +35,11 @@ use remote::Remote;
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
-    let (options, paths) = import.kind.common();
+    let kind = match import.what {
+        ImportCommand::Store { file } => return transfer::import(config, &file),
+        ImportCommand::Data(kind) => kind,
+    };
+    let (options, paths) = kind.common();
     let (options, paths) = (options.clone(), paths.to_vec());
     let api = options.api.as_deref().map(|url| url.trim_end_matches('/')).filter(|url| !url.is_empty());
     let limits = options.limits();
@@ -43,12 +47,12 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
         None => {
             let otherwise = format!("import into it with --api {}", known_url(config));
             let mut direct = Direct::open(config, Open::ToImport, &otherwise)?;
-            let dataset = dataset(import.kind, || Ok(direct.organization().to_owned()))?;
+            let dataset = dataset(kind, || Ok(direct.organization().to_owned()))?;
             run_import(&Options { dataset, paths, limits }, &mut direct)?
         }
         Some(url) => {
             let mut remote = Remote::new(url, &bearer(config, options.token.as_ref())?);
-            let dataset = dataset(import.kind, || {
+            let dataset = dataset(kind, || {
                 let advice = "cannot find the default group in the data directory: set --group";
                 Ok(block_on(Installation::open_existing(config)).context(advice)?.bootstrap.organization.to_string())
             })?;
@@ -117,7 +121,7 @@ fn count_tag(done: &mut Done, before: Option<&str>, tag: &Tag) {
 }
 
 /// Rejects the memory store, which no other process can open. `otherwise` is the advice for a running server.
-fn reject_memory(config: &Config, otherwise: &str) -> Result<()> {
+pub(crate) fn reject_memory(config: &Config, otherwise: &str) -> Result<()> {
     if config.store == Store::Memory {
         bail!("a memory store exists only inside its server process: {otherwise}");
     }

@@ -38,6 +38,7 @@ use crate::{
     env::word,
     key_encryption, settings,
     shared::{self, SharedStore},
+    transfer,
 };
 
 /// Name of the first organization.
@@ -66,6 +67,8 @@ pub(crate) struct Installation {
     pub(crate) ring: Arc<KeyRing>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) bootstrap: Bootstrap,
+    /// The place of the keys and uids.
+    pub(crate) documents: Arc<dyn Documents>,
     /// The store, if several servers share it.
     pub(crate) shared: Option<Shared>,
 }
@@ -130,7 +133,53 @@ impl Installation {
         let (documents, ring) = Self::places(config, shared.as_ref());
         let keys = Arc::new(ring.load_or_create().await?);
         let bootstrap = Bootstrap::load_or_create(&*documents, || Bootstrap::draw(&SystemEntropy)).await?;
-        Ok(Self { ring, keys, bootstrap, shared })
+        Ok(Self { ring, keys, bootstrap, documents, shared })
+    }
+
+    /// Opens the installation for the import of a store, or creates one with the uids of the exported installation.
+    ///
+    /// # Errors
+    /// Fails if the installation has other uids, or lacks keys with which secrets are sealed.
+    pub(crate) async fn open_for_store(config: &Config, uids: &Bootstrap, seal_keys: &[String]) -> Result<Self> {
+        let shared = Shared::open(config).await?;
+        if shared.is_none() {
+            reject_incomplete(config)?;
+        }
+        let (documents, ring) = Self::places(config, shared.as_ref());
+        let place = documents.place("bootstrap");
+        if Bootstrap::load(&*documents).await?.is_some_and(|own| own != *uids) {
+            bail!(
+                "{} belongs to another installation than the file: begin with an empty data directory or database, \
+                 which --data-dir and --store choose",
+                place.display()
+            );
+        }
+        let keys = ring.load().await?;
+        let has = |id: &String| keys.iter().flat_map(|keys| keys.sealing()).any(|key| key.id() == id);
+        if !seal_keys.iter().all(has) {
+            bail!(
+                "the secrets in the file are sealed with keys that this installation does not have: begin with an empty \
+                 data directory or database, and first run `platform-server keys import` with the keys of the exported \
+                 installation"
+            );
+        }
+        let keys = Arc::new(ring.load_or_create().await?);
+        let bootstrap = Bootstrap::load_or_create(&*documents, || uids.clone()).await?;
+        Ok(Self { ring, keys, bootstrap, documents, shared })
+    }
+
+    /// Returns the configured store as it is.
+    pub(crate) fn store(&self, config: &Config) -> Result<Arc<dyn Store>> {
+        match &self.shared {
+            Some(shared) => Ok(shared.store.store()),
+            None => open_store(config),
+        }
+    }
+
+    /// Returns the place of the keys and uids of a configuration.
+    pub(crate) async fn documents(config: &Config) -> Result<(Arc<dyn Documents>, Arc<KeyRing>)> {
+        let shared = Shared::open(config).await?;
+        Ok(Self::places(config, shared.as_ref()))
     }
 
     /// Returns the place of the keys and uids, and the keys.
@@ -174,7 +223,7 @@ impl Installation {
             let not_found = "no installation in this database: start a server on it with `platform-server serve`";
             let keys = Arc::new(ring.load().await?.context(not_found)?);
             let bootstrap = Bootstrap::load(&*documents).await?.context(not_found)?;
-            return Ok(Self { ring, keys, bootstrap, shared });
+            return Ok(Self { ring, keys, bootstrap, documents, shared });
         }
         if let Ok(directory) = File::open(dir) {
             // Released at once: acquiring the lock only waits until a starting server has written its URL.
@@ -194,7 +243,7 @@ impl Installation {
         };
         let keys = Arc::new(ring.load().await?.with_context(not_found)?);
         let bootstrap = Bootstrap::load(&*documents).await?.with_context(not_found)?;
-        Ok(Self { ring, keys, bootstrap, shared })
+        Ok(Self { ring, keys, bootstrap, documents, shared })
     }
 
     /// Returns the issuer of this server's tokens. `url` is the URL by which clients reach the server.
@@ -229,10 +278,8 @@ impl Installation {
     /// operator. `url` is the URL by which clients reach the server.
     pub(crate) async fn platform(&self, config: &Config, url: &str) -> Result<Platform> {
         let is_new = self.shared.is_none() && store_path(config).is_none_or(|path| !has_contents(&path));
-        let store = match &self.shared {
-            Some(shared) => shared.store.store(),
-            None => open_store(config)?,
-        };
+        let store = self.store(config)?;
+        transfer::reject_unfinished(&*self.documents).await?;
         let operators = std::iter::once(&self.bootstrap.operator).chain(&config.operator);
         let settings = Settings {
             service_domain: config.service_domain.clone(),
@@ -359,7 +406,7 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
 }
 
 /// Opens the directory of the blobs. The store must be open, so that no other process uses both.
-fn open_blobs(config: &Config) -> Result<Arc<dyn BlobStore>> {
+pub(crate) fn open_blobs(config: &Config) -> Result<Arc<dyn BlobStore>> {
     Ok(match blob_path(config) {
         Some(path) if config.store.is_shared() => {
             if config.blobs.is_none() {

@@ -1,35 +1,52 @@
-//! `platform-server keys`: lists and rotates the keys of an installation.
+//! `platform-server keys`: lists, rotates and moves the keys of an installation.
 
 use std::{
-    io::{Write, stdout},
+    fmt,
+    fs::File,
+    io::{Read, Write, stdin, stdout},
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use async_trait::async_trait;
 use platform_core::timestamp::Timestamp;
+use platform_http::{SystemClock, SystemEntropy};
+use platform_oidc::{Algorithm, DataDirError, Documents, KeyRing, data_dir::Document};
+use zeroize::Zeroizing;
 
 use crate::{
     cli,
     config::Config,
     installation::{Installation, block_on},
-    settings,
+    settings, transfer,
 };
 
+/// The document of the keys.
+const DOCUMENT: &str = "keys";
+/// The maximum length of a file of keys.
+const MAX_FILE: u64 = 1 << 20;
+
 pub(crate) fn run(config: &Config, command: &cli::Keys) -> Result<ExitCode> {
+    match command {
+        cli::Keys::Export { to } => return export(config, to),
+        cli::Keys::Import { file } => return import(config, file),
+        cli::Keys::List | cli::Keys::Rotate => {}
+    }
     let keys = block_on(async {
         let Installation { keys, ring, shared, .. } = Installation::open_existing(config).await?;
         match command {
-            cli::Keys::List => Ok(keys),
             cli::Keys::Rotate => {
                 let keys = ring.rotate().await.context("cannot rotate the keys")?;
                 if let Some(shared) = shared {
                     // The keys are sealed with the first key-encryption key now, so the other documents must be too.
-                    let reseal = shared.documents.reseal(&["bootstrap", settings::DOCUMENT]).await;
+                    let reseal = shared.documents.reseal(&["bootstrap", settings::DOCUMENT, transfer::DOCUMENT]).await;
                     reseal.context("cannot seal the documents of the installation again")?;
                 }
                 Ok(Arc::new(keys))
             }
+            _ => Ok(keys),
         }
     })?;
     let mut out = stdout().lock();
@@ -50,6 +67,73 @@ pub(crate) fn run(config: &Config, command: &cli::Keys) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the document of the keys to a file or to standard output.
+fn export(config: &Config, to: &Path) -> Result<ExitCode> {
+    let document = block_on(async {
+        let installation = Installation::open_existing(config).await?;
+        let document = installation.documents.read(DOCUMENT).await?;
+        document.with_context(|| format!("{} does not exist", installation.documents.place(DOCUMENT).display()))
+    })?;
+    if to.as_os_str() == "-" {
+        stdout().write_all(&document.contents).context("cannot write the keys")?;
+    } else {
+        let mut file = transfer::create_secret(to)?;
+        let written = file.write_all(&document.contents).and_then(|()| file.sync_all());
+        written.with_context(|| format!("cannot write {}", to.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the document of the keys of an installation that has none.
+fn import(config: &Config, path: &Path) -> Result<ExitCode> {
+    let mut contents = Zeroizing::new(Vec::new());
+    let read = match path.as_os_str() == "-" {
+        true => stdin().lock().take(MAX_FILE).read_to_end(&mut contents),
+        false => File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut contents)),
+    };
+    read.with_context(|| format!("cannot read {}", path.display()))?;
+    block_on(async {
+        // Loaded from memory first, so that no file is written that cannot be used.
+        let given: Arc<dyn Documents> = Arc::new(Given(path.to_owned(), contents.clone()));
+        let ring = KeyRing::new(given, Algorithm::Rs256, Arc::new(SystemClock), Arc::new(SystemEntropy));
+        ring.load().await?;
+        let (documents, _) = Installation::documents(config).await?;
+        if !documents.write(DOCUMENT, 0, &contents).await? {
+            bail!(
+                "{} exists: keys can only be given to an installation that has none, so begin with an empty data \
+                 directory or database",
+                documents.place(DOCUMENT).display()
+            );
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// A file of keys as the only document.
+struct Given(PathBuf, Zeroizing<Vec<u8>>);
+
+/// Omits the keys.
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Given").field(&self.0).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Documents for Given {
+    async fn read(&self, _: &str) -> Result<Option<Document>, DataDirError> {
+        Ok(Some(Document { contents: self.1.clone(), revision: 1 }))
+    }
+
+    async fn write(&self, _: &str, _: u64, _: &[u8]) -> Result<bool, DataDirError> {
+        Ok(false)
+    }
+
+    fn place(&self, _: &str) -> PathBuf {
+        self.0.clone()
+    }
 }
 
 /// Returns the state of a key: the first of each use is in use, and newer ones will be as soon as all servers have read

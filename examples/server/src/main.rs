@@ -26,6 +26,7 @@ mod repair;
 mod serve;
 mod tls;
 mod token;
+mod transfer;
 
 /// Rendering a page makes many small allocations, for which mimalloc needs half the time of the C library's allocator.
 #[global_allocator]
@@ -59,6 +60,7 @@ fn run() -> anyhow::Result<ExitCode> {
         cli::Command::Check => check::run(&config),
         cli::Command::Migrate => migrate::run(&config),
         cli::Command::Events(events) => events::run(&config, &events),
+        cli::Command::Export(export) => transfer::export(&config, &export),
         cli::Command::Import(import) => import::run(&config, import),
         cli::Command::Remove(remove) => import::remove(&config, &remove),
         cli::Command::RepairOwner(repair) => repair::run(&config, &repair),

@@ -1,6 +1,10 @@
 //! The PostgreSQL store as one that several servers share.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
@@ -9,7 +13,7 @@ use platform_core::{
     timestamp::Timestamp,
 };
 use platform_oidc::{DataDirError, Documents, data_dir::Document};
-use platform_store_postgres::{Heard, Listener, Options, PostgresStore};
+use platform_store_postgres::{Heard, Listener, OpenError, Options, PostgresStore};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -23,15 +27,41 @@ pub(crate) struct Postgres(Arc<PostgresStore>);
 
 impl Postgres {
     /// Opens a database that has the layout of this release.
-    pub(crate) async fn open(url: &DatabaseUrl) -> Result<Self> {
-        let store = PostgresStore::open(url.expose(), Options::default()).await;
-        Ok(Self(Arc::new(store.with_context(|| format!("cannot use {url}"))?)))
+    pub(crate) async fn open(url: &DatabaseUrl, ca: Option<&Path>) -> Result<Self> {
+        let store = PostgresStore::open(url.expose(), options(ca)?).await;
+        let store = store.map_err(advised).with_context(|| format!("cannot use the database {url} of --store"))?;
+        Ok(Self(Arc::new(store)))
     }
 }
 
+/// Returns the options of a store that trusts the certificates in this file.
+fn options(ca: Option<&Path>) -> Result<Options> {
+    let Some(path) = ca else { return Ok(Options::default()) };
+    let place = || format!("cannot use {} of --store-ca", path.display());
+    let pem = std::fs::read(path).with_context(place)?;
+    Options::default().root_certificates_pem(&pem).with_context(place)
+}
+
+/// Adds what to do about an error that is due to the options of this server.
+fn advised(error: OpenError) -> anyhow::Error {
+    let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+    let text = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    let advice = match &error {
+        OpenError::Unavailable(_) if text.contains("UnknownIssuer") || text.contains("CaUsedAsEndEntity") => {
+            "name the certification authority of the database with --store-ca"
+        }
+        OpenError::Unavailable(_) if text.contains("TLS") && text.contains("not supported") => {
+            "the database has no TLS: enable it, or add ?sslmode=disable to --store on a trusted network"
+        }
+        _ => return error.into(),
+    };
+    anyhow::Error::new(error).context(advice)
+}
+
 /// Creates the tables, or changes them to the layout of this release.
-pub(crate) async fn migrate(url: &DatabaseUrl) -> Result<ExitCode> {
-    PostgresStore::migrate(url.expose(), &Options::default()).await.with_context(|| format!("cannot migrate {url}"))?;
+pub(crate) async fn migrate(url: &DatabaseUrl, ca: Option<&Path>) -> Result<ExitCode> {
+    let migrated = PostgresStore::migrate(url.expose(), &options(ca)?).await;
+    migrated.map_err(advised).with_context(|| format!("cannot migrate the database {url} of --store"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -100,9 +100,15 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let failed = Arc::new(OnceLock::new());
     let stopped = {
         let (failed, on_failure) = (Arc::clone(&failed), config.on_store_failure);
+        let delay = config.limits.stop_delay.unwrap_or_default();
         async move {
             tokio::select! {
-                () = stopped => {}
+                () = stopped => {
+                    health.stop();
+                    grpc.set_serving(false).await;
+                    // A load balancer may send a request over an idle connection at the moment at which it is closed.
+                    tokio::time::sleep(delay).await;
+                }
                 reason = health.watch(&grpc, on_failure) => drop(failed.set(reason)),
             }
             health.stop();

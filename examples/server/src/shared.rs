@@ -76,7 +76,9 @@ pub(crate) enum Message {
 pub(crate) async fn open(config: &Config) -> Result<Option<Arc<dyn SharedStore>>> {
     let shared: Arc<dyn SharedStore> = match &config.store {
         #[cfg(feature = "postgres")]
-        crate::config::Store::Postgres(url) => Arc::new(crate::postgres::Postgres::open(url).await?),
+        crate::config::Store::Postgres(url) => {
+            Arc::new(crate::postgres::Postgres::open(url, config.store_ca.as_deref()).await?)
+        }
         _ => return Ok(None),
     };
     check_clock(&*shared, &SystemClock).await?;

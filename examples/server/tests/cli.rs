@@ -408,6 +408,25 @@ fn sigterm_right_after_the_start_exits_with_code_0() {
 }
 
 #[test]
+fn a_server_with_a_stop_delay_is_not_ready_and_still_serves_new_connections_until_the_delay_ends() {
+    let dir = tempdir().unwrap();
+    let options = ["--store", "memory", "--stop-delay"];
+    let server = Server::start(dir.path(), &[&options[..], &["1h"]].concat());
+    let (api, organization) = common::api(dir.path(), &[]);
+    server.terminate();
+    while api.get("/readyz").status != 503 {}
+    let path = format!("/registry/v2/repos/{organization}");
+    // Of a client that has no connection yet.
+    common::api(dir.path(), &[]).0.post(&path, &json!({"name": "written during the delay"})).ok();
+    server.terminate();
+    assert_eq!(server.wait().code, Some(1), "a second signal ends the server at once");
+
+    let server = Server::start(dir.path(), &[&options[..], &["1ms"]].concat());
+    server.terminate();
+    assert_eq!(server.wait().code, Some(0));
+}
+
+#[test]
 fn a_second_server_on_a_store_is_rejected() {
     for store in ["sqlite", "sled"] {
         let dir = tempdir().unwrap();

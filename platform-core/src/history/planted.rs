@@ -178,4 +178,8 @@ impl Store for PlantedStore {
     fn health(&self) -> Result<(), StoreError> {
         self.store.health()
     }
+
+    fn history(&self) -> u64 {
+        self.store.history()
+    }
 }

@@ -144,4 +144,8 @@ impl Store for RecordingStore {
     fn health(&self) -> Result<(), StoreError> {
         self.store.health()
     }
+
+    fn history(&self) -> u64 {
+        self.store.history()
+    }
 }

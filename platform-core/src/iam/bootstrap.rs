@@ -51,7 +51,7 @@ impl Iam<'_> {
                         // A server of a later release may start at the same time.
                         write.require_or_retry(Require::Revision(key(role), record.revision));
                         let create_time = stored.create_time.or(role.create_time);
-                        write.put(&role.uid, &role::Role { create_time, ..role.clone() }, version.clone())?;
+                        write.replace(&record, &role::Role { create_time, ..role.clone() }, version.clone())?;
                     }
                 }
                 if write.is_empty() { Ok(()) } else { cx.commit(write).await.map(drop) }

@@ -72,7 +72,7 @@ impl Iam<'_> {
                 let email_unverified = person.email_unverified.unwrap_or_default().to_owned();
                 let name = person.name.map(str::trim).filter(|name| is_valid_name(name));
                 let mut write = Write::default();
-                let (identity, private) = match cx.record(Identity::KIND, person.uid).await? {
+                match cx.record(Identity::KIND, person.uid).await? {
                     Some(record) => {
                         let before: Identity = serde_json::from_slice(&record.body).map_err(Error::internal)?;
                         let mut identity = before.clone();
@@ -85,7 +85,7 @@ impl Iam<'_> {
                         }
                         write.require_or_retry(Require::Revision(key, record.revision));
                         identity.update_time = identity.update_time.max(now);
-                        (identity, record.private)
+                        write.replace(&record, &identity, record.private.clone())?;
                     }
                     None => {
                         write.require_or_retry(Require::Absent(key));
@@ -106,10 +106,10 @@ impl Iam<'_> {
                             ..Identity::default()
                         };
                         let organizations = identity::organizations_before(cx, person.uid, &mut write).await?;
-                        (identity, identity::private_of(RegistrationId::draw(self.0.entropy()), organizations)?)
+                        let registration = RegistrationId::draw(self.0.entropy());
+                        write.put(person.uid, &identity, identity::private_of(registration, organizations)?)?;
                     }
-                };
-                write.put(person.uid, &identity, private)?;
+                }
                 write.raise(identity_epoch(person.uid));
                 cx.commit(write).await.map(drop)
             })
@@ -183,8 +183,8 @@ impl Iam<'_> {
             let mut current: Identity = serde_json::from_slice(&record.body).map_err(Error::internal)?;
             current.last_seen_time = current.last_seen_time.max(Some(now));
             let mut write = Write::default();
-            write.require_or_retry(Require::Revision(record.key, record.revision));
-            write.put(&identity.uid, &current, record.private)?;
+            write.require_or_retry(Require::Revision(record.key.clone(), record.revision));
+            write.replace(&record, &current, record.private.clone())?;
             cx.commit(write).await.map(drop)
         });
         match recorded.await {

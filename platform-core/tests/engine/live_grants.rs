@@ -1,13 +1,13 @@
 //! Grants are live: a grant counts immediately, and a revocation takes effect immediately, for requests in flight too.
 
-use std::{sync::Arc, thread};
+use std::{collections::BTreeSet, sync::Arc, thread};
 
 use platform_core::{
     access::{Caller, Narrowing},
     error::{Code, Result},
     iam::Iam,
     resources::iam::{Identity, person_uid},
-    store::memory::MemoryStore,
+    store::{Key, memory::MemoryStore},
     testing::{Call, Gate, GatedStore},
     uid::Uid,
 };
@@ -393,4 +393,62 @@ fn a_person_who_was_bound_before_they_registered_has_the_role_afterwards() {
     register();
     assert_eq!(world.get(&person, "Group", &other).unwrap()["name"], "other");
     assert!(world.get(&person, "Group", &organization).is_err());
+}
+
+/// Returns the organizations in the record of a person.
+fn recorded(world: &World, person: &Uid) -> BTreeSet<String> {
+    let read = block_on(world.platform.store().get(&[Key::new("Identity", person.clone())], &[])).unwrap();
+    let private: Value = serde_json::from_slice(&read.records[0].as_ref().unwrap().private).unwrap();
+    private["organizations"].as_array().unwrap().iter().map(|uid| uid.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_record_of_a_person_names_an_organization_as_long_as_the_person_has_a_binding_there() {
+    let world = World::new();
+    let [first, second] = [(); 2].map(|()| world.organization());
+    let group = uid_of(&world.create(&world.operator, "Group", &first, json!({ "name": "team" })).unwrap());
+    let (ada, eve) = (world.person("ada", None), world.person("eve", None));
+    let unbind = |binding: &Uid| world.delete(&world.operator, "RoleBinding", binding).unwrap();
+    let names = |uids: &[&Uid]| uids.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    let bindings = [&first, &group, &second].map(|at| world.bind(&ada, &built_in("viewer"), at));
+    assert_eq!(recorded(&world, &ada.identity), names(&[&first, &second]));
+    unbind(&bindings[0]);
+    assert_eq!(recorded(&world, &ada.identity), names(&[&first, &second]), "another binding is below");
+    // A change of the role keeps it, and a binding that is given to another person moves it.
+    let editor = json!({ "roleUid": built_in("editor") });
+    world.update(&world.operator, "RoleBinding", &bindings[1], editor, None).unwrap();
+    assert_eq!(recorded(&world, &ada.identity), names(&[&first, &second]));
+    world.update(&world.operator, "RoleBinding", &bindings[1], json!({ "identityUid": eve.identity }), None).unwrap();
+    assert_eq!(recorded(&world, &ada.identity), names(&[&second]));
+    assert_eq!(recorded(&world, &eve.identity), names(&[&first]));
+    unbind(&bindings[2]);
+    assert_eq!(recorded(&world, &ada.identity), names(&[]));
+    let again = world.bind(&ada, &built_in("viewer"), &first);
+    assert_eq!(recorded(&world, &ada.identity), names(&[&first]));
+    world.get(&ada, "Group", &first).unwrap();
+    unbind(&again);
+    assert_eq!(code(world.get(&ada, "Group", &first)), Code::PermissionDenied);
+}
+
+#[test]
+fn a_binding_that_is_added_while_the_last_one_is_deleted_counts() {
+    for added_first in [false, true] {
+        // Whichever call of the first operation waits for the second.
+        for (call, nth) in [(Call::Commit, 0), (Call::Get, 0), (Call::Get, 1), (Call::Get, 2), (Call::List, 0)] {
+            let (store, gate) = GatedStore::in_memory();
+            let world = World::over(store);
+            let (organization, ada) = (world.organization(), world.person("ada", None));
+            let last = world.bind(&ada, &built_in("viewer"), &organization);
+            world.get(&ada, "Group", &organization).unwrap();
+            let add = || drop(world.bind(&ada, &built_in("editor"), &organization));
+            let remove = || world.delete(&world.operator, "RoleBinding", &last).unwrap();
+            match added_first {
+                false => gate.interleave_nth(call, nth, remove, add),
+                true => gate.interleave_nth(call, nth, add, remove),
+            }
+            let what = format!("added first {added_first}, {call:?} {nth}");
+            world.get(&ada, "Group", &organization).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(recorded(&world, &ada.identity), [organization.to_string()].into(), "{what}");
+        }
+    }
 }

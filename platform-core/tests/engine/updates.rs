@@ -4,6 +4,8 @@ use std::thread;
 
 use platform_core::{
     error::Code,
+    outbox::{LeaseResult, Outbox},
+    resources::iam::{Identity, IdentityProvider},
     store::{Commit, Key, Put},
     uid::Uid,
     write::CURRENT_RENDERING,
@@ -396,6 +398,7 @@ fn store_as_later_release(world: &World, kind: &'static str, uid: &Uid, renderin
         body: serde_json::to_vec(&body).unwrap().into(),
         private: record.private,
         queue: false,
+        revision: None,
     };
     block_on(world.platform.store().commit(Commit { put: vec![put], ..Commit::default() })).unwrap();
 }
@@ -439,6 +442,60 @@ fn an_update_keeps_the_fields_of_a_later_release_in_messages() {
     assert_eq!(after["claimMatch"]["subject"], "b");
     assert_eq!(after["claimMatch"]["ofALaterRelease"], "kept");
     assert_eq!(after["ofALaterRelease"], json!({ "kept": true }));
+}
+
+#[test]
+fn actions_keep_the_fields_of_a_later_release() {
+    let world = World::new();
+    let stored = |kind: &'static str, uid: &Uid| {
+        let read = block_on(world.platform.store().get(&[Key::new(kind, uid.clone())], &[])).unwrap();
+        read.records.into_iter().next().flatten().unwrap()
+    };
+    let kept = |kind: &'static str, uid: &Uid, before: u64, what: &str| {
+        let record = stored(kind, uid);
+        assert!(record.revision > before, "{what}: the resource was not written");
+        let body: Value = serde_json::from_slice(&record.body).unwrap();
+        assert_eq!(body["ofALaterRelease"], json!({ "kept": true }), "{what}");
+        record.revision
+    };
+    let later = |kind: &'static str, uid: &Uid| {
+        store_as_later_release(&world, kind, uid, Some(CURRENT_RENDERING + 1));
+        stored(kind, uid).revision
+    };
+    // A person: bound in another organization, seen, and unbound.
+    let ada = world.person("ada", None);
+    world.change_private::<Identity>(&ada.identity, |private| private["ofALaterRelease"] = json!(1));
+    let private = |uid: &Uid| serde_json::from_slice::<Value>(&stored("Identity", uid).private).unwrap();
+    let before = later("Identity", &ada.identity);
+    let binding = world.bind(&ada, &built_in("viewer"), &world.organization());
+    let before = kept("Identity", &ada.identity, before, "a binding in another organization");
+    world.delete(&world.operator, "RoleBinding", &binding).unwrap();
+    kept("Identity", &ada.identity, before, "the last binding in an organization");
+    assert_eq!(private(&ada.identity)["ofALaterRelease"], 1);
+    // A provider: its directory's token.
+    let provider = world.provider(&world.org);
+    world.change_private::<IdentityProvider>(&provider, |private| private["ofALaterRelease"] = json!(1));
+    let before = later("IdentityProvider", &provider);
+    world.run(Some(&world.operator), "GenerateScimToken", json!({ "identityProviderUid": provider })).unwrap();
+    kept("IdentityProvider", &provider, before, "a token of the directory");
+    assert_eq!(
+        serde_json::from_slice::<Value>(&stored("IdentityProvider", &provider).private).unwrap()["ofALaterRelease"],
+        1
+    );
+    // The delivery of events.
+    let body = json!({ "sink": "https://sink.test/" });
+    let subscription = uid_of(&world.create(&world.operator, "Subscription", &world.org, body).unwrap());
+    let outbox = Outbox::of(&world.platform);
+    let lease = || match block_on(outbox.acquire_lease(&subscription, "one", 1000)).unwrap() {
+        LeaseResult::Acquired(lease) => lease,
+        other => panic!("{other:?}"),
+    };
+    lease();
+    let before = later("DeliveryStatus", &subscription);
+    let mut lease = lease();
+    let before = kept("DeliveryStatus", &subscription, before, "an acquired lease");
+    block_on(outbox.release(&mut lease)).unwrap();
+    kept("DeliveryStatus", &subscription, before, "a released lease");
 }
 
 #[test]

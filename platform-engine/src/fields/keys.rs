@@ -19,12 +19,12 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Returns the keys of a body.
+    /// Returns the keys of a body and its private part.
     ///
     /// # Errors
     /// INVALID_ARGUMENT for each that is longer than [`KeyValue::MAX_LEN`], which stores may refuse.
-    pub(crate) fn of(kind: &Kind, body: &Value) -> Result<Self> {
-        let (sort, filter) = (sort_keys(kind, body), filter_keys(kind, body));
+    pub(crate) fn of(kind: &Kind, body: &Value, private: &[u8]) -> Result<Self> {
+        let (sort, filter) = (sort_keys(kind, body), filter_keys(kind, body, private));
         let mut violations = Violations::default();
         let mut too_long: Vec<_> = sort.iter().chain(&filter).filter(|(_, value)| value.is_too_long()).collect();
         too_long.dedup_by_key(|(name, _)| *name);
@@ -49,7 +49,7 @@ pub(crate) fn sort_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
 
 /// Returns the values that a kind's lists can be filtered by: fields that a parameter of the list refers to, fields
 /// that reference resources, and derived keys. A list has one value for each element; an empty value has none.
-fn filter_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
+fn filter_keys(kind: &Kind, body: &Value, private: &[u8]) -> Vec<(KeyName, KeyValue)> {
     let mut keys = Vec::new();
     let params = kind.method(Verb::List).map_or(&[][..], |list| list.params);
     for field in kind.fields {
@@ -67,7 +67,7 @@ fn filter_keys(kind: &Kind, body: &Value) -> Vec<(KeyName, KeyValue)> {
         }
     }
     for derived in kind.keys {
-        keys.extend(derived.values(body).into_iter().map(|value| (derived.name, value)));
+        keys.extend(derived.values(body, private).into_iter().map(|value| (derived.name, value)));
     }
     keys
 }

@@ -24,6 +24,7 @@ pub struct DerivedKey {
 enum Values {
     OfField(&'static str),
     Computed(fn(&Value) -> Vec<KeyValue>),
+    OfPrivate(fn(&[u8]) -> Vec<KeyValue>),
 }
 
 impl DerivedKey {
@@ -37,11 +38,17 @@ impl DerivedKey {
         Self { name, values: Values::OfField(field) }
     }
 
-    /// Returns the values for the canonical JSON of a resource.
-    pub fn values(&self, body: &Value) -> Vec<KeyValue> {
+    /// Returns a key whose values a function computes from the private part of a resource.
+    pub const fn of_private(name: KeyName, values: fn(&[u8]) -> Vec<KeyValue>) -> Self {
+        Self { name, values: Values::OfPrivate(values) }
+    }
+
+    /// Returns the values for the canonical JSON and the private part of a resource.
+    pub fn values(&self, body: &Value, private: &[u8]) -> Vec<KeyValue> {
         match self.values {
             Values::OfField(field) => body.get(field).and_then(Value::as_str).map(KeyValue::text).into_iter().collect(),
             Values::Computed(values) => values(body),
+            Values::OfPrivate(values) => values(private),
         }
     }
 }

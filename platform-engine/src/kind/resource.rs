@@ -14,9 +14,9 @@ use crate::{
     error::{Error, Result, Violations},
     event::Draft,
     fields::{self, Checked},
-    store::{Key, Require},
+    store::{Key, Record, Require},
     uid::Uid,
-    write::Write,
+    write::{Write, keeps_unknown},
 };
 
 /// A kind of resource: its Rust type, its table, and the behavior that the table cannot express.
@@ -44,6 +44,16 @@ pub trait Resource: Serialize + DeserializeOwned + Clone + Debug + Send + Sync +
     /// effects other than on the change.
     fn prepare<'a>(_cx: &'a Context<'a>, _change: &'a mut Change<Self>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async { Ok(()) })
+    }
+
+    /// Returns a private part without its secrets, for an export of a store. The resource must stay valid with it.
+    ///
+    /// By default, the whole private part is a secret.
+    ///
+    /// # Errors
+    /// INTERNAL when the private part is malformed.
+    fn without_secrets(_private: Bytes) -> Result<Bytes> {
+        Ok(Bytes::new())
     }
 
     /// Checks the access to a create of a kind whose parent is [`Parent::None`](super::Parent::None) or
@@ -373,6 +383,8 @@ pub struct Registered {
     pub(crate) render: Render,
     pub(crate) customize_event: fn(&mut Draft),
     pub(crate) parent_for_create: ParentForCreate,
+    /// [`Resource::without_secrets`].
+    pub(crate) without_secrets: fn(Bytes) -> Result<Bytes>,
 }
 
 /// Runs [`Resource::parent_for_create`].
@@ -400,6 +412,7 @@ impl Registered {
             render: render::<R>,
             customize_event: R::customize_event,
             parent_for_create: R::parent_for_create,
+            without_secrets: R::without_secrets,
         }
     }
 }
@@ -509,15 +522,26 @@ impl Write {
         self.put_body(R::KIND, uid, None, &body, resource.computed(), private)
     }
 
-    /// Adds a put of a resource of a kind that is a queue ([`Put::queue`](crate::store::Put::queue)). If a resource
-    /// with this uid exists, the operation is retried.
+    /// Adds a put of a resource that replaces a stored one, as [`Write::put`] does. The values of the stored body that
+    /// have no field are kept, as by an update: a later release, which serves the store too during an upgrade, has
+    /// stored them. The caller requires that the record has not changed.
+    ///
+    /// # Errors
+    /// As [`Write::put`].
+    pub fn replace<R: Resource>(&mut self, stored: &Record, resource: &R, private: Bytes) -> Result<()> {
+        let (fields, old) = (R::KIND.fields, Checked::stored(&stored.body)?);
+        let body = Checked::made(fields, resource)?;
+        let body = if keeps_unknown(stored.rendering) { body.keeping_unknown(fields, &old) } else { body };
+        self.put_body(R::KIND, &stored.key.uid, Some(&old), &body, resource.computed(), private)
+    }
+
+    /// Adds a put of a new resource of a kind that is a [queue](Kind::queue). If a resource with this uid exists, the
+    /// operation is retried.
     ///
     /// # Errors
     /// As [`Write::put`].
     pub fn put_in_queue<R: Resource>(&mut self, uid: &Uid, resource: &R, private: Bytes) -> Result<()> {
         self.require_or_retry(Require::Absent(Key::new(R::KIND.name, uid.clone())));
-        self.put(uid, resource, private)?;
-        self.mark_queue();
-        Ok(())
+        self.put(uid, resource, private)
     }
 }

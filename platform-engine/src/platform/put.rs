@@ -17,7 +17,7 @@ use crate::{
     timestamp::Timestamp,
     uid::{self, Uid},
     verbs,
-    write::Write,
+    write::{Write, keeps_unknown},
 };
 
 /// The maximum number of resources in a commit. Our choice, so that no other write waits long.
@@ -222,7 +222,7 @@ fn validated<R: Imported>(resource: &R, uid: Uid, mut violations: Violations) ->
         violations.add("uid", format!("would be longer than {MAX_UID} bytes"));
     }
     let body = Checked::imported(kind.fields, resource, violations)?;
-    Keys::of(kind, &body)?;
+    Keys::of(kind, &body, &[])?;
     // The rendering removes fields that are stored and never shown, and adds empty fields that are always shown.
     let hides = |field: &Field| field.access == Access::InputOnly && body.get(field.name).is_some();
     let computed = resource.computed() || kind.fields.iter().any(|field| field.always || hides(field));
@@ -254,7 +254,13 @@ impl Context<'_> {
             (None, ..) => write.require_or_retry(Require::Absent(key)),
         }
         let old = stored.map(|record| Checked::stored(&record.body)).transpose()?;
-        write.put_body(kind, uid, old.as_ref(), &entry.body, entry.computed, Bytes::new())?;
+        let body = match (&old, stored) {
+            (Some(old), Some(record)) if keeps_unknown(record.rendering) => {
+                entry.body.keeping_unknown(kind.fields, old)
+            }
+            _ => entry.body,
+        };
+        write.put_body(kind, uid, old.as_ref(), &body, entry.computed, Bytes::new())?;
         R::EPOCH.into_iter().for_each(|name| write.raise(epoch_of(name, uid)));
         Ok(write)
     }

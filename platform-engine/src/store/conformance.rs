@@ -44,6 +44,7 @@ mod model;
 mod order;
 mod reopen;
 mod require;
+mod restore;
 mod scope;
 mod sequence;
 mod total;
@@ -228,6 +229,7 @@ const GROUPS: &[(&str, &[Case])] = &[
     ("many", many::CASES),
     ("large", large::CASES),
     ("reopen", reopen::CASES),
+    ("restore", restore::CASES),
     ("concurrency", concurrency::CASES),
     ("health", health::CASES),
     ("model", model::CASES),

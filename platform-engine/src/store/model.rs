@@ -103,11 +103,17 @@ impl Model {
         self.last.extend(self.written(commit).into_iter().map(|organization| (organization, sequence)));
         self.records.retain(|_, stored| !commit.delete.iter().any(|delete| stored.is_deleted_by(delete)));
         for put in &commit.put {
-            self.records.insert(put.key.clone(), Stored { put: put.clone(), revision: sequence });
+            let revision = put.revision.unwrap_or(sequence);
+            self.records.insert(put.key.clone(), Stored { put: put.clone(), revision });
         }
         for epoch in &commit.raise {
             self.epochs.insert(epoch.clone(), sequence);
         }
+    }
+
+    /// Returns all records with their revisions, in the order of their kinds and uids: the puts that make a copy.
+    pub fn puts(&self) -> impl Iterator<Item = Put> {
+        self.records.values().map(|stored| Put { revision: Some(stored.revision), ..stored.put.clone() })
     }
 
     fn holds(&self, require: &Require) -> bool {

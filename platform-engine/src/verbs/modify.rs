@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::update::{keeps_unknown, run_hooks};
+use super::update::run_hooks;
 use crate::{
     context::Context,
     error::{Error, Result, Violations},
@@ -10,7 +10,7 @@ use crate::{
     kind::{Change, Kind, Registered, Resource, Verb, action_event, typed},
     store::{Key, Require},
     uid::Uid,
-    write::Write,
+    write::{Write, keeps_unknown},
 };
 
 impl Context<'_> {

@@ -17,7 +17,7 @@ use crate::{
     kind::{Change, Field, Registered, Verb},
     store::{Key, Require},
     uid::Uid,
-    write::{CURRENT_RENDERING, RENDER_ON_READ, Write},
+    write::{RENDER_ON_READ, Write, keeps_unknown},
 };
 
 pub(crate) async fn update(
@@ -142,12 +142,6 @@ fn read(
     input.violations = violations;
     let mask = mask.unwrap_or_else(|| Mask::Paths(std::mem::take(&mut input.paths)));
     Ok(Sent { values: input.checked()?, mask })
-}
-
-/// Returns whether an update keeps values of a stored body that have no field: unless an earlier release stored it,
-/// which had fields that this one has removed, a later release did, which is running at the same time during an upgrade.
-pub(super) const fn keeps_unknown(rendering: u16) -> bool {
-    rendering == RENDER_ON_READ || rendering >= CURRENT_RENDERING
 }
 
 /// Runs the hooks of a kind over an update of `old`, and adds the put of the resource to the write. Returns the new

@@ -155,8 +155,8 @@ async fn shared_data_counts_in_full_for_each_subscription() {
     assert_eq!(world.count("EventBody").await, 20, "dead letters still refer to it");
 }
 
-/// A dispatcher whose clock is ahead takes leases that have not expired. The one that loses them cannot settle anything
-/// more: what both have delivered is settled once, and in order.
+/// A dispatcher whose clock is ahead takes leases that have not expired. The one that loses them notices it when it settles
+/// what it has delivered, and stops: only these events are delivered twice.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_a_dispatcher_with_another_clock_took_is_fenced() {
     for skew in [3_600_000, -3_600_000] {
@@ -181,7 +181,8 @@ async fn a_lease_that_a_dispatcher_with_another_clock_took_is_fenced() {
         }
         tokio::time::sleep(Duration::from_secs(10)).await;
         let taken = sinks.each_ref().map(|sink| sink.taken("https://a.test/"));
-        assert!(taken[0].len() + taken[1].len() > expected.len(), "the lease was taken from its holder");
+        let twice = taken[0].len() + taken[1].len() - expected.len();
+        assert!((1..=2).contains(&twice), "{twice} events were delivered twice");
         let all: HashSet<_> = taken.iter().flatten().cloned().collect();
         assert_eq!(all, expected.iter().cloned().collect());
         for taken in &taken {

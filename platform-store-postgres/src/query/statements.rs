@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use crate::{filtered::in_place, schema::Column};
+use crate::schema::{Column, in_place};
 
 /// How a list is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -16,8 +16,9 @@ use tokio::{
 };
 use tokio_postgres::config::Host;
 
-/// One of this many commits is cut.
+/// One of this many commits is cut, after the first ones, which prepare a history.
 const ONE_IN: usize = 12;
+const FIRST: usize = 80;
 
 /// A running proxy.
 #[derive(Debug)]
@@ -35,7 +36,8 @@ struct Counts {
 impl Counts {
     /// Returns whether the next of these events is to be cut.
     fn cut(&self) -> bool {
-        let cut = self.commits.fetch_add(1, Ordering::SeqCst) % ONE_IN == ONE_IN - 1;
+        let count = self.commits.fetch_add(1, Ordering::SeqCst);
+        let cut = count >= FIRST && count.is_multiple_of(ONE_IN);
         self.cuts.fetch_add(usize::from(cut), Ordering::SeqCst);
         cut
     }

@@ -27,6 +27,7 @@ pub(crate) fn thing(uid: &str) -> Put {
         body: format!("{{\"uid\":\"{uid}\"}}").into(),
         private: bytes::Bytes::new(),
         queue: false,
+        revision: None,
     }
 }
 

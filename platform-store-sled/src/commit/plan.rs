@@ -44,7 +44,7 @@ impl Plan {
                 return Err(StoreError::Conflict(Conflict::Require(index)));
             }
         }
-        let mut header = Header { sequence: header.sequence + 1, ..*header };
+        let mut header = Header { sequence: commit.sequence(header.sequence + 1), ..*header };
         let mut changes = Changes::new();
         // A record that is deleted and put is one change, from its old state to the new one.
         for delete in &commit.delete {
@@ -59,7 +59,7 @@ impl Plan {
                 let old = query::record(db, put.key.kind, &put.key.uid)?;
                 changes.insert(key.clone(), Change { old, new: None });
             }
-            changes.entry(key).or_default().new = Some(Row::encode(put, header.sequence));
+            changes.entry(key).or_default().new = Some(Row::encode(put, put.revision.unwrap_or(header.sequence)));
         }
         if let Some(conflict) = commit.unique_conflict(|key| is_free(db, key, &changes))? {
             return Err(StoreError::Conflict(conflict));

@@ -182,6 +182,7 @@ fn commit(wrote: &Contents, prefix: usize) -> Commit {
                 body: body.clone().into_bytes().into(),
                 private: bytes::Bytes::new(),
                 queue: false,
+                revision: None,
             }),
         }
     }

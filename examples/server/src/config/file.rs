@@ -3,7 +3,10 @@
 use std::{ffi::OsString, path::Path};
 
 use anyhow::{Context, Result, anyhow, bail};
-use clap::{CommandFactory, FromArgMatches};
+use clap::{
+    CommandFactory, FromArgMatches,
+    error::{ContextKind, ContextValue},
+};
 
 use crate::cli::Cli;
 
@@ -50,12 +53,21 @@ fn with_defaults_of(path: &Path) -> Result<clap::Command> {
     for (key, value) in table {
         let named = |argument: &&clap::Arg| argument.get_long() == Some(&key) && key != "config";
         let Some(id) = command.get_arguments().find(named).map(|argument| argument.get_id().clone()) else {
-            bail!("{}: unknown option `{key}`", path.display());
+            bail!("{}: unknown option `{key}`{}", path.display(), similar(command, &key));
         };
         let values = values(value).with_context(|| format!("{}: option `{key}`", path.display()))?;
         command = command.mut_arg(id, |argument| argument.default_values(values));
     }
     Ok(command)
+}
+
+/// Returns the option with the most similar name, as the end of a message; nothing if there is none.
+fn similar(command: clap::Command, key: &str) -> String {
+    let refused = command.try_get_matches_from(["platform-server", &format!("--{key}")]).err();
+    match refused.as_ref().and_then(|error| error.get(ContextKind::SuggestedArg)) {
+        Some(ContextValue::String(name)) => format!("; did you mean `{}`?", name.trim_start_matches('-')),
+        _ => String::new(),
+    }
 }
 
 /// Converts a TOML value to the form that it has on the command line.
@@ -115,7 +127,7 @@ mod tests {
             "identity-rate" | "organization-rate" => "['7', '00000000000000000000000000000000000000aa=7:70']",
             name if name.ends_with("-rate") => "'7:70'",
             name if name.starts_with("max-") => "7",
-            name if name.ends_with("-timeout") => "'7s'",
+            name if name.ends_with("-timeout") || name.ends_with("-delay") => "'7s'",
             "terms-document" => "['a,b,c']",
             "open-organisations" | "recreate-missing" | "replace-settings" => "true",
             name if name.starts_with("allow-") => "true",
@@ -128,6 +140,7 @@ mod tests {
             "proxy-protocol" => "trusted-proxies = '10.0.0.0/8'",
             "sign-in-issuer" => "sign-in-client-id = 'text'",
             "sign-in-client-id" => "sign-in-issuer = 'text'",
+            "store-ca" => "store = 'postgres://db/platform'",
             "sign-in-client-secret-file" => "sign-in-issuer = 'text'\nsign-in-client-id = 'text'",
             _ => "",
         };
@@ -182,7 +195,7 @@ mod tests {
     #[test]
     fn errors_in_the_file_name_the_file() {
         for (text, expected) in [
-            ("lisen = '127.0.0.1:1'", "unknown option `lisen`"),
+            ("lisen = '127.0.0.1:1'", "unknown option `lisen`; did you mean `listen`?"),
             ("config = 'other.toml'", "unknown option `config`"),
             ("listen = 'here'", "invalid value 'here' for '--listen <IP:PORT>'"),
             ("listen = 1.5", "option `listen`: must be a string"),

@@ -86,6 +86,10 @@ pub(crate) struct LimitOptions {
     /// Time limit for an HTTP/2 peer to answer a keep-alive ping [default: 20s]
     #[arg(long, global = true, env = "PLATFORM_PING_TIMEOUT", value_name = "TIME", value_parser = duration)]
     ping_timeout: Option<Duration>,
+    /// Time for which a server that was told to stop still accepts connections, while `/readyz` is 503, so that load
+    /// balancers send requests elsewhere before it closes their connections [default: 0s]
+    #[arg(long, global = true, env = "PLATFORM_STOP_DELAY", value_name = "TIME", value_parser = duration)]
+    pub(crate) stop_delay: Option<Duration>,
     /// Time limit for open requests to finish when the server stops [default: 20s]
     #[arg(long, global = true, env = "PLATFORM_DRAIN_TIMEOUT", value_name = "TIME", value_parser = duration)]
     drain_timeout: Option<Duration>,

@@ -99,6 +99,7 @@ impl Resource for DeadLetter {
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
+        .keys(&[event_body::reference_of_private()])
         .cascade();
 
     const ACTIONS: &'static [Action] =
@@ -111,6 +112,11 @@ impl Resource for DeadLetter {
             .check(check::uid)
             .pattern(Uid::PATTERN)])
         .authorization(Authorization::At("uid", &[cap("subscriptions.update")]))];
+
+    fn without_secrets(private: Bytes) -> Result<Bytes> {
+        // The event.
+        Ok(private)
+    }
 
     fn example() -> Self {
         let group = "63921b2c44617e3f2603851537be0123af4a57d7";
@@ -148,7 +154,6 @@ impl DeadLetter {
         write.require_or_retry(Require::Exists(Key::new(Subscription::KIND.name, subscription.clone())));
         write.delete(Delete::Key(key));
         write.put_in_queue(&pending.uid, &pending, Bytes::new())?;
-        event_body::add_reference(&mut write, pending.event.event_body.as_ref());
         let done = platform.without_caller(async |cx| cx.commit(write).await).await;
         platform.wake(&[subscription]);
         match done {

@@ -174,7 +174,7 @@ impl DeliveryStatus {
             (status.holder, status.lease_expire_time) = (String::new(), None);
             let mut write = Write::default();
             write.require_or_retry(Require::Revision(key.clone(), record.revision));
-            write.put(subscription, &status, Bytes::new())?;
+            write.replace(&record, &status, Bytes::new())?;
             platform.without_caller(async |cx| cx.commit(write).await).await.map(|_| true)
         })
         .await?;

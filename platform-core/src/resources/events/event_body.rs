@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::super::domain;
 use crate::{
     error::Result,
     event::BodyRef,
-    kind::{Field, Kind, Parent, Resource},
+    kind::{DerivedKey, Field, Kind, Parent, Resource},
     store::{Commit, Delete, Filter, Key, KeyName, KeyValue, KindName, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -45,7 +46,13 @@ impl Resource for EventBody {
             Field::string("uid").about("The resource's uid.").output_only(),
             Field::timestamp("createTime").about("When the event was recorded.").output_only(),
         ])
-        .cascade();
+        .cascade()
+        .queue();
+
+    fn without_secrets(private: Bytes) -> Result<Bytes> {
+        // The data of an event.
+        Ok(private)
+    }
 
     fn example() -> Self {
         Self {
@@ -65,11 +72,28 @@ impl EventBody {
     }
 }
 
-/// Adds the index key of a reference to shared data to the record that was put last, if its event has a reference.
-pub(crate) fn add_reference(write: &mut Write, body: Option<&BodyRef>) {
-    if let Some(body) = body {
-        write.add_key(REFERENCE, KeyValue::text(&body.uid));
-    }
+/// Returns the index key of the records of a kind that refer to shared data, from the JSON of the event in their private
+/// part.
+pub(super) const fn reference_of_private() -> DerivedKey {
+    DerivedKey::of_private(REFERENCE, |event| {
+        let event: Referring = serde_json::from_slice(event).unwrap_or_default();
+        event.event_body.map(|body| KeyValue::text(&body.uid)).into_iter().collect()
+    })
+}
+
+/// The part of an event that refers to shared data.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Referring {
+    event_body: Option<BodyRef>,
+}
+
+/// Returns the index key of the records of a kind that refer to shared data, from the event in their body.
+pub(super) const fn reference_of_body() -> DerivedKey {
+    DerivedKey::new(REFERENCE, |body| {
+        let body = body.pointer("/event/eventBody/uid").and_then(Value::as_str);
+        body.map(KeyValue::text).into_iter().collect()
+    })
 }
 
 /// Returns the query for all records of a kind that refer to shared data.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::domain;
-use super::Subscription;
+use super::{Subscription, event_body};
 use crate::{
     event::Event,
     kind::{Field, Kind, Parent, Resource, Type},
@@ -33,7 +33,9 @@ impl Resource for PendingEvent {
             Field::message("event", EVENT).about("The pending event.").output_only(),
             Field::timestamp("createTime").about("When the event was recorded.").output_only(),
         ])
-        .cascade();
+        .keys(&[event_body::reference_of_body()])
+        .cascade()
+        .queue();
 
     fn example() -> Self {
         let group = "63921b2c44617e3f2603851537be0123af4a57d7";

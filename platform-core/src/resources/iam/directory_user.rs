@@ -190,7 +190,10 @@ pub(crate) async fn put(
     }
     // A user who may no longer sign in may no longer use existing sessions either, as soon as this is acknowledged.
     write.raise(provider_epoch(provider));
-    write.put(&user.uid.clone(), &user, Bytes::new())?;
+    match cx.record(DirectoryUser::KIND, &user.uid).await? {
+        Some(record) => write.replace(&record, &user, Bytes::new())?,
+        None => write.put(&user.uid.clone(), &user, Bytes::new())?,
+    }
     cx.commit(write).await?;
     Ok(user)
 }

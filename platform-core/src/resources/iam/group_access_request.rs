@@ -79,7 +79,8 @@ pub(super) async fn record(cx: &Context<'_>, group: &Uid) -> Result<()> {
     let uid = Uid::opaque(format!("{group}/{segment}"));
     let key = Key::new(GroupAccessRequest::KIND.name, uid.clone());
     let mut write = Write::default();
-    let before = match cx.records(std::slice::from_ref(&key)).await?.into_iter().next().flatten() {
+    let stored = cx.records(std::slice::from_ref(&key)).await?.into_iter().next().flatten();
+    let before = match &stored {
         Some(record) => {
             write.require_or_retry(Require::Revision(key, record.revision));
             serde_json::from_slice(&record.body).map_err(Error::internal)?
@@ -108,6 +109,9 @@ pub(super) async fn record(cx: &Context<'_>, group: &Uid) -> Result<()> {
     };
     let missing = Error::not_found(Group::KIND, group.as_str());
     write.require_or_fail(Require::Exists(Key::new(Group::KIND.name, group.clone())), missing);
-    write.put(&request.uid, &request, Bytes::new())?;
+    match stored {
+        Some(record) => write.replace(&record, &request, Bytes::new())?,
+        None => write.put(&request.uid, &request, Bytes::new())?,
+    }
     cx.commit(write).await.map(drop)
 }

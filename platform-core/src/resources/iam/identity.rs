@@ -28,7 +28,9 @@ use crate::{
 mod lookup;
 mod organizations;
 
-pub(crate) use organizations::{add_binding, bindings_of, organizations_before, organizations_of, private_in, search};
+pub(crate) use organizations::{
+    add_binding, bindings_of, organizations_before, organizations_of, private_in, remove_binding, search,
+};
 
 /// The capability to list identities.
 const LIST: &[Capability] = &[cap("identity.list")];
@@ -288,6 +290,11 @@ impl Resource for Identity {
             ])
             .response(&[Field::string("uid").about("The uid that the person has, or would have once registered.")])];
 
+    fn without_secrets(private: Bytes) -> Result<Bytes> {
+        // The registration of a person, which is no credential, and the organizations.
+        Ok(private)
+    }
+
     fn example() -> Self {
         Self {
             uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"),
@@ -382,6 +389,9 @@ struct Private {
     /// The organizations with role bindings; see `organizations.rs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     organizations: Option<BTreeSet<Uid>>,
+    /// The values of a later release, which are kept.
+    #[serde(flatten)]
+    other: Map<String, Value>,
 }
 
 impl Private {
@@ -399,7 +409,7 @@ impl Private {
 
 /// Returns the private part of a new registered person, who is already bound in these organizations.
 pub(crate) fn private_of(registration: RegistrationId, organizations: BTreeSet<Uid>) -> Result<Bytes> {
-    Private { registration: Some(registration), organizations: Some(organizations) }.write()
+    Private { registration: Some(registration), organizations: Some(organizations), ..Private::default() }.write()
 }
 
 /// Reads the registration of a person from the private part of their record.

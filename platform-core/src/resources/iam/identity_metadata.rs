@@ -128,17 +128,17 @@ async fn update(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> 
     let mut write = Write::default();
     let exists = Error::unauthenticated("The token's identity does not exist");
     write.require_or_fail(Require::Exists(Key::new("Identity", identity.uid.clone())), exists);
-    let (old, is_written): (Value, bool) =
-        match cx.records(std::slice::from_ref(&key)).await?.into_iter().next().flatten() {
-            Some(record) => {
-                write.require_or_retry(Require::Revision(key, record.revision));
-                (serde_json::from_slice(&record.body).map_err(Error::internal)?, true)
-            }
-            None => {
-                write.require_or_retry(Require::Absent(key));
-                (json!({ "uid": identity.uid }), false)
-            }
-        };
+    let stored = cx.records(std::slice::from_ref(&key)).await?.into_iter().next().flatten();
+    let old: Value = match &stored {
+        Some(record) => {
+            write.require_or_retry(Require::Revision(key, record.revision));
+            serde_json::from_slice(&record.body).map_err(Error::internal)?
+        }
+        None => {
+            write.require_or_retry(Require::Absent(key));
+            json!({ "uid": identity.uid })
+        }
+    };
     let mut new = mask.apply(FIELDS, old.as_object().unwrap_or(&empty), sent).map_err(Error::invalid)?;
     let (create_time, update_time) = times(&old, cx.now());
     new.insert("createTime".to_owned(), json!(create_time));
@@ -146,10 +146,13 @@ async fn update(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> 
     let metadata: IdentityMetadata = serde_json::from_value(new.into()).map_err(Error::internal)?;
     let mut body = serde_json::to_value(&metadata).map_err(Error::internal)?;
     fields::prune(FIELDS, &mut body);
-    if is_written && is_same(&old, &body) {
+    if stored.is_some() && is_same(&old, &body) {
         return Ok(old);
     }
-    write.put(&identity.uid, &metadata, Bytes::new())?;
+    match stored {
+        Some(record) => write.replace(&record, &metadata, Bytes::new())?,
+        None => write.put(&identity.uid, &metadata, Bytes::new())?,
+    }
     let draft = || {
         let mut draft = action_event::<IdentityMetadata>("UpdateIdentityMetadata", &identity.uid, &body)?;
         (draft.message, draft.audience) = (IdentityMetadata::KIND.name.to_owned(), Audience::Internal);

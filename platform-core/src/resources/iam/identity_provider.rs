@@ -3,6 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{
     super::{check, domain, field},
@@ -102,6 +103,11 @@ impl Resource for IdentityProvider {
 
     const ACTIONS: &'static [Action] = scim::ACTIONS;
 
+    fn without_secrets(private: Bytes) -> Result<Bytes> {
+        // The sealed client secret and the hashes of the directory's tokens.
+        Private { revoke_time: Private::read(&private)?.revoke_time, ..Private::default() }.write()
+    }
+
     fn example() -> Self {
         Self {
             uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"),
@@ -183,6 +189,9 @@ struct Private {
     previous_token_hash: String,
     /// When the tokens were last revoked.
     revoke_time: Option<Timestamp>,
+    /// The values of a later release, which are kept.
+    #[serde(flatten)]
+    other: Map<String, Value>,
 }
 
 impl Private {

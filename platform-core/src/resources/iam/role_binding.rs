@@ -208,6 +208,9 @@ impl Resource for RoleBinding {
                     &mut change.write,
                 )
                 .await?;
+                if change.new.as_ref().is_none_or(|new| new.identity_uid != old.identity_uid) {
+                    identity::remove_binding(cx, &old.identity_uid, &change.uid, &mut change.write).await?;
+                }
             }
             let Some(binding) = &mut change.new else { return Ok(()) };
             let group = parent_uid(&change.uid)?;

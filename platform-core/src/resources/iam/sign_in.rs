@@ -12,7 +12,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     kind::{Action, Field, Kind, Parent, Resource, Roots, Type, parent_uid},
-    store::{Delete, Epoch, Key, Query, Require, Scope},
+    store::{Delete, Epoch, Key, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
     write::Write,
@@ -56,6 +56,12 @@ impl Resource for SignIn {
             .request(&[field::uid("identityUid").about("The person whose sign-ins are ended; by default the caller.")])
             .response(&[Field::new("ended", Type::Int32).about("The number of sign-ins that were ended.")])];
 
+    fn without_secrets(private: Bytes) -> Result<Bytes> {
+        // Without the hashes, no refresh token is valid.
+        let private: Private = serde_json::from_slice(&private).map_err(Error::internal)?;
+        private_bytes(&Private { state: private.state, ..Private::default() })
+    }
+
     fn example() -> Self {
         Self {
             uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"),
@@ -78,6 +84,9 @@ struct Private {
     token_hash: String,
     /// State of the token issuer.
     state: Value,
+    /// The values of a later release, which are kept.
+    #[serde(flatten)]
+    other: Map<String, Value>,
 }
 
 /// A sign-in to begin.
@@ -108,8 +117,8 @@ pub struct Presented {
     pub sign_in: SignIn,
     /// State of the token issuer, stored with the sign-in.
     pub state: Value,
-    /// The revision of the sign-in, which a renewal requires.
-    revision: u64,
+    /// The record of the sign-in, whose revision a renewal requires.
+    stored: Record,
 }
 
 /// Returns the error for an invalid refresh token, the same for every reason.
@@ -132,7 +141,8 @@ pub(crate) async fn begin(cx: &Context<'_>, new: NewSignIn<'_>) -> Result<SignIn
         create_time: Some(now),
         update_time: Some(now),
     };
-    let private = Private { family_hash: hash(new.family), token_hash: hash(new.token), state: new.state };
+    let private =
+        Private { family_hash: hash(new.family), token_hash: hash(new.token), state: new.state, ..Private::default() };
     let mut write = Write::default();
     let person = Key::new(Identity::KIND.name, new.identity.clone());
     write.require_or_fail(Require::Exists(person), invalid_token());
@@ -197,21 +207,22 @@ pub(crate) async fn present(cx: &Context<'_>, uid: &Uid, family: &[u8], token: &
         return Err(invalid_token());
     }
     let identity = parent_uid(uid)?;
-    Ok(Presented { identity, sign_in, state: private.state, revision: record.revision })
+    Ok(Presented { identity, sign_in, state: private.state, stored: record })
 }
 
 /// Replaces the presented refresh token by one with the secret `next`. Ends the sign-in if a concurrent request has
 /// used the same token first.
 pub(crate) async fn renew(cx: &Context<'_>, presented: &Presented, family: &[u8], next: &[u8]) -> Result<()> {
     let uid = &presented.sign_in.uid;
-    let key = Key::new(SignIn::KIND.name, uid.clone());
+    let stored = &presented.stored;
     let mut write = Write::default();
-    write.require_or_retry(Require::Revision(key, presented.revision));
+    write.require_or_retry(Require::Revision(stored.key.clone(), stored.revision));
     let person = Key::new(Identity::KIND.name, presented.identity.clone());
     write.require_or_fail(Require::Exists(person), invalid_token());
     let update_time = presented.sign_in.update_time.max(Some(cx.now()));
-    let private = Private { family_hash: hash(family), token_hash: hash(next), state: presented.state.clone() };
-    write.put(uid, &SignIn { update_time, ..presented.sign_in.clone() }, private_bytes(&private)?)?;
+    let before: Private = serde_json::from_slice(&stored.private).map_err(Error::internal)?;
+    let private = Private { family_hash: hash(family), token_hash: hash(next), ..before };
+    write.replace(stored, &SignIn { update_time, ..presented.sign_in.clone() }, private_bytes(&private)?)?;
     match cx.commit(write).await {
         Err(error) if error.is_stale() => {
             end(cx, uid).await?;

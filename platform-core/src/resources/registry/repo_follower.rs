@@ -58,6 +58,11 @@ impl Resource for RepoFollower {
         ])
         .cascade();
 
+    fn without_secrets(private: Bytes) -> Result<Bytes> {
+        // The caller on whose behalf the repo follows another one.
+        Ok(private)
+    }
+
     fn example() -> Self {
         Self {
             uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7/fedcba9876543210/0123456789abcdef"),
@@ -111,7 +116,10 @@ pub(super) async fn begin(
         return Err(Error::invalid_field("syncConfig.source", "is nested too deeply to be followed"));
     }
     let uid = uid_of(source, repo);
-    let stored = cx.read::<RepoFollower>(&uid).await?.unwrap_or_default();
+    let record = cx.record(RepoFollower::KIND, &uid).await?;
+    let stored: Option<RepoFollower> =
+        record.as_ref().map(|record| serde_json::from_slice(&record.body)).transpose().map_err(Error::internal)?;
+    let stored = stored.unwrap_or_default();
     let (caller, now) = (cx.demand_caller()?, cx.now());
     let identity = &caller.identity;
     // The session is only stored if the role bindings alone do not give the right.
@@ -130,7 +138,10 @@ pub(super) async fn begin(
         update_time: stored.update_time.max(Some(now)),
     };
     let private = serde_json::to_vec(&granted).map(Bytes::from).map_err(Error::internal)?;
-    write.put(&follower.uid.clone(), &follower, private)
+    match record {
+        Some(record) => write.replace(&record, &follower, private),
+        None => write.put(&follower.uid, &follower, private),
+    }
 }
 
 /// Ends a following, if it has not ended yet.

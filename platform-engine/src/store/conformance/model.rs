@@ -26,6 +26,17 @@ async fn random_operations_agree_with_the_model(fixture: &mut Fixture) {
     panic!("with seed {seed}, after these operations (the last of {total}):\n{last}\n{}", failure.message);
 }
 
+/// Runs random operations on the store, and returns the content that it then has.
+pub(super) async fn random_content(fixture: &mut Fixture) -> Model {
+    let mut random = Random::new(fixture.suite().random.0);
+    let mut model = Model::default();
+    for _ in 0..1_000 {
+        let operation = Operation::random(&mut random, &model);
+        operation.check(fixture, &mut model).await.expect("the result is that of the model");
+    }
+    model
+}
+
 /// A run that ended with a wrong result.
 struct Failure {
     /// The operations up to the failed one.

@@ -55,6 +55,7 @@ fn record(kind: KindName, uid: &str) -> Put {
         body: uid.to_owned().into(),
         private: bytes::Bytes::new(),
         queue: kind == TICKET,
+        revision: None,
     }
 }
 

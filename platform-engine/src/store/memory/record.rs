@@ -345,6 +345,7 @@ mod tests {
             body: Bytes::from_static(b"the body"),
             private: Bytes::from_static(b"the private part"),
             queue: false,
+            revision: None,
         }
     }
 

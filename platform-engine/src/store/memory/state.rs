@@ -91,7 +91,7 @@ impl State {
 
         // From here on nothing fails: `numbers` is not part of a state, and a rejected commit must not change it.
         let mut next = self.clone();
-        next.sequence += 1;
+        next.sequence = commit.sequence(next.sequence + 1);
         for id in released {
             next.remove_unique(id);
         }
@@ -202,7 +202,8 @@ impl State {
             }) as NameId
         };
         let sort = kind.sort_names(put.sort.iter().map(|(name, _)| *name));
-        let record = Packed::new(put, self.sequence, &sort, |name| kind.intern_filter(name), space_id);
+        let record =
+            Packed::new(put, put.revision.unwrap_or(self.sequence), &sort, |name| kind.intern_filter(name), space_id);
         self.change(put.key.kind, id, Some(record.clone()));
         self.insert_unique(id, &record);
     }

@@ -120,7 +120,7 @@ impl KindSuite<'_> {
 /// Returns the values of a resource under a filter key, as text.
 fn filter_values(kind: &Kind, key: &str, item: &Value) -> Vec<String> {
     if let Some(derived) = kind.keys.iter().find(|derived| derived.name == key) {
-        let values = derived.values(item);
+        let values = derived.values(item, &[]);
         return values.iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect();
     }
     match item.get(key) {

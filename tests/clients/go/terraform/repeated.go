@@ -28,16 +28,64 @@ func repeated(method string, reply any, send func(string, any, any) error, reque
 		note(file, fmt.Sprintf("%s: %v", method, err))
 		time.Sleep(pause)
 		pause = min(2*pause, 1500*time.Millisecond)
+		if strings.Contains(method, "/Create") && exists(method, request.(proto.Message), reply, send) {
+			return nil
+		}
 		err = send(method, request, reply)
 	}
 	service, verb, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
-	if strings.HasPrefix(verb, "Delete") && status.Code(err) == codes.NotFound {
+	gone := status.Code(err) == codes.NotFound
+	// The caller's binding is deleted with an organization.
+	gone = gone || verb == "DeleteGroup" && status.Code(err) == codes.PermissionDenied
+	if strings.HasPrefix(verb, "Delete") && gone {
 		return nil
 	}
 	if kind, creates := strings.CutPrefix(verb, "Create"); creates && status.Code(err) == codes.AlreadyExists {
 		return created(service, kind, err, reply, send)
 	}
 	return err
+}
+
+// exists looks for a resource of version 2 by its parent and name, which need not be unique.
+func exists(method string, request proto.Message, reply any, send func(string, any, any) error) bool {
+	service, verb, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+	if err != nil {
+		return false
+	}
+	kind, _ := strings.CutPrefix(verb, "Create")
+	plural := kind + "s"
+	if short, ends := strings.CutSuffix(kind, "y"); ends {
+		plural = short + "ies"
+	}
+	list := found.(protoreflect.ServiceDescriptor).Methods().ByName(protoreflect.Name("List" + plural))
+	parent := request.ProtoReflect().Descriptor().Fields().ByName("parent")
+	if list == nil || parent == nil {
+		return false
+	}
+	form := request.ProtoReflect().Get(request.ProtoReflect().Descriptor().Fields().Get(1)).Message()
+	name, uidp, by := form.Descriptor().Fields().ByName("name"), list.Input().Fields().ByName("uidp"), list.Input().Fields().ByName("name")
+	if name == nil || uidp == nil || by == nil {
+		return false
+	}
+	filter, listed := dynamicpb.NewMessage(list.Input()), dynamicpb.NewMessage(list.Output())
+	filter.Set(by, form.Get(name))
+	children := filter.Mutable(uidp).Message()
+	children.Set(children.Descriptor().Fields().ByName("children_of"), request.ProtoReflect().Get(parent))
+	if send("/"+service+"/"+string(list.Name()), filter, listed) != nil {
+		return false
+	}
+	items := listed.Get(list.Output().Fields().Get(0)).List()
+	return items.Len() == 1 && copied(items.Get(0).Message(), reply) == nil
+}
+
+// copied sets a reply to a message of the same type.
+func copied(one protoreflect.Message, reply any) error {
+	bytes, err := proto.Marshal(one.Interface())
+	if err != nil {
+		return err
+	}
+	return proto.Unmarshal(bytes, reply.(proto.Message))
 }
 
 // created gets the resource that the first of several equal calls has created.
@@ -59,7 +107,7 @@ func created(service, kind string, failed error, reply any, send func(string, an
 			continue
 		}
 		request, answer := dynamicpb.NewMessage(method.Input()), dynamicpb.NewMessage(method.Output())
-		for _, field := range []protoreflect.Name{"uid", "id"} {
+		for _, field := range []protoreflect.Name{"uid", "id", "repo_id"} {
 			if by := method.Input().Fields().ByName(field); by != nil {
 				request.Set(by, protoreflect.ValueOfString(uid))
 			}
@@ -75,11 +123,7 @@ func created(service, kind string, failed error, reply any, send func(string, an
 			}
 			one = one.Get(items).List().Get(0).Message()
 		}
-		bytes, err := proto.Marshal(one.Interface())
-		if err != nil {
-			return err
-		}
-		return proto.Unmarshal(bytes, reply.(proto.Message))
+		return copied(one, reply)
 	}
 	return failed
 }

@@ -1,8 +1,9 @@
-//! The organizations in which a registered person has had role bindings, as a part of the person's record.
+//! The organizations in which a registered person has role bindings, as a part of the person's record.
 //!
 //! A person's grants are in the organizations that gave them. The record says which ones these are, so that the grants
-//! are resolved without a search of all organizations. An organization stays in the record when its last binding of the
-//! person is deleted.
+//! are resolved without a search of all organizations. When the last binding of the person in an organization is deleted,
+//! the organization is removed from the record. It stays when the binding is deleted together with its group: an organization
+//! in the record without a binding costs an empty lookup when grants are resolved.
 
 use std::collections::BTreeSet;
 
@@ -58,15 +59,45 @@ pub(crate) async fn add_binding(cx: &Context<'_>, identity: &Uid, group: &Uid, w
     let is_new = organizations.insert(Uid::opaque(group.root()));
     // Concurrent first bindings in two organizations must not overwrite each other, and a person who was deleted and
     // registered again has another record.
-    write.require_or_retry(Require::Revision(record.key, record.revision));
+    write.require_or_retry(Require::Revision(record.key.clone(), record.revision));
     // After a search, the result is recorded in any case: the bindings that it found may be deleted before the commit.
     if is_new || !was_recorded {
         private.organizations = Some(organizations);
         let identity: Identity = serde_json::from_slice(&record.body).map_err(Error::internal)?;
-        write.put(&identity.uid, &identity, private.write()?)?;
+        write.replace(&record, &identity, private.write()?)?;
         write.raise(identity_epoch(&identity.uid));
     }
     Ok(())
+}
+
+/// Completes a write that deletes a role binding of an identity, or gives it to another one: removes the organization
+/// from the record of a person who has no other binding there. The caller raises the epoch of the identity's bindings.
+///
+/// # Errors
+/// As [`Context::records`].
+pub(crate) async fn remove_binding(cx: &Context<'_>, identity: &Uid, binding: &Uid, write: &mut Write) -> Result<()> {
+    if !identity.is_root() {
+        return Ok(());
+    }
+    // Another binding that is added concurrently requires this record, but does not change it: it raises this epoch,
+    // which is read before the bindings.
+    let epoch = bindings_epoch(identity, binding);
+    let key = Key::new(Identity::KIND.name, identity.clone());
+    let read = cx.platform().store().get(&[key], std::slice::from_ref(&epoch)).await?;
+    let Some(record) = read.records.into_iter().next().flatten() else { return Ok(()) };
+    let mut private = Private::read(&record.private)?;
+    let organization = Uid::opaque(binding.root());
+    if !private.organizations.as_mut().is_some_and(|recorded| recorded.remove(&organization)) {
+        return Ok(());
+    }
+    let there = Query { scopes: vec![Scope::Subtree(organization)], limit: 2, ..bindings_of(identity) };
+    if cx.page(there).await?.items.iter().any(|other| other.uid != *binding) {
+        return Ok(());
+    }
+    write.require_or_retry(Require::Epoch(epoch, read.epochs.first().copied().unwrap_or_default()));
+    write.require_or_retry(Require::Revision(record.key.clone(), record.revision));
+    let identity: Identity = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+    write.replace(&record, &identity, private.write()?)
 }
 
 /// Returns the organizations in which a person was bound before registering, for the write that registers the person. It

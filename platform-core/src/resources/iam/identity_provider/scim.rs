@@ -19,7 +19,7 @@ use crate::{
     iam::provider_epoch,
     kind::{Action, Authorization, Field, Resource, Type, action_event},
     resources::iam::{names::ROLE_BINDING, owner, role},
-    store::{Filter, Key, KeyValue, Query, Require, Scope},
+    store::{Filter, Key, KeyValue, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
     write::Write,
@@ -197,6 +197,7 @@ pub(super) fn example() -> Scim {
 
 /// A pending change of a provider's SCIM state.
 struct ScimChange {
+    stored: Record,
     provider: IdentityProvider,
     private: Private,
     write: Write,
@@ -209,9 +210,10 @@ impl ScimChange {
         let missing = || Error::not_found(IdentityProvider::KIND, uid.as_str());
         let record = cx.record(IdentityProvider::KIND, &uid).await?.ok_or_else(missing)?;
         let mut write = Write::default();
-        write.require_or_retry(Require::Revision(record.key, record.revision));
+        write.require_or_retry(Require::Revision(record.key.clone(), record.revision));
         let provider = serde_json::from_slice(&record.body).map_err(Error::internal)?;
-        Ok(Self { provider, private: Private::read(&record.private)?, write })
+        let private = Private::read(&record.private)?;
+        Ok(Self { stored: record, provider, private, write })
     }
 
     /// Returns the current state. Rejects a request that does not name its etag.
@@ -239,7 +241,7 @@ impl ScimChange {
         self.provider.scim = Some(scim.clone());
         // Whether existing sessions may be used depends on whether SCIM is enabled.
         self.write.raise(provider_epoch(&self.provider.uid));
-        self.write.put(&self.provider.uid.clone(), &self.provider, self.private.write()?)?;
+        self.write.replace(&self.stored, &self.provider, self.private.write()?)?;
         let reply = Value::Object(reply(&scim));
         let uid = self.provider.uid;
         let draft = || {

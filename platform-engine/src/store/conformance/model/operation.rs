@@ -134,6 +134,7 @@ fn put(random: &mut Random, unique_percent: u64) -> Put {
         rendering: random.below(3) as u16,
         body: vec![random.below(256) as u8; random.pick(&[0, 1, 30, 5_000])].into(),
         private: vec![random.below(256) as u8; random.pick(&[0, 0, 10])].into(),
+        revision: None,
     }
 }
 
