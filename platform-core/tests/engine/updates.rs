@@ -2,7 +2,6 @@
 
 use std::thread;
 
-use platform_core::testing::CountingStore;
 use platform_core::{
     error::Code,
     outbox::{LeaseResult, Outbox},
@@ -10,6 +9,10 @@ use platform_core::{
     store::{Commit, Key, Put},
     uid::Uid,
     write::CURRENT_RENDERING,
+};
+use platform_core::{
+    store::StoreError,
+    testing::{Call, CountingStore, FailingStore},
 };
 use pollster::block_on;
 use serde_json::{Value, json};
@@ -512,4 +515,27 @@ fn nothing_cached_is_used_after_the_history_of_the_store_has_changed() {
     // The grants of the caller and the subscriptions of the organization.
     assert!(reads(&world) >= cached + 2);
     assert_eq!(reads(&world), cached);
+}
+
+#[test]
+fn a_write_whose_outcome_is_unknown_is_answered_so_even_if_the_store_does_not_answer_afterwards() {
+    let mut unknown = 0;
+    for gets in 0..12 {
+        let (store, failures) = FailingStore::in_memory();
+        let world = World::over(store);
+        world.repo(&world.org);
+        failures.add(Call::Commit, 0, StoreError::Unknown("test".into()));
+        failures.add(Call::Get, gets, StoreError::Unavailable("test".into()));
+        let create =
+            || world.create(&world.operator, "Repo", &world.org, json!({ "name": "n" })).unwrap_err().to_string();
+        let mut error = create();
+        if !error.contains("may or may not") {
+            // A read before the commit failed, so that there was none yet.
+            error = create();
+        } else {
+            unknown += 1;
+        }
+        assert!(error.contains("may or may not"), "after {gets} gets: {error}");
+    }
+    assert!(unknown > 0);
 }
