@@ -298,7 +298,7 @@ fn a_database_of_the_first_layout_is_migrated_and_served() {
 
     // A later release has migrated the database.
     runtime.block_on(cluster.execute(cluster.url(), "UPDATE layout SET version = version + 1")).unwrap();
-    let refused = Server::of(&mut command(&serve)).err().expect("the server does not start").failed();
+    let refused = Server::of(&mut command(&serve)).expect_err("the server does not start").failed();
     for error in [refused, migrate().failed()] {
         assert!(error.contains("this release knows at most") && error.contains("use a later release"), "{error}");
     }
