@@ -12,6 +12,7 @@
     reason = "measuring programs: a failure ends them"
 )]
 
+pub mod bulk;
 pub mod data;
 pub mod figures;
 pub mod hand;

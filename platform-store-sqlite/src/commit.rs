@@ -6,6 +6,7 @@ use platform_engine::store::{Commit, Conflict, Delete, Epoch, Key, Put, Require,
 use rusqlite::Connection;
 
 use crate::{
+    bulk::Pending,
     cache::Row,
     error::{corrupt, store_error},
     list::FilterValue,
@@ -90,6 +91,18 @@ impl Plan {
             Some(conflict) => Err(StoreError::Conflict(conflict)),
         }
     }
+
+    /// Returns the kinds of the records that the commit replaces or deletes.
+    pub(crate) fn changed(&self) -> HashSet<NameId> {
+        self.deleted.values().chain(self.replaced.iter().flatten()).map(|old| old.kind).collect()
+    }
+}
+
+/// Returns whether a commit reads the filter index of records that are not indexed yet.
+pub(crate) fn reads_index(commit: &Commit, names: &Names, pending: &Pending) -> bool {
+    let is_pending = |kind: &str| names.get(kind).is_some_and(|kind| pending.has(kind.id));
+    commit.require.iter().any(|require| matches!(require, Require::NoneWith(kind, ..) if is_pending(kind)))
+        || commit.delete.iter().any(|delete| matches!(delete, Delete::With(kind, ..) if is_pending(kind)))
 }
 
 /// Returns whether a requirement holds. A name that is not registered has no records.
@@ -208,6 +221,10 @@ pub(crate) struct Target<'a> {
     pub(crate) digest: &'a mut i64,
     /// The number of the next record.
     pub(crate) next: &'a mut i64,
+    /// Records that are indexed later.
+    pub(crate) pending: &'a mut Pending,
+    /// The kinds whose new records are added to `pending`.
+    pub(crate) deferred: &'a HashSet<NameId>,
 }
 
 impl Target<'_> {
@@ -279,11 +296,15 @@ impl Target<'_> {
             *self.next += 1;
         }
         *self.digest = self.digest.wrapping_add(stored.sum);
-        self.put_members(&stored, old)?;
         for (space, value) in keys.unique() {
             self.transaction
                 .execute("INSERT INTO owner (space, value, record) VALUES (?, ?, ?)", (space, value, id))?;
         }
+        if old.is_none() && self.deferred.contains(&kind) {
+            self.pending.add(kind, id);
+            return Ok(());
+        }
+        self.put_members(&stored, old)?;
         let new = Some(Version { revision, keys });
         let queue = flags.has(NameFlags::QUEUE);
         Change { kind, queue, uid, id, old: old.map(Old::version), new }.apply(self.transaction, self.lists)

@@ -5,6 +5,7 @@ mod store;
 mod query;
 mod readers;
 
+mod bulk;
 mod cache;
 
 mod commit;

@@ -13,7 +13,7 @@
 //! of a kind without a filter (only its count). The roots with a filter value are materialized together with the list
 //! of all records with this value, because no index finds roots.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use platform_engine::{
     store::{
@@ -91,6 +91,29 @@ impl ListCache {
             self.lists = HashMap::new();
         }
         self.nodes.flush(transaction)
+    }
+
+    /// Returns a list, if it is materialized.
+    pub(crate) fn find(&self, key: &ListKey, connection: &Connection) -> Result<Option<List>, StoreError> {
+        match self.lists.get(key) {
+            Some(Slot::Materialized { list, .. }) => Ok(Some(list.clone())),
+            Some(Slot::Short(_)) => Ok(None),
+            None => key.load(connection),
+        }
+    }
+
+    /// Replaces a list, or materializes it.
+    pub(crate) fn put(&mut self, key: ListKey, list: List) {
+        self.lists.insert(key, Slot::Materialized { list, changed: true });
+    }
+
+    /// Forgets the bounds of lists of some kinds, whose records were indexed without them.
+    pub(crate) fn forget_short(&mut self, kinds: &HashSet<NameId>) {
+        self.lists.retain(|key, slot| matches!(slot, Slot::Materialized { .. }) || !kinds.contains(&key.kind));
+    }
+
+    pub(crate) const fn nodes(&mut self) -> &mut NodeCache {
+        &mut self.nodes
     }
 }
 

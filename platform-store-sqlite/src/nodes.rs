@@ -102,15 +102,21 @@ pub(crate) struct EditedNodes<'a> {
     pub(crate) cache: &'a mut NodeCache,
 }
 
-impl NodesMut for EditedNodes<'_> {
-    fn edit(&mut self, id: u64) -> Result<&mut Vec<u8>, StoreError> {
-        if !self.cache.nodes.contains_key(&id) {
-            let bytes = StoredNodes(self.connection).read(id, |node| node.0.to_vec())?;
-            self.cache.nodes.insert(id, Cached { bytes, changed: false });
+impl NodeCache {
+    fn edit(&mut self, connection: &Connection, id: u64) -> Result<&mut Vec<u8>, StoreError> {
+        if !self.nodes.contains_key(&id) {
+            let bytes = StoredNodes(connection).read(id, |node| node.0.to_vec())?;
+            self.nodes.insert(id, Cached { bytes, changed: false });
         }
-        let node = self.cache.nodes.get_mut(&id).ok_or_else(|| corrupt("a cached tree node is lost"))?;
+        let node = self.nodes.get_mut(&id).ok_or_else(|| corrupt("a cached tree node is lost"))?;
         node.changed = true;
         Ok(&mut node.bytes)
+    }
+}
+
+impl NodesMut for EditedNodes<'_> {
+    fn edit(&mut self, id: u64) -> Result<&mut Vec<u8>, StoreError> {
+        self.cache.edit(self.connection, id)
     }
 
     fn add(&mut self, bytes: Vec<u8>) -> u64 {
@@ -123,6 +129,37 @@ impl NodesMut for EditedNodes<'_> {
     fn delete(&mut self, id: u64) {
         self.cache.nodes.remove(&id);
         self.cache.deleted.push(id);
+    }
+}
+
+/// As [`EditedNodes`], for a caller that changes many nodes: writes them when they are too many for the cache.
+#[derive(Debug)]
+pub(crate) struct WrittenNodes<'a> {
+    pub(crate) transaction: Transaction<'a>,
+    pub(crate) cache: &'a mut NodeCache,
+}
+
+impl WrittenNodes<'_> {
+    const fn edited(&mut self) -> EditedNodes<'_> {
+        EditedNodes { connection: self.transaction.connection, cache: self.cache }
+    }
+}
+
+impl NodesMut for WrittenNodes<'_> {
+    fn edit(&mut self, id: u64) -> Result<&mut Vec<u8>, StoreError> {
+        self.cache.edit(self.transaction.connection, id)
+    }
+
+    fn add(&mut self, bytes: Vec<u8>) -> u64 {
+        self.edited().add(bytes)
+    }
+
+    fn delete(&mut self, id: u64) {
+        self.edited().delete(id);
+    }
+
+    fn make_room(&mut self) -> Result<(), StoreError> {
+        self.cache.trim(self.transaction)
     }
 }
 

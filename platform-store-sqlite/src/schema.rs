@@ -17,6 +17,8 @@ use crate::error::{corrupt, store_error};
 pub(crate) const APPLICATION_ID: i32 = 0x706c_6174;
 /// The layout version that this code reads and writes, in `PRAGMA user_version`.
 pub(crate) const VERSION: i32 = 1;
+/// The flag in `PRAGMA user_version` of a file with records that are not indexed (see [`crate::bulk`]).
+pub(crate) const UNINDEXED: i32 = 1 << 16;
 
 /// Creates all tables. Text and blobs compare bytewise: SQLite's default collation is BINARY.
 ///
@@ -96,6 +98,7 @@ pub(crate) enum Table {
     Epoch,
     List,
     Node,
+    Unindexed,
 }
 
 /// Returns the value of the `sum` column: the checksum of the row's other columns, including its key.

@@ -18,13 +18,14 @@ use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, S
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::{
+    bulk::load::{Loading, Reading},
     cache::Cache,
     check,
     error::{OpenError, unavailable},
     query::{self, Budget},
     readers::{self, Readers},
-    schema::{APPLICATION_ID, Names, TABLES, VERSION},
-    writer::{Health, Request, State, Writer},
+    schema::{APPLICATION_ID, Names, TABLES, UNINDEXED, VERSION},
+    writer::{Bulk, Health, Request, State, Writer},
 };
 
 /// A store in one SQLite file; see the crate's documentation for its guarantees and limits.
@@ -34,6 +35,8 @@ pub struct SqliteStore {
     readers: Arc<Readers>,
     /// The queue of commits. Dropping it ends the writer's thread.
     commits: Option<Sender<Request>>,
+    /// Set in a bulk load.
+    loading: Option<Arc<Loading>>,
     writer: Option<JoinHandle<Writer>>,
     health: Arc<Health>,
     /// The queue of long reads. Dropping it ends their threads.
@@ -70,6 +73,8 @@ pub struct Builder {
     reader_cache: u32,
     writer_cache: u32,
     cache_bytes: u64,
+    bulk_records: usize,
+    bulk_load: bool,
 }
 
 impl Builder {
@@ -112,6 +117,26 @@ impl Builder {
         self
     }
 
+    /// Sets the number of records of one kind from which the new ones of a commit, or of several that share a sync, are
+    /// indexed together: 250 by default, at least 1. That takes much less time and writes much less than indexing each
+    /// by itself, but it sorts in memory and in temporary files in the directory of the store.
+    pub const fn bulk_records(mut self, records: usize) -> Self {
+        self.bulk_records = records;
+        self
+    }
+
+    /// Sets whether the store is opened for a bulk load; `false` by default.
+    ///
+    /// Then new records that are [`indexed together`](Self::bulk_records) are not indexed by their commit, but when
+    /// their kind is listed, when a commit changes or deletes records of their kind, or when the store is closed. Gets
+    /// find them at once. Each of these waits until all are indexed: for a program that loads and does not list. Commits
+    /// are as atomic and durable as otherwise. A store that was not closed indexes the records when it is opened, which
+    /// takes as long as closing it would have.
+    pub const fn bulk_load(mut self, bulk_load: bool) -> Self {
+        self.bulk_load = bulk_load;
+        self
+    }
+
     /// Opens the file, or creates it if it does not exist.
     ///
     /// Creates and locks a second file with the suffix `-lock`. SQLite itself uses files with the suffixes `-wal` and
@@ -134,14 +159,19 @@ impl Builder {
         let cache = Arc::new(Cache::new(self.cache_bytes, state.sequence));
         let health = Arc::new(Health::default());
         let commits = self.group_commits.max(1);
-        let writer = Writer::new(connection, state, names.clone(), cache.clone(), Arc::clone(&health), commits);
-        let writer = writer.map_err(damaged)?;
+        let directory = path.parent().map_or_else(|| PathBuf::from("."), Path::to_owned);
+        let loading = self.bulk_load.then(Arc::<Loading>::default);
+        let bulk = Bulk { records: self.bulk_records.max(1), directory, loading: loading.clone() };
+        let writer = Writer::new(connection, state, names.clone(), cache.clone(), Arc::clone(&health), commits, bulk);
+        let mut writer = writer.map_err(damaged)?;
+        writer.finish_load().map_err(damaged)?;
         let (page_cache, idle) = (self.reader_cache, Mutex::default());
         let readers = Readers { path: path.to_owned(), page_cache, names, cache, idle };
         let other = |error: io::Error| OpenError::Other { path: path.to_owned(), cause: error.into() };
         let mut store = SqliteStore {
             readers: Arc::new(readers),
             commits: None,
+            loading,
             writer: None,
             health,
             long_reads: None,
@@ -257,6 +287,7 @@ fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenError> {
     if !is_new && version < 1 {
         return Err(OpenError::Unversioned { path: path.to_owned(), found: version });
     }
+    let version = version & !UNINDEXED;
     if version > VERSION {
         return Err(OpenError::Newer { path: path.to_owned(), found: version, known: VERSION });
     }
@@ -310,6 +341,8 @@ impl SqliteStore {
             reader_cache: 2_048,
             writer_cache: 16_384,
             cache_bytes: 16 << 20,
+            bulk_records: 250,
+            bulk_load: false,
         }
     }
 
@@ -322,6 +355,10 @@ impl SqliteStore {
     /// # Errors
     /// See [`Store::get`], except that damage is returned as a finding, not as an error.
     pub fn check(&self) -> Result<Vec<Finding>, StoreError> {
+        let reading = self.loading.as_deref().map(Loading::read);
+        if reading.as_ref().is_some_and(Reading::is_any_pending) {
+            pollster::block_on(self.send(Commit::default(), true))?;
+        }
         self.readers.read_file(check::check)
     }
 }
@@ -358,6 +395,7 @@ impl Store for SqliteStore {
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        let _reading = self.indexed(query.kind).await?;
         let page = self.readers.read(|view, names| query::list(view, names, query, Budget::PAGE))?;
         if let Ok(page) = page {
             return Ok(page);
@@ -369,11 +407,7 @@ impl Store for SqliteStore {
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
-        let stopped = || unavailable("the writer thread has stopped: reopen the store");
-        let (reply, outcome) = oneshot::channel();
-        let commits = self.commits.as_ref().ok_or_else(stopped)?;
-        commits.send(Request { commit, reply }).map_err(|_| stopped())?;
-        outcome.await.map_err(|_| stopped())?
+        self.send(commit, false).await
     }
 
     fn health(&self) -> Result<(), StoreError> {
@@ -385,6 +419,26 @@ impl Store for SqliteStore {
 }
 
 impl SqliteStore {
+    /// Queues a commit, and waits for its result. With `index`, all records are indexed with it.
+    async fn send(&self, commit: Commit, index: bool) -> Result<Committed, StoreError> {
+        let stopped = || unavailable("the writer thread has stopped: reopen the store");
+        let (reply, outcome) = oneshot::channel();
+        let commits = self.commits.as_ref().ok_or_else(stopped)?;
+        commits.send(Request { commit, reply, index }).map_err(|_| stopped())?;
+        outcome.await.map_err(|_| stopped())?
+    }
+
+    /// Waits, in a bulk load, until all records of a kind are indexed, and keeps them so.
+    async fn indexed(&self, kind: &str) -> Result<Option<Reading<'_>>, StoreError> {
+        let Some(loading) = &self.loading else { return Ok(None) };
+        let reading = loading.read();
+        let kind = self.readers.names.load().get(kind);
+        if kind.is_some_and(|kind| reading.is_pending(kind.id)) {
+            self.send(Commit::default(), true).await?;
+        }
+        Ok(Some(reading))
+    }
+
     /// Runs a read on one of the threads for long reads, because it would block the caller's thread for too long.
     async fn read_long<T: Send + 'static>(
         &self,

@@ -10,7 +10,12 @@
 //! 2. Within the transaction, cached rows are invalidated before they are changed.
 //! 3. After `COMMIT`, the sequence is published by [`Cache::set_committed`], and then the commits are acknowledged.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
@@ -19,11 +24,12 @@ use platform_engine::store::{Commit, Committed, KeyValue, StoreError};
 use rusqlite::{Connection, ErrorCode, Row};
 
 use crate::{
+    bulk::{self, Pending, load::Loading},
     cache::Cache,
-    commit::{Plan, Target},
+    commit::{Plan, Target, reads_index},
     error::{commit_error, corrupt, store_error, unavailable},
     lists::ListCache,
-    schema::{NameFlags, Names, Table, checksum},
+    schema::{NameFlags, NameId, Names, Table, checksum},
     transaction::Transaction,
 };
 
@@ -31,6 +37,8 @@ use crate::{
 const GROUP_RECORDS: usize = 2_000;
 /// The number of written records after which a checkpoint runs.
 const CHECKPOINT_RECORDS: usize = 4_000;
+/// The same in a bulk load, which changes the pages of indexes again and again.
+const CHECKPOINT_RECORDS_OF_LOADS: usize = 100_000;
 /// The number of pages in the WAL above which a checkpoint waits for readers, so that the WAL can restart from its
 /// beginning: otherwise it grows while there is always some reader.
 const MAX_WAL_PAGES: i64 = 100_000;
@@ -42,6 +50,8 @@ const IDLE_CHECKPOINT: Duration = Duration::from_millis(500);
 pub(crate) struct Request {
     pub(crate) commit: Commit,
     pub(crate) reply: oneshot::Sender<Result<Committed, StoreError>>,
+    /// Whether all records must be indexed with it.
+    pub(crate) index: bool,
 }
 
 impl Request {
@@ -64,11 +74,27 @@ pub(crate) struct Writer {
     state: State,
     /// The number of the next record.
     next: i64,
+    /// Records that are not indexed yet.
+    pending: Pending,
+    /// The first pending record of each kind, as the file has them.
+    saved: BTreeMap<NameId, i64>,
+    bulk: Bulk,
     /// The reason why the store rejects all commits, after an error that left the file in an unknown state.
     failure: Option<String>,
     health: Arc<Health>,
     /// The number of records written since the last checkpoint.
     since_checkpoint: usize,
+}
+
+/// When and how new records are indexed together.
+#[derive(Debug, Clone)]
+pub(crate) struct Bulk {
+    /// The number of puts of one kind in a group from which its new records are indexed together.
+    pub(crate) records: usize,
+    /// The directory of temporary files.
+    pub(crate) directory: PathBuf,
+    /// Set in a bulk load, in which records stay pending after a transaction.
+    pub(crate) loading: Option<Arc<Loading>>,
 }
 
 /// The current fault of the writer, if any; shared with [`Store::health`](platform_engine::store::Store::health).
@@ -144,10 +170,13 @@ impl Writer {
         cache: Arc<Cache>,
         health: Arc<Health>,
         group_commits: usize,
+        bulk: Bulk,
     ) -> Result<Self, StoreError> {
         let last = connection.query_row("SELECT max(id) FROM record", [], |row| row.get::<_, Option<i64>>(0));
         let next = 1 + last.map_err(store_error)?.unwrap_or(0);
         let lists = ListCache::default();
+        let pending = Pending::load(&connection)?;
+        let saved = pending.first().clone();
         Ok(Self {
             connection,
             names,
@@ -156,6 +185,9 @@ impl Writer {
             lists,
             state,
             next,
+            pending,
+            saved,
+            bulk,
             failure: None,
             health,
             since_checkpoint: 0,
@@ -168,10 +200,10 @@ impl Writer {
         loop {
             let first = match requests.recv_timeout(IDLE_CHECKPOINT) {
                 Ok(first) => first,
-                Err(RecvTimeoutError::Disconnected) => return self,
+                Err(RecvTimeoutError::Disconnected) => return self.closed(),
                 Err(RecvTimeoutError::Timeout) => {
                     self.checkpoint();
-                    let Ok(first) = requests.recv() else { return self };
+                    let Ok(first) = requests.recv() else { return self.closed() };
                     first
                 }
             };
@@ -184,7 +216,8 @@ impl Writer {
             }
             self.commit_group(group);
             self.since_checkpoint += records;
-            if self.since_checkpoint > CHECKPOINT_RECORDS {
+            let most = if self.bulk.loading.is_some() { CHECKPOINT_RECORDS_OF_LOADS } else { CHECKPOINT_RECORDS };
+            if self.since_checkpoint > most {
                 self.checkpoint();
             }
         }
@@ -244,15 +277,18 @@ impl Writer {
     /// it is [`StoreError::Unknown`].
     fn transact(&mut self, group: &[Request]) -> Result<Vec<Result<Committed, StoreError>>, StoreError> {
         self.register_names(group)?;
-        let before = self.state;
+        let before = (self.state, self.pending.clone(), self.saved.clone());
         let outcomes = self.try_transact(group);
         if outcomes.is_err() {
-            self.state = before;
+            (self.state, self.pending, self.saved) = before;
             // The cached lists and nodes have changes that the table does not get. (`next` may stay: numbers of records
             // can have gaps.)
             self.lists = ListCache::default();
             // Some errors make SQLite roll back by itself; then this fails, which is harmless.
             drop(self.connection.execute_batch("ROLLBACK"));
+        }
+        if let Some(loading) = &self.bulk.loading {
+            loading.set(&self.pending);
         }
         outcomes
     }
@@ -263,9 +299,13 @@ impl Writer {
         };
         execute(&self.connection, "BEGIN IMMEDIATE").map_err(store_error)?;
         self.lists.begin(&self.connection)?;
-        let names = self.names.load();
-        let mut outcomes = Vec::with_capacity(group.len());
-        for Request { commit, .. } in group {
+        let names = self.names.load_full();
+        let large = self.large_kinds(group, &names);
+        let (mut outcomes, mut indexed_at) = (Vec::with_capacity(group.len()), None);
+        for Request { commit, index, .. } in group {
+            if *index || reads_index(commit, &names, &self.pending) {
+                indexed_at = indexed_at.max(self.index_pending(self.state.sequence + 1)?);
+            }
             let plan = match Plan::make(&self.connection, &names, commit) {
                 Ok(plan) => plan,
                 // A failed read fails the whole group; conflicts and damaged records fail one commit.
@@ -275,6 +315,12 @@ impl Writer {
                     continue;
                 }
             };
+            // The lists of a kind can be changed for one record only while all of its other records are indexed.
+            let changed = plan.changed();
+            if changed.iter().any(|kind| self.pending.has(*kind)) {
+                indexed_at = indexed_at.max(self.index_pending(self.state.sequence + 1)?);
+            }
+            let deferred = self.pending.kinds().chain(large.difference(&changed).copied()).collect();
             let sequence = commit.sequence(self.state.sequence + 1);
             self.state.sequence = sequence;
             let mut target = Target {
@@ -283,11 +329,21 @@ impl Writer {
                 lists: &mut self.lists,
                 digest: &mut self.state.digest,
                 next: &mut self.next,
+                pending: &mut self.pending,
+                deferred: &deferred,
             };
             target.apply(commit, &plan)?;
             outcomes.push(Ok(Committed { sequence }));
         }
-        if outcomes.iter().any(Result::is_ok) {
+        let is_applied = outcomes.iter().any(Result::is_ok);
+        // Readers tell states apart by their sequences, so that this is a new state even if all commits were rejected.
+        self.state.sequence = self.state.sequence.max(indexed_at.unwrap_or(0));
+        if indexed_at.is_some() || is_applied {
+            let may_leave = |loading: &Arc<Loading>| loading.may_leave(&self.pending);
+            if !self.bulk.loading.as_ref().is_some_and(may_leave) {
+                self.index_pending(self.state.sequence)?;
+            }
+            self.pending.save(&self.connection, &mut self.saved)?;
             let sequence = self.state.sequence;
             // Lists and nodes are written once per group and are invalidated with the sequence of its last commit. The
             // group becomes visible as a whole, so no snapshot is between its commits.
@@ -297,6 +353,52 @@ impl Writer {
         execute(&self.connection, "COMMIT").map_err(commit_error)?;
         self.cache.set_committed(self.state.sequence);
         Ok(outcomes)
+    }
+
+    /// Returns the kinds of which the group has so many puts that new records are indexed together.
+    fn large_kinds(&self, group: &[Request], names: &Names) -> HashSet<NameId> {
+        let mut puts: HashMap<&str, usize> = HashMap::new();
+        for put in group.iter().flat_map(|request| &request.commit.put) {
+            *puts.entry(put.key.kind).or_default() += 1;
+        }
+        let large = puts.into_iter().filter(|(_, puts)| *puts >= self.bulk.records);
+        let kinds = large.filter_map(|(kind, _)| names.get(kind));
+        kinds.filter(|kind| !kind.flags.has(NameFlags::QUEUE)).map(|kind| kind.id).collect()
+    }
+
+    /// Indexes all records that are not indexed yet, as a part of a state with this sequence, which must be higher than
+    /// that of any state that was read. Returns the sequence if there were any.
+    fn index_pending(&mut self, sequence: u64) -> Result<Option<u64>, StoreError> {
+        if self.pending.is_empty() {
+            return Ok(None);
+        }
+        let transaction = Transaction { connection: &self.connection, cache: &self.cache, sequence };
+        bulk::index(transaction, &mut self.lists, &self.pending, &self.bulk.directory)?;
+        self.pending = Pending::default();
+        Ok(Some(sequence))
+    }
+
+    /// Indexes the records that a bulk load has left.
+    ///
+    /// # Errors
+    /// Those of a commit; nothing was changed.
+    pub(crate) fn finish_load(&mut self) -> Result<(), StoreError> {
+        if self.pending.is_empty() || self.failure.is_some() {
+            return Ok(());
+        }
+        let (reply, _) = oneshot::channel();
+        let outcomes = self.transact(&[Request { commit: Commit::default(), reply, index: true }])?;
+        self.since_checkpoint += 1;
+        self.checkpoint();
+        outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
+    }
+
+    /// Completes a bulk load before the store is closed. What fails now is repeated when it is opened.
+    fn closed(mut self) -> Self {
+        if let Err(error) = self.finish_load() {
+            self.record_failure(&error);
+        }
+        self
     }
 
     /// Registers the new names and flags of a group, in a transaction of its own, and publishes them before any row

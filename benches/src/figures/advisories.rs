@@ -46,7 +46,7 @@ fn vulnerability(number: u64) -> String {
 }
 
 /// Returns an advisory by its number: a detection, followed by a fix, an analysis or nothing.
-fn advisory(number: u64) -> Advisory {
+pub fn advisory(number: u64) -> Advisory {
     let of = number / PER_ARTIFACT;
     let created = Timestamp::from_millis(1_700_000_000_000 + (number * 7_919 % 1_000_003).cast_signed() * 1_000);
     let event = |days: i64| AdvisoryEvent {

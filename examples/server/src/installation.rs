@@ -168,11 +168,11 @@ impl Installation {
         Ok(Self { ring, keys, bootstrap, documents, shared })
     }
 
-    /// Returns the configured store as it is.
-    pub(crate) fn store(&self, config: &Config) -> Result<Arc<dyn Store>> {
+    /// Opens the configured store as it is.
+    pub(crate) fn store(&self, config: &Config, purpose: Purpose) -> Result<Arc<dyn Store>> {
         match &self.shared {
             Some(shared) => Ok(shared.store.store()),
-            None => open_store(config),
+            None => open_store(config, purpose),
         }
     }
 
@@ -276,9 +276,9 @@ impl Installation {
 
     /// Builds the platform on the configured store and bootstraps it: a new store gets the first organization and its
     /// operator. `url` is the URL by which clients reach the server.
-    pub(crate) async fn platform(&self, config: &Config, url: &str) -> Result<Platform> {
+    pub(crate) async fn platform(&self, config: &Config, url: &str, purpose: Purpose) -> Result<Platform> {
         let is_new = self.shared.is_none() && store_path(config).is_none_or(|path| !has_contents(&path));
-        let store = self.store(config)?;
+        let store = self.store(config, purpose)?;
         transfer::reject_unfinished(&*self.documents).await?;
         let operators = std::iter::once(&self.bootstrap.operator).chain(&config.operator);
         let settings = Settings {
@@ -387,7 +387,16 @@ pub(crate) fn lock_for_start(config: &Config) -> Result<File> {
     lock().with_context(|| format!("cannot lock {}", dir.display()))
 }
 
-fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
+/// The purpose that a store is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Reads and writes of any kind.
+    Serve,
+    /// Writes of many records by a command that lists few: a store on disk may build its indexes at the end.
+    Load,
+}
+
+fn open_store(config: &Config, purpose: Purpose) -> Result<Arc<dyn Store>> {
     let path = store_path(config);
     if let Some(path) = &path
         && let Some(directory) = path.parent()
@@ -398,7 +407,9 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
         bail!("cannot create a store at {}: directory {} does not exist", path.display(), directory.display());
     }
     Ok(match (&config.store, path) {
-        (config::Store::Sqlite(_), Some(path)) => Arc::new(SqliteStore::open(path)?),
+        (config::Store::Sqlite(_), Some(path)) => {
+            Arc::new(SqliteStore::builder().bulk_load(purpose == Purpose::Load).open(path)?)
+        }
         #[cfg(feature = "sled")]
         (config::Store::Sled(_), Some(path)) => Arc::new(SledStore::open(path)?),
         _ => Arc::new(MemoryStore::new()),

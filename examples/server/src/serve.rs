@@ -36,7 +36,7 @@ use crate::{
     env::word,
     events::{self, Delivery},
     health::Health,
-    installation::{self, Installation, store_path},
+    installation::{self, Installation, Purpose, store_path},
     tls,
 };
 
@@ -59,7 +59,7 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let socket = bind(config.listen())?;
     let address = socket.local_addr().context("cannot determine the listen address")?;
     let url = config.public_url.clone().unwrap_or_else(|| config.url_of(address));
-    let platform = Arc::new(installation.platform(config, &url).await?);
+    let platform = Arc::new(installation.platform(config, &url, Purpose::Serve).await?);
     if !is_shared {
         installation::record_url(config, &url)?;
     }

@@ -18,6 +18,10 @@ pub(crate) trait NodesMut {
     /// Adds a node and returns its number.
     fn add(&mut self, bytes: Vec<u8>) -> u64;
     fn delete(&mut self, id: u64);
+    /// Writes buffered nodes if there are many. Only for callers that change more nodes than should be buffered.
+    fn make_room(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// A node that was split off, to become the right neighbor of the node it came from.
@@ -52,7 +56,7 @@ fn insert_below(nodes: &mut impl NodesMut, id: u64, key: &[u8], record: u64) -> 
     if node.is_leaf() {
         let next = node.entries().find(|entry| entry.key >= key);
         if next.is_some_and(|entry| entry.key == key) {
-            return Err(corrupt("a tree already has an entry with this key"));
+            return Err(has_key());
         }
         let at = next.map_or(bytes.len(), |entry| entry.start);
         put_entry(bytes, at..at, key, record, None);
@@ -188,6 +192,10 @@ fn put_entry(bytes: &mut Vec<u8>, place: Range<usize>, key: &[u8], target: u64, 
 
 fn no_children() -> StoreError {
     corrupt("a branch of a tree has no children")
+}
+
+pub(super) fn has_key() -> StoreError {
+    corrupt("a tree already has an entry with this key")
 }
 
 fn missing() -> StoreError {

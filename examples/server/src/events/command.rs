@@ -15,7 +15,7 @@ use crate::{
     cli::{Events, EventsCommand},
     config::{Config, Store},
     import::bearer,
-    installation::{Installation, known_url},
+    installation::{Installation, Purpose, known_url},
     shared::send_last,
 };
 
@@ -114,7 +114,7 @@ fn direct(config: &Config, command: &EventsCommand) -> Result<()> {
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;
     runtime.block_on(async {
         let installation = Installation::open_existing(config).await?;
-        let platform = installation.platform(config, &installation.known_url(config)).await;
+        let platform = installation.platform(config, &installation.known_url(config), Purpose::Serve).await;
         let platform = platform.with_context(|| format!("if a running server has the store open, use --api {url}"))?;
         let printed = print(&platform, command).await;
         if let Some(shared) = &installation.shared {

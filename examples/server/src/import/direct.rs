@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     config::Config,
-    installation::{Installation, Shared},
+    installation::{Installation, Purpose, Shared},
     shared::send_last,
 };
 
@@ -67,7 +67,7 @@ impl Direct {
             }
         })?;
         let url = installation.known_url(config);
-        let opened = runtime.block_on(installation.platform(config, &url));
+        let opened = runtime.block_on(installation.platform(config, &url, Purpose::Load));
         let platform = opened.map_err(|error| match is_in_use(&error) {
             true => error.context(format!("the store is open in another process; if that is a server, {otherwise}")),
             false => error,

@@ -24,7 +24,7 @@ use crate::{
     cli::Export,
     config::Config,
     import::reject_memory,
-    installation::{Installation, blob_path, block_on},
+    installation::{Installation, Purpose, blob_path, block_on},
 };
 
 /// What to do when the store changes during an export.
@@ -36,7 +36,7 @@ pub(crate) fn export(config: &Config, export: &Export) -> Result<ExitCode> {
     let (total, need_secrets, blobs) = block_on(async {
         let installation = Installation::open_existing(config).await?;
         super::reject_unfinished(&*installation.documents).await?;
-        let store = installation.store(config)?;
+        let store = installation.store(config, Purpose::Serve)?;
         let seal_keys = installation.keys.sealing().iter().map(|key| key.id().to_owned()).collect();
         let bootstrap = &installation.bootstrap;
         let header = Header::new(

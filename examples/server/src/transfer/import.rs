@@ -20,7 +20,7 @@ use super::{
 use crate::{
     config::Config,
     import::reject_memory,
-    installation::{Installation, blob_path, block_on, open_blobs},
+    installation::{Installation, Purpose, blob_path, block_on, open_blobs},
 };
 
 /// The document of an import in progress.
@@ -83,7 +83,7 @@ pub(crate) fn import(config: &Config, path: &Path) -> Result<ExitCode> {
         let uids = Bootstrap::new(header.organization.clone(), header.operator.clone());
         let installation = Installation::open_for_store(config, &uids, &header.seal_keys).await?;
         let documents = &*installation.documents;
-        let store = installation.store(config)?;
+        let store = installation.store(config, Purpose::Load)?;
         let is_continued = begin(documents, &*store, &end).await?;
         file.seek(SeekFrom::Start(0)).with_context(|| format!("cannot read {place}"))?;
         let bar = progress("imported", Some(length))?;

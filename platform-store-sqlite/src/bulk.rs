@@ -1,0 +1,202 @@
+//! Indexing of many new records at once.
+//!
+//! The records of a large group of commits get their rows and unique keys first. Then all entries of the filter index
+//! and of the materialized lists are sorted and inserted in their order, so that each page of an index and each node of
+//! a tree is written once, not once per record. The result is the same as that of indexing each record by itself (see
+//! [`crate::lists`]), except for the boundaries of nodes.
+//!
+//! The entries are derived from the rows in two passes. The first decides which lists are affected and which become
+//! long; the second sorts the entries of those. Memory: the sorter's buffers, a byte per record, a sketch of at most
+//! 32 MiB, and a tally for each list that may be long.
+
+pub(crate) mod load;
+mod sort;
+mod tally;
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::Path,
+};
+
+use platform_engine::store::{StoreError, place::Part};
+use rusqlite::Connection;
+
+use self::{
+    sort::{SortedEntries, Sorter},
+    tally::{Tallies, Targets, places},
+};
+use crate::{
+    error::{corrupt, store_error},
+    list::{FilterValue, ListKey},
+    lists::ListCache,
+    nodes::WrittenNodes,
+    record::{self, Keys, Stored, columns},
+    schema::{ESCAPE, NameId},
+    transaction::Transaction,
+    tree::merge::{Sorted, merge},
+};
+
+/// New records that have rows, but no entries in the filter index and in lists yet. They are all records of some kinds
+/// from some number on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Pending {
+    /// The number of the first such record of each kind.
+    first: BTreeMap<NameId, i64>,
+    records: u64,
+}
+
+impl Pending {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_empty()
+    }
+
+    /// Returns whether there are such records of the kind.
+    pub(crate) fn has(&self, kind: NameId) -> bool {
+        self.first.contains_key(&kind)
+    }
+
+    /// Adds a record, whose number is the highest of its kind.
+    pub(crate) fn add(&mut self, kind: NameId, id: i64) {
+        self.first.entry(kind).or_insert(id);
+        self.records += 1;
+    }
+
+    /// Calls the function with each of the records, in the order of their numbers.
+    fn each(
+        &self,
+        connection: &Connection,
+        mut use_record: impl FnMut(&Stored<'_>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let Some(first) = self.first.values().min() else { return Ok(()) };
+        let select = concat!("SELECT ", columns!(), " FROM record WHERE id >= ? ORDER BY id");
+        let mut select = connection.prepare_cached(select).map_err(store_error)?;
+        record::for_each(&mut select, [first], |stored| match self.first.get(&stored.kind) {
+            Some(first) if stored.id >= *first => use_record(&stored),
+            _ => Ok(()),
+        })
+    }
+}
+
+/// Indexes the pending records. Sorts in temporary files in the directory if there are many entries.
+pub(crate) fn index(
+    transaction: Transaction<'_>,
+    lists: &mut ListCache,
+    pending: &Pending,
+    directory: &Path,
+) -> Result<(), StoreError> {
+    let mut tallies = Tallies::make(transaction.connection, lists, pending)?;
+    let mut entries = Entries { members: Sorter::new(directory), lists: Sorter::new(directory), key: Vec::new() };
+    let mut targets = Targets::resolve(transaction.connection, lists, pending, &mut tallies, &mut entries)?;
+    let mut own = tallies.own.into_iter();
+    pending.each(transaction.connection, |record| {
+        let own = own.next().unwrap_or(true);
+        entries.add_members(record)?;
+        for filter in [None].into_iter().chain(record.keys.filter().map(Some)) {
+            for place in places(record.uid, own) {
+                if let Some((number, target)) = targets.get(record.kind, place, filter) {
+                    let Some((part, rest)) = place.part_of(record.uid) else { continue };
+                    entries.add(number, target, (part, rest), (record.keys, record.revision), record.id)?;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    let Entries { members, lists: sorted, .. } = entries;
+    insert_members(transaction, members.finish()?)?;
+    insert_entries(transaction, lists, &mut targets, sorted.finish()?)?;
+    targets.into_lists().for_each(|(key, list)| lists.put(key, list));
+    let kinds: HashSet<NameId> = pending.first.keys().copied().collect();
+    lists.forget_short(&kinds);
+    Ok(())
+}
+
+/// The entries to insert.
+struct Entries {
+    /// Rows of `member`.
+    members: Sorter,
+    /// Entries of trees: the number of the list, the index of the order, the part, and the key in the tree.
+    lists: Sorter,
+    /// A buffer.
+    key: Vec<u8>,
+}
+
+/// The length of what precedes the key in an entry of a tree.
+const HEADER: usize = 7;
+
+impl Entries {
+    fn add_members(&mut self, record: &Stored<'_>) -> Result<(), StoreError> {
+        for (key, value) in record.keys.filter() {
+            self.key.clear();
+            self.key.extend(record.kind.to_be_bytes());
+            self.key.extend(key.to_be_bytes());
+            ESCAPE.push(&mut self.key, value);
+            self.key.extend_from_slice(record.uid.as_bytes());
+            self.members.push(&self.key, record.id.cast_unsigned())?;
+        }
+        Ok(())
+    }
+
+    /// Adds the entries of a record in all orders of a list.
+    fn add(
+        &mut self,
+        number: u32,
+        list: &crate::list::List,
+        (part, rest): (Part, &str),
+        (keys, revision): (Keys<'_>, u64),
+        id: i64,
+    ) -> Result<(), StoreError> {
+        for (index, roots) in (0_u16..).zip(&list.orders) {
+            self.key.clear();
+            self.key.extend(number.to_be_bytes());
+            self.key.extend(index.to_be_bytes());
+            self.key.push(u8::from(part == Part::Deep));
+            ESCAPE.push(&mut self.key, keys.value(roots.order, revision).as_bytes());
+            self.key.extend_from_slice(rest.as_bytes());
+            self.lists.push(&self.key, id.cast_unsigned())?;
+        }
+        Ok(())
+    }
+}
+
+fn insert_members(transaction: Transaction<'_>, mut sorted: SortedEntries) -> Result<(), StoreError> {
+    let malformed = || corrupt("a filter value was sorted wrongly");
+    while let Some((bytes, id)) = sorted.next()? {
+        let (kind, rest) = bytes.split_first_chunk().ok_or_else(malformed)?;
+        let (key, rest) = rest.split_first_chunk().ok_or_else(malformed)?;
+        let (value, uid) = ESCAPE.take(rest).ok_or_else(malformed)?;
+        let uid = std::str::from_utf8(uid).map_err(|_| malformed())?;
+        let (kind, key) = (i64::from_be_bytes(*kind), i64::from_be_bytes(*key));
+        let insert = "INSERT INTO member (kind, key, value, uid, record) VALUES (?, ?, ?, ?, ?)";
+        transaction.execute(insert, (kind, key, value, uid, id.cast_signed()))?;
+    }
+    Ok(())
+}
+
+fn insert_entries(
+    transaction: Transaction<'_>,
+    lists: &mut ListCache,
+    targets: &mut Targets,
+    mut sorted: SortedEntries,
+) -> Result<(), StoreError> {
+    while let Some(header) = sorted.peek().and_then(|key| key.first_chunk::<HEADER>()).copied() {
+        let [a, b, c, d, e, f, part] = header;
+        let (number, index) = (u32::from_be_bytes([a, b, c, d]), u16::from_be_bytes([e, f]));
+        let root = targets.root(number, index.into(), part != 0).ok_or_else(|| corrupt("a list is lost"))?;
+        let of_tree = std::iter::from_fn(|| {
+            sorted.peek().filter(|key| key.starts_with(&header))?;
+            let without_header = |(mut key, id): (Vec<u8>, u64)| {
+                key.drain(..HEADER);
+                (key, id)
+            };
+            sorted.next().map(|entry| entry.map(without_header)).transpose()
+        });
+        let mut nodes = WrittenNodes { transaction, cache: lists.nodes() };
+        *root = merge(&mut nodes, *root, &mut Sorted::new(of_tree))?;
+    }
+    Ok(())
+}
+
+/// A list and a filter value of a kind.
+fn list_key(kind: NameId, place: platform_engine::store::place::Place<'_>, filter: Option<FilterValue<'_>>) -> ListKey {
+    ListKey::new(kind, place, filter)
+}
