@@ -18,7 +18,7 @@ use pollster::block_on;
 use rusqlite::{Connection, params};
 
 use crate::{
-    data::{Data, organization, operator, put, repo_put},
+    data::{Data, operator, organization, put, repo_put},
     figures::advisories::advisory,
 };
 

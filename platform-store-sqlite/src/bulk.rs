@@ -27,7 +27,7 @@ use self::{
 };
 use crate::{
     error::{corrupt, store_error},
-    list::{FilterValue, ListKey},
+    list::List,
     lists::ListCache,
     nodes::WrittenNodes,
     record::{self, Keys, Stored, columns},
@@ -140,7 +140,7 @@ impl Entries {
     fn add(
         &mut self,
         number: u32,
-        list: &crate::list::List,
+        list: &List,
         (part, rest): (Part, &str),
         (keys, revision): (Keys<'_>, u64),
         id: i64,
@@ -194,9 +194,4 @@ fn insert_entries(
         *root = merge(&mut nodes, *root, &mut Sorted::new(of_tree))?;
     }
     Ok(())
-}
-
-/// A list and a filter value of a kind.
-fn list_key(kind: NameId, place: platform_engine::store::place::Place<'_>, filter: Option<FilterValue<'_>>) -> ListKey {
-    ListKey::new(kind, place, filter)
 }

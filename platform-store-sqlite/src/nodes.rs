@@ -1,6 +1,6 @@
 //! The rows of the `node` table: read by queries, and changed in a write-back cache by the writer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 
 use platform_engine::store::StoreError;
 use rusqlite::{Connection, OptionalExtension};
@@ -104,11 +104,13 @@ pub(crate) struct EditedNodes<'a> {
 
 impl NodeCache {
     fn edit(&mut self, connection: &Connection, id: u64) -> Result<&mut Vec<u8>, StoreError> {
-        if !self.nodes.contains_key(&id) {
-            let bytes = StoredNodes(connection).read(id, |node| node.0.to_vec())?;
-            self.nodes.insert(id, Cached { bytes, changed: false });
-        }
-        let node = self.nodes.get_mut(&id).ok_or_else(|| corrupt("a cached tree node is lost"))?;
+        let node = match self.nodes.entry(id) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let bytes = StoredNodes(connection).read(id, |node| node.0.to_vec())?;
+                entry.insert(Cached { bytes, changed: false })
+            }
+        };
         node.changed = true;
         Ok(&mut node.bytes)
     }

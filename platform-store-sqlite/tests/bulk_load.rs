@@ -56,7 +56,10 @@ fn put(number: u64) -> Put {
             ("size", KeyValue::integer((mix(number + 3) % 50).cast_signed() - 20)),
         ],
         filter,
-        unique: vec![platform_engine::store::UniqueKey { space: "number", value: KeyValue::integer(number.cast_signed()) }],
+        unique: vec![platform_engine::store::UniqueKey {
+            space: "number",
+            value: KeyValue::integer(number.cast_signed()),
+        }],
         rendering: 1,
         body: format!("{{\"number\":{number}}}").into(),
         private: bytes::Bytes::new(),

@@ -9,5 +9,5 @@ fn main() -> std::process::ExitCode {
     let open = async |directory: PathBuf| {
         SqliteStore::builder().bulk_records(1).bulk_load(true).open(directory.join("platform.db"))
     };
-    conformance::main(Suite::checked(open, SqliteStore::check).random(12, 10_000))
+    conformance::main(Suite::checked(open, SqliteStore::check).random(12, 1_000))
 }

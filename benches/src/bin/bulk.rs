@@ -42,7 +42,9 @@ fn run(name: &str, count: u64, a: Side, b: Side, generate: fn(u64)) {
     let time = (store.cpu - nothing.cpu) / (hand.cpu - nothing.cpu);
     let file = store.file as f64 / hand.file as f64;
     let written = store.written as f64 / store.file as f64;
-    println!("{name:12} {count:9}: time {time:.2} times, file {file:.2} times, {written:.2} bytes written per byte of file");
+    println!(
+        "{name:12} {count:9}: time {time:.2} times, file {file:.2} times, {written:.2} bytes written per byte of file"
+    );
     if std::env::var_os("KEEP").is_none() {
         for side in ["hand", "sqlite", "sqlite-lock"] {
             let _ = std::fs::remove_file(path(side));

@@ -96,7 +96,8 @@ impl Pending {
                 return Err(corrupt("a row of `unindexed` does not match its checksum"));
             }
             let count = "SELECT count(*) FROM record WHERE kind = ? AND id >= ?";
-            let records = connection.query_row(count, [kind, first], |row| row.get::<_, i64>(0)).map_err(store_error)?;
+            let records =
+                connection.query_row(count, [kind, first], |row| row.get::<_, i64>(0)).map_err(store_error)?;
             pending.records += records.cast_unsigned();
             pending.first.insert(kind, first);
         }
@@ -107,11 +108,7 @@ impl Pending {
     }
 
     /// Writes the table, or drops it if nothing is pending, unless the file has it as `saved`.
-    pub(crate) fn save(
-        &self,
-        connection: &Connection,
-        saved: &mut BTreeMap<NameId, i64>,
-    ) -> Result<(), StoreError> {
+    pub(crate) fn save(&self, connection: &Connection, saved: &mut BTreeMap<NameId, i64>) -> Result<(), StoreError> {
         if self.first == *saved {
             return Ok(());
         }
@@ -122,7 +119,9 @@ impl Pending {
         if self.is_empty() {
             run(&format!("PRAGMA user_version = {VERSION}"))?;
         } else {
-            run("CREATE TABLE unindexed (kind INTEGER PRIMARY KEY, first INTEGER NOT NULL, sum INTEGER NOT NULL) STRICT")?;
+            run(
+                "CREATE TABLE unindexed (kind INTEGER PRIMARY KEY, first INTEGER NOT NULL, sum INTEGER NOT NULL) STRICT",
+            )?;
             run(&format!("PRAGMA user_version = {}", VERSION | UNINDEXED))?;
             for (kind, first) in &self.first {
                 let insert = "INSERT INTO unindexed (kind, first, sum) VALUES (?, ?, ?)";

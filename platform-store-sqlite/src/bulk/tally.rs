@@ -184,7 +184,8 @@ impl Targets {
                 (Some(list), _) => list,
                 (None, None) => List::default(),
                 (None, Some(_)) => {
-                    let others_of = if has_others { members(connection, &key, Place::All, i64::MAX)? } else { Vec::new() };
+                    let others_of =
+                        if has_others { members(connection, &key, Place::All, i64::MAX)? } else { Vec::new() };
                     let direct = others_of.len() as u64;
                     if direct + tally.direct <= SHORT_LEN {
                         continue;
@@ -267,13 +268,8 @@ impl Targets {
     }
 
     /// Returns a materialized list, and its number.
-    pub(super) fn get(
-        &self,
-        kind: NameId,
-        place: Place<'_>,
-        filter: Option<FilterValue<'_>>,
-    ) -> Option<(u32, &List)> {
-        let number = *self.numbers.get(&super::list_key(kind, place, filter))?;
+    pub(super) fn get(&self, kind: NameId, place: Place<'_>, filter: Option<FilterValue<'_>>) -> Option<(u32, &List)> {
+        let number = *self.numbers.get(&ListKey::new(kind, place, filter))?;
         self.lists.get(number as usize).map(|(_, list)| (number, list))
     }
 
