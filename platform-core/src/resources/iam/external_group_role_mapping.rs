@@ -56,11 +56,16 @@ const FIELDS: &[Field] = &[
         .required()
         .privileged()
         .check(external_group),
-    field::uid("roleUid").about("The role that members of the external group have.").required().privileged(),
+    field::uid("roleUid")
+        .about("The role that members of the external group have.")
+        .required()
+        .privileged()
+        .uid_of("Role"),
     field::uid("scope")
         .about("The uid of the group where they have the role: the organization of the identity provider.")
         .required()
-        .privileged(),
+        .privileged()
+        .uid_of("Group"),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
 ];

@@ -123,11 +123,12 @@ pub(super) const FIELDS: &[Field] = &[
     Field::message("role", BOUND_FIELDS).about("The role.").output_only(),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
-    field::uid("identityUid").about("The identity that is given the role.").required().privileged(),
+    field::uid("identityUid").about("The identity that is given the role.").required().privileged().uid_of("Identity"),
     field::uid("roleUid")
         .about("The role to give: a built-in role, or a role of the group or its ancestors.")
         .required()
-        .privileged(),
+        .privileged()
+        .uid_of("Role"),
 ];
 
 /// The maximum number of bindings per batch create.
