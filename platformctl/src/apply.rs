@@ -1,12 +1,14 @@
 //! `apply`: creates and updates resources until they are as files describe them.
 
+use std::io::Write;
+
 use clap::ArgMatches;
 
 use crate::{
-    commands::{Session, confirm, progress, say, text, texts},
     document,
-    failure::{Exit, Failure, Result},
+    failure::{Exit, Failure, Result, printable},
     kinds::noun,
+    session::{Session, confirm, progress, text, texts},
 };
 
 mod inventory;
@@ -15,7 +17,7 @@ mod plan;
 use inventory::{Entry, Inventory};
 use plan::{Action, Plan, Planner};
 
-pub(crate) fn run(session: &Session<'_>, matches: &ArgMatches) -> Result<()> {
+pub(crate) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Write) -> Result<()> {
     let paths: Vec<String> = texts(matches, "file").into_iter().map(str::to_owned).collect();
     let documents = document::read(&paths)?;
     let inventory = text(matches, "set").map(|set| Inventory::open(session.api.url(), set, text(matches, "inventory")));
@@ -24,7 +26,7 @@ pub(crate) fn run(session: &Session<'_>, matches: &ArgMatches) -> Result<()> {
     let mut planner = Planner::new(session);
     let plans = planner.plan_all(documents)?;
     for plan in &plans {
-        print(plan)?;
+        print(plan, out)?;
     }
     let pruned: Vec<Entry> = match (&inventory, matches.get_flag("prune")) {
         (Some(inventory), true) => {
@@ -34,13 +36,16 @@ pub(crate) fn run(session: &Session<'_>, matches: &ArgMatches) -> Result<()> {
         _ => Vec::new(),
     };
     for entry in &pruned {
-        say(format!("delete {} {} ({})", entry.kind, entry.name, entry.uid));
+        writeln!(out, "delete {} {} ({})", entry.kind, printable(&entry.name), entry.uid)?;
     }
     let changes = plans.iter().filter(|plan| plan.action != Action::Nothing).count();
     if matches.get_flag("dry-run") {
-        say(format!("would change {changes} and delete {}; {} unchanged", pruned.len(), plans.len() - changes));
+        writeln!(out, "would change {changes} and delete {}; {} unchanged", pruned.len(), plans.len() - changes)?;
+        out.flush()?;
         return Ok(());
     }
+    // The differences are shown before the first change.
+    out.flush()?;
     if !pruned.is_empty() && !confirm(&format!("Delete {} resources?", pruned.len()), matches)? {
         return Err(Failure::new(Exit::Failed, "nothing was changed"));
     }
@@ -93,12 +98,13 @@ pub(crate) fn run(session: &Session<'_>, matches: &ArgMatches) -> Result<()> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    say(format!("{created} created, {updated} updated, {deleted} deleted, {unchanged} unchanged"));
+    writeln!(out, "{created} created, {updated} updated, {deleted} deleted, {unchanged} unchanged")?;
+    out.flush()?;
     Ok(())
 }
 
 /// Prints what will be done for a document, and the fields that differ.
-fn print(plan: &Plan) -> Result<()> {
+fn print(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     let what = match plan.action {
         Action::Nothing => return Ok(()),
         Action::Create => "create",
@@ -106,14 +112,14 @@ fn print(plan: &Plan) -> Result<()> {
         Action::Replace => "replace",
     };
     let uid = plan.uid.as_ref().map(|uid| format!(" ({uid})")).unwrap_or_default();
-    say(format!("{what} {} {}{uid}", noun(plan.kind), plan.name));
+    writeln!(out, "{what} {} {}{uid}", noun(plan.kind), printable(&plan.name))?;
     let lines = |fields: &serde_json::Map<String, serde_json::Value>| match fields.is_empty() {
         true => Ok(String::new()),
         false => document::yaml(fields),
     };
     let (before, after) = (lines(&plan.before)?, lines(&plan.after)?);
     for change in similar::TextDiff::from_lines(&before, &after).iter_all_changes() {
-        say(format!("  {}{}", change.tag(), change.value().trim_end_matches('\n')));
+        writeln!(out, "  {}{}", change.tag(), printable(change.value().trim_end_matches('\n')))?;
     }
     Ok(())
 }

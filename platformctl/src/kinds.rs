@@ -88,3 +88,21 @@ pub(crate) fn needs_parent(kind: &Kind) -> Option<bool> {
         Parent::Group | Parent::Of(_) | Parent::Sole(_) | Parent::Singleton(..) => Some(true),
     }
 }
+
+/// Returns a method that a kind serves, in the words of the command line.
+pub(crate) fn verb(name: &str) -> Option<Verb> {
+    [Verb::List, Verb::Get, Verb::Create, Verb::Update, Verb::Delete]
+        .into_iter()
+        .find(|verb| verb.name().eq_ignore_ascii_case(name))
+}
+
+/// Returns the action of a name.
+///
+/// # Errors
+/// If the kind has none of this name.
+pub(crate) fn action(registered: &Registered, name: &str) -> Result<&'static Action> {
+    let is_it = |action: &&Action| action.name.to_kebab_case() == name.to_kebab_case();
+    actions(registered)
+        .find(is_it)
+        .ok_or_else(|| Failure::usage(format!("{} have no method {name}", command_name(registered.kind))))
+}

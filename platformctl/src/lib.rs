@@ -17,7 +17,7 @@
 //!
 //! The modules in the order in which a command uses them: `cli` declares the command line, `config` reads the server and
 //! the token, `api` sends requests, `names` finds uids by names, `value` reads and compares values by the tables,
-//! `document` reads YAML, `commands` and `apply` do the work, and `output` prints.
+//! `document` reads YAML, `output` prints, `session` is what commands share, and `commands` and `apply` do the work.
 
 mod api;
 mod apply;
@@ -29,6 +29,7 @@ mod failure;
 mod kinds;
 mod names;
 mod output;
+mod session;
 mod value;
 
 use std::{

@@ -155,7 +155,10 @@ impl<'a> Names<'a> {
         }
         let is_path = text.trim_matches('/').contains('/');
         // One name alone is that of an organization or a folder.
-        let candidates = chain.iter().filter(|one| is_path || matches!(one.parent, Parent::GroupOrNone));
+        let candidates = chain.iter().filter(|one| match one.parent {
+            Parent::GroupOrNone => true,
+            parent => is_path && (name_field(one).is_some() || parent.shares_uid()),
+        });
         let mut found: Vec<(&'static Kind, String)> = Vec::new();
         for one in candidates {
             match self.uid(one, text) {

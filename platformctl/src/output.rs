@@ -68,6 +68,9 @@ impl<'w> Printer<'w> {
 
     /// Prints some resources.
     pub(crate) fn items(&mut self, items: &[Value]) -> Result<()> {
+        if items.is_empty() {
+            return Ok(());
+        }
         match &self.format {
             Format::Table => {
                 let table = self.table.get_or_insert_with(|| Table::new(self.kind, items));

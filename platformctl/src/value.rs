@@ -67,9 +67,20 @@ pub(crate) fn field(fields: &'static [Field], key: &str) -> Option<&'static Fiel
     fields.iter().find(|field| field.name == key || field.name == key.to_lower_camel_case())
 }
 
-/// Returns whether two values are the same for the server, which omits empty ones and writes each in one form.
-pub(crate) fn is_same(ty: &Type, a: &Value, b: &Value) -> bool {
-    normal(ty, a) == normal(ty, b)
+/// Returns whether two values of a field are the same for the server, which omits empty ones and writes each in one form.
+pub(crate) fn is_same(field: &Field, a: &Value, b: &Value) -> bool {
+    normal_of(field, a) == normal_of(field, b)
+}
+
+/// Returns the value of a field in one form. The elements of a set have no order.
+fn normal_of(field: &Field, value: &Value) -> Value {
+    match normal(&field.ty, value) {
+        Value::Array(mut elements) if field.distinct => {
+            elements.sort_by_cached_key(Value::to_string);
+            elements.into()
+        }
+        value => value,
+    }
 }
 
 /// Returns a value in one form: null for everything that proto3 JSON omits.
@@ -94,7 +105,7 @@ fn normal(ty: &Type, value: &Value) -> Value {
         (Type::Message(fields), Value::Object(object)) => {
             let entry = |(key, value): (&String, &Value)| {
                 let field = field(fields, key)?;
-                Some((field.name, normal(&field.ty, value))).filter(|(_, value)| !value.is_null())
+                Some((field.name, normal_of(field, value))).filter(|(_, value)| !value.is_null())
             };
             // The order of fields has no meaning.
             let mut entries: Vec<_> = object.iter().filter_map(entry).collect();
@@ -171,7 +182,7 @@ fn differ(
             (Access::Mutable, Type::Message(inner), Value::Object(object)) if old.is_object() => {
                 differ(inner, object, old, &path, input_only, changes);
             }
-            _ if is_same(&field.ty, value, old) => {}
+            _ if is_same(field, value, old) => {}
             (Access::Immutable, ..) => changes.violations.push(format!("{path}: cannot be changed after the create")),
             (Access::Mutable | Access::InputOnly, ..) => {
                 set(&mut changes.body, &path, value.clone());
@@ -205,7 +216,7 @@ pub(crate) fn is_as_sent(fields: &'static [Field], sent: &Map<String, Value>, fo
     sent.iter().all(|(key, value)| {
         let Some(field) = field(fields, key) else { return false };
         let is_shown = matches!(field.access, Access::Mutable | Access::Immutable);
-        !is_shown || is_same(&field.ty, value, found.get(field.name).unwrap_or(&Value::Null))
+        !is_shown || is_same(field, value, found.get(field.name).unwrap_or(&Value::Null))
     })
 }
 
@@ -253,9 +264,11 @@ mod tests {
             (Type::Map(&Type::String), json!({ "a": "1", "b": "2" }), json!({ "b": "2", "a": "1" })),
             (Type::Message(Identity::KIND.fields), json!({ "name": "a", "uid": "" }), json!({ "name": "a" })),
         ] {
-            assert!(is_same(&ty, &a, &b), "{a} {b}");
+            assert!(is_same(&Field::new("x", ty), &a, &b), "{a} {b}");
         }
-        assert!(!is_same(&Type::String, &json!("a"), &json!("b")));
+        let (ab, ba) = (json!(["a", "b"]), json!(["b", "a"]));
+        assert!(!is_same(&Field::strings("x"), &ab, &ba));
+        assert!(is_same(&Field::strings("x").distinct(), &ab, &ba));
     }
 
     #[test]

@@ -9,11 +9,11 @@ use platform_core::{
 use serde_json::{Map, Value};
 
 use crate::{
-    commands::Session,
     document::Placed,
     failure::{Exit, Failure, Result},
     kinds::{command_name, needs_parent, noun},
     names::{self, Found, name_field, only},
+    session::Session,
     value::{self, InputOnly},
 };
 
@@ -80,7 +80,7 @@ impl<'a, 's> Planner<'a, 's> {
                 Err(failure) if matches!(failure.exit(), Exit::Unavailable | Exit::Denied) => return Err(failure),
                 Err(failure) => {
                     let problem = failure.while_(place).to_string();
-                    let problem = problem.trim_end().trim_start_matches("error: ").to_owned();
+                    let problem = problem.trim_end().trim_start_matches("error: ").replace('\n', "\n  ");
                     let all = problems.take().unwrap_or_else(|| Failure::usage("nothing was changed"));
                     problems = Some(all.note(problem));
                 }
@@ -89,14 +89,15 @@ impl<'a, 's> Planner<'a, 's> {
         problems.map_or(Ok(plans), Err)
     }
 
-    /// Rejects a second document for one resource.
+    /// Rejects a second document for one resource. New resources without names cannot be told apart here.
     fn once(&mut self, plan: Plan) -> Result<Plan> {
+        if plan.uid.is_none() && name_field(plan.kind).is_none() && !plan.kind.parent.shares_uid() {
+            return Ok(plan);
+        }
         let what = plan.uid.clone().unwrap_or_else(|| plan.name.clone());
         match self.described.insert((plan.kind.name, what), plan.placed.place.clone()) {
-            Some(other) if !plan.name.is_empty() => {
-                Err(Failure::usage(format!("describes the same {} as {other}", noun(plan.kind))))
-            }
-            _ => Ok(plan),
+            Some(other) => Err(Failure::usage(format!("describes the same {} as {other}", noun(plan.kind)))),
+            None => Ok(plan),
         }
     }
 
@@ -127,7 +128,8 @@ impl<'a, 's> Planner<'a, 's> {
 
         let existing = match &document.uid {
             Some(uid) => Some(session.api.get(kind, uid)?),
-            None if is_parent_planned => None,
+            // What does not exist yet has neither children nor references to it.
+            None if is_parent_planned || is_provisional && name_field(kind).is_none() => None,
             None => self.existing(kind, &parent, &fields)?,
         };
         let own = name_field(kind).and_then(|field| fields.get(field.name)).and_then(Value::as_str).unwrap_or_default();
@@ -208,9 +210,9 @@ impl<'a, 's> Planner<'a, 's> {
         let mut matching = Vec::new();
         while let Some(page) = pages.next(platform_core::request::MAX_PAGE_SIZE)? {
             let is_it = |item: &Value| {
-                wanted.iter().all(|(field, value)| {
-                    value::is_same(&field.ty, value, item.get(field.name).unwrap_or(&Value::Null))
-                })
+                wanted
+                    .iter()
+                    .all(|(field, value)| value::is_same(field, value, item.get(field.name).unwrap_or(&Value::Null)))
             };
             matching.extend(page.items.into_iter().filter(is_it));
         }

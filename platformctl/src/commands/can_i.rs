@@ -9,10 +9,11 @@ use platform_core::{
 };
 use serde_json::Value;
 
-use super::{Session, action, text, verb};
 use crate::{
     api::Request,
     failure::{Failure, Result},
+    kinds::{action, verb},
+    session::{Session, text},
 };
 
 /// What a method requires.

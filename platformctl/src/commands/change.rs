@@ -6,13 +6,13 @@ use clap::ArgMatches;
 use platform_core::kind::{Field, Kind};
 use serde_json::{Map, Value};
 
-use super::{Session, format, progress, say, text, texts};
 use crate::{
     cli::options::{self, Leaf},
     failure::{Exit, Failure, Result},
     kinds::noun,
     names,
     output::Printer,
+    session::{Session, format, progress, say, text, texts},
     value::{self, InputOnly},
 };
 

@@ -7,11 +7,12 @@ use platform_core::kind::Kind;
 use serde_json::{Map, Value};
 use tempfile::Builder;
 
-use super::{Session, change, say, text};
+use super::change;
 use crate::{
     document,
     failure::{Failure, Result},
     kinds::noun,
+    session::{Session, say, text},
     value,
 };
 

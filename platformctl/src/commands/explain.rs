@@ -9,10 +9,10 @@ use platform_core::{
     kind::{Access, Field, Kind, Registered, Type, Verb},
 };
 
-use super::text;
 use crate::{
     failure::{Failure, Result},
     kinds::{Kinds, actions, command_name, noun},
+    session::text,
     value,
 };
 

@@ -6,18 +6,17 @@ use clap::ArgMatches;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use super::{out, text};
 use crate::{
     cli::{self, NAME},
     failure::{Failure, Result},
     kinds::Kinds,
+    session::text,
 };
 
-pub(super) fn run(kinds: &Kinds, what: &str, matches: &ArgMatches) -> Result<()> {
+pub(super) fn run(kinds: &Kinds, what: &str, matches: &ArgMatches, out: &mut dyn Write) -> Result<()> {
     let mut command = cli::command(kinds);
-    let mut out = out();
     match (what, text(matches, "to")) {
-        ("man", None) => Man::new(command).render(&mut out)?,
+        ("man", None) => man(command, out)?,
         ("man", Some(directory)) => {
             let failed = |error| Failure::file(directory, error);
             fs::create_dir_all(directory).map_err(failed)?;
@@ -32,5 +31,13 @@ pub(super) fn run(kinds: &Kinds, what: &str, matches: &ArgMatches) -> Result<()>
         }
     }
     out.flush()?;
+    Ok(())
+}
+
+/// Writes the main page.
+fn man(command: clap::Command, out: &mut dyn Write) -> Result<()> {
+    let mut page = Vec::new();
+    Man::new(command).render(&mut page)?;
+    out.write_all(&page)?;
     Ok(())
 }

@@ -9,11 +9,11 @@ use platform_core::{
 };
 use serde_json::Value;
 
-use super::{Session, format, progress, say, text, texts};
 use crate::{
     cli::options,
     failure::{Failure, Result},
     output::Printer,
+    session::{Session, format, progress, say, text, texts},
 };
 
 pub(super) fn run(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatches, out: &mut dyn Write) -> Result<()> {

@@ -6,13 +6,14 @@ use clap::ArgMatches;
 use platform_core::kind::{Part, Registered, Type};
 use serde_json::{Map, Value};
 
-use super::{Session, action, text};
 use crate::{
     api::{Request, path, variables},
     cli::options,
     document,
     failure::{Failure, Result},
+    kinds::action,
     names,
+    session::{Session, text},
 };
 
 pub(super) fn run(

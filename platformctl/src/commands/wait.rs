@@ -9,10 +9,10 @@ use clap::ArgMatches;
 use platform_core::kind::{Field, Kind, Type};
 use serde_json::Value;
 
-use super::{Session, text};
 use crate::{
     failure::{Exit, Failure, Result},
     kinds::noun,
+    session::{Session, text},
     value,
 };
 
@@ -47,7 +47,7 @@ pub(super) fn run(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatch
             (Condition::Is(..), None) => false,
             (Condition::Is(field, path, value), Some(found)) => {
                 let at = path.iter().try_fold(found, |value, name| value.get(name));
-                value::is_same(&field.ty, value, at.unwrap_or(&Value::Null))
+                value::is_same(field, value, at.unwrap_or(&Value::Null))
             }
         };
         if is_met {

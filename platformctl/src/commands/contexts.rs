@@ -7,11 +7,11 @@ use console::Term;
 use platform_core::kind::Http;
 use serde_json::{Value, json};
 
-use super::{say, text};
 use crate::{
     api::{Api, Request},
     config::{self, Config, Context},
     failure::{Failure, Result},
+    session::{say, text},
 };
 
 pub(super) fn login(matches: &ArgMatches) -> Result<()> {
