@@ -162,7 +162,7 @@ mod tests {
         let found: Value = serde_json::from_str(&printed("json", &pages)).unwrap();
         assert_eq!((found["repos"].as_array().unwrap().len(), &found["totalCount"]), (2, &json!("2")));
         assert_eq!(printed("yaml", &pages).matches("---\n").count(), 1);
-        assert_eq!(printed("table", &pages), "NAME     UID\na        u/1\n\\u{1b}b  u/2\n");
+        assert_eq!(printed("table", &pages), "NAME  UID\na     u/1\n\\u{1b}b  u/2\n");
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::{collections::HashMap, io::Write};
 
 use clap::ArgMatches;
 use platform_core::{
+    access::Capability,
+    capabilities,
     kind::{Authorization, Http, Kind, Type, Verb},
     uid,
 };
@@ -19,8 +21,8 @@ use crate::{
 /// What a method requires.
 enum Needs {
     Nothing,
-    /// All of these capabilities, each by its name or its identifier.
-    All(Vec<String>),
+    /// All of these capabilities.
+    All(Vec<Capability>),
 }
 
 pub(super) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Write) -> Result<bool> {
@@ -34,7 +36,9 @@ pub(super) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Wri
             };
             (needs, Some(registered.kind))
         }
-        None if method.contains('.') || method.starts_with("CAP_") => (Needs::All(vec![method.to_owned()]), None),
+        None if method.contains('.') || method.starts_with("CAP_") => {
+            (Needs::All(vec![capability(session, method)?]), None)
+        }
         None => return Err(Failure::usage("name a kind, or a capability such as repo.list")),
     };
     let is_allowed = match needs {
@@ -42,7 +46,7 @@ pub(super) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Wri
         Needs::All(needed) => {
             let at = text(matches, "under").map(|under| place(session, kind, under)).transpose()?;
             let held = held(session, at.as_deref())?;
-            needed.iter().all(|needed| held.iter().any(|held| is_same(held, needed)))
+            needed.iter().all(|needed| held.iter().any(|held| is_it(*needed, held)))
         }
     };
     writeln!(out, "{}", if is_allowed { "yes" } else { "no" })?;
@@ -57,19 +61,16 @@ fn of_verb(kind: &Kind, verb: Verb) -> Result<Needs> {
     })?;
     Ok(match method.capabilities {
         [] => Needs::Nothing,
-        all => Needs::All(all.iter().map(|capability| capability.name().to_owned()).collect()),
+        all => Needs::All(all.to_vec()),
     })
 }
 
 fn of_authorization(authorization: &Authorization) -> Result<Needs> {
-    let all = |capabilities: &[platform_core::access::Capability]| {
-        Needs::All(capabilities.iter().map(|capability| capability.name().to_owned()).collect())
-    };
     match authorization {
         Authorization::Public | Authorization::Authenticated => Ok(Needs::Nothing),
         Authorization::At(_, capabilities)
         | Authorization::Anywhere(capabilities)
-        | Authorization::FiltersResult(capabilities) => Ok(all(capabilities)),
+        | Authorization::FiltersResult(capabilities) => Ok(Needs::All(capabilities.to_vec())),
         Authorization::As(kind, verb, _) => of_verb(kind, *verb),
     }
 }
@@ -123,8 +124,15 @@ fn strings(list: Option<&Value>) -> Vec<String> {
     all.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Returns whether two names are those of one capability: `repo.list` and `CAP_REPO_LIST`.
-fn is_same(a: &str, b: &str) -> bool {
-    let plain = |name: &str| name.trim_start_matches("CAP_").replace('.', "_").to_uppercase();
-    plain(a) == plain(b)
+/// Returns the capability with this name or identifier: one of the contract, or one that a kind requires.
+fn capability(session: &Session<'_>, name: &str) -> Result<Capability> {
+    let methods = session.kinds.iter().flat_map(|registered| registered.kind.methods);
+    let own = methods.flat_map(|method| method.capabilities).copied();
+    let found = capabilities::all().chain(own).find(|capability| is_it(*capability, name));
+    found.ok_or_else(|| Failure::usage(format!("there is no capability {name}")))
+}
+
+/// Returns whether this is the name or the identifier of a capability: `repo.list` and `CAP_REPO_LIST`.
+fn is_it(capability: Capability, name: &str) -> bool {
+    capability.name() == name || capability.id() == name
 }

@@ -2,9 +2,6 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
-#[path = "../../../platform-http/tests/support/setting.rs"]
-mod setting;
-
 use std::{
     path::Path,
     process::{Command, Stdio},
@@ -12,7 +9,14 @@ use std::{
     time::Duration,
 };
 
-use platform_core::uid::Uid;
+use platform_core::{
+    iam::{Bootstrap, Iam},
+    platform::{Platform, Settings},
+    store::memory::MemoryStore,
+    testing::{SeededEntropy, TestClock},
+    timestamp::Timestamp,
+    uid::Uid,
+};
 use platform_http::{Layers, Limits, Rest, SystemClock, SystemEntropy, serve};
 use platform_oidc::{
     AccessToken, Algorithm, DiscoveryOptions, HttpFetch, Issuer, Keys, Sts, StsOptions, Verifier, VerifierOptions,
@@ -22,7 +26,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, runtime::Runtime};
 
-pub(crate) use setting::{OPERATOR, ORG};
+/// The uid of the organization.
+pub(crate) const ORG: &str = "5b0f6c3d44617e3f2603851537be0123af4a57d9";
+/// The uid of its operator.
+pub(crate) const OPERATOR: &str = "7f0c2b1d44617e3f2603851537be0123af4a57d8";
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -41,7 +48,7 @@ impl Server {
         let (url, issuer) = runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("http://{}", listener.local_addr().unwrap());
-            let platform = Arc::new(setting::platform().await);
+            let platform = Arc::new(platform().await);
             let clock = Arc::new(SystemClock);
             let keys = Keys::generate(Algorithm::Es256, &SystemClock, &SystemEntropy).unwrap();
             let issuer = Issuer::new(&url, Arc::new(keys), clock.clone(), Arc::new(SystemEntropy)).unwrap();
@@ -84,6 +91,21 @@ impl Server {
         let ctl = Ctl::new();
         ctl.env("PLATFORM_API", &self.url).env("PLATFORM_TOKEN", &self.token)
     }
+}
+
+/// Returns a platform in memory with the organization and its operator.
+async fn platform() -> Platform {
+    let (organization, operator) = (Uid::parse(ORG).unwrap(), Uid::parse(OPERATOR).unwrap());
+    let clock = TestClock::ticking(Timestamp::from_millis(1_700_000_000_000), 1000);
+    let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
+    let platform = platform_core::builder(Arc::new(MemoryStore::new()), clock, SeededEntropy::new(1))
+        .settings(settings)
+        .ephemeral_keys()
+        .build()
+        .unwrap();
+    let first = Bootstrap { organization, organization_name: "acme".to_owned(), operator };
+    Iam::of(&platform).bootstrap(&first).await.unwrap();
+    platform
 }
 
 /// The command line, in an environment of its own.
