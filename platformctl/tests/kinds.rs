@@ -16,7 +16,7 @@ use platform_core::{
     resources::KINDS,
 };
 use serde_json::{Value, json};
-use support::{Ctl, ORG, Server, uid};
+use support::{Ctl, Server, uid};
 
 fn registered(name: &str) -> &'static Registered {
     KINDS.iter().find(|registered| registered.kind.name == name).unwrap()
@@ -148,15 +148,10 @@ fn actions_are_run_with_names_and_options() {
     assert!(ping.is_object());
     let person = uid(&create(&ctl, registered("Identity").kind));
     let bindings = json!([{ "roleBinding": { "identityUid": person, "roleUid": "viewer" } }]).to_string();
-    let created = ctl.ok(&[
-        "run",
-        "role-bindings",
-        "batch-create-role-bindings",
-        "--parent",
-        ORG,
-        "--requests",
-        &bindings.replace("viewer", ctl.ok(&["get", "roles", "viewer", "-o", "name"]).trim()),
-    ]);
+    let method = ["run", "role-bindings", "batch-create-role-bindings", "--parent", "acme", "--requests", &bindings];
+    let created = ctl.ok(&method);
     assert!(created.contains(&person), "{created}");
+    let accepted = ctl.run(&["run", "terms-acceptances", "list-terms-acceptances", "--group", "acme"]);
+    assert_eq!((accepted.code, accepted.err.as_str()), (0, ""), "{accepted:?}");
     assert!(ctl.fails(2, &["run", "role-bindings", "no-such-method"]).contains("no-such-method"));
 }

@@ -101,7 +101,10 @@ impl Resource for ExternalGroupRoleMapping {
         |cx, request| Box::pin(batch_delete(cx, request)),
     )
     .request(&[
-        field::uid("parent").about("The identity provider whose mappings are deleted.").required(),
+        field::uid("parent")
+            .about("The identity provider whose mappings are deleted.")
+            .required()
+            .uid_of("IdentityProvider"),
         Field::strings("names")
             .about("The uids of the mappings to delete, at most 1,000.")
             .max_items(MAX_BATCH)
