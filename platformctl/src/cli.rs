@@ -428,3 +428,15 @@ fn with_article(kind: &Kind) -> String {
     let article = if noun.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" };
     format!("{article} {noun}")
 }
+
+#[cfg(test)]
+mod tests {
+    use platform_core::resources::KINDS;
+
+    use super::*;
+
+    #[test]
+    fn the_options_of_every_command_differ() {
+        command(&Kinds::new(KINDS)).debug_assert();
+    }
+}
