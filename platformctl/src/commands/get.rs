@@ -46,7 +46,8 @@ pub(super) fn run(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatch
     }
     bar.finish_and_clear();
     printer.end(total)?;
-    if !is_last && read < total {
+    let is_limited = matches.try_get_one::<u64>("limit").is_ok_and(|limit| limit.is_some());
+    if !is_limited && !is_last && read < total {
         say(format!("{read} of {total} shown; --all reads all, and --limit or --skip others"));
     }
     Ok(())
