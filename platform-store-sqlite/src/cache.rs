@@ -7,9 +7,10 @@
 //!
 //! A reader sees a snapshot, the state after one commit, and identifies it by the commit's sequence, which it gets from
 //! [`Snapshots`](crate::delta::Snapshots) or from its read transaction. For a list or a node, the row is what the
-//! snapshot's delta and its table have together; a fold moves the row from one to the other, and does not change it. It caches each row that it reads, tagged with its snapshot. An
-//! entry with the tag `t` is valid in the snapshot `s` if the row's stamp, loaded after the entry was found, is at most
-//! `min(s, t)`:
+//! snapshot's delta and its table have together; a fold moves the row from one to the other, and does not change it.
+//!
+//! The reader caches each row that it reads, tagged with its snapshot. An entry with the tag `t` is valid in the
+//! snapshot `s` if the row's stamp, loaded after the entry was found, is at most `min(s, t)`:
 //!
 //! - `t < s`: if a commit after `t` and up to `s` had changed the row, the stamp would be greater than `t`, because it
 //!   was set before any reader could have the snapshot `s`. So the row in `s` is as it was in `t`.

@@ -1,8 +1,8 @@
 //! The consistency check: rows against checksums, indexes against records in both directions, lists against the
 //! records that belong to them, and counts against entries.
 //!
-//! The check reads only the tables and the delta, not the cache, and compares numbers of entries with the numbers that the records
-//! require: if every entry is valid and the numbers are equal, no entry is missing.
+//! The check reads only the tables and the delta, not the cache, and compares numbers of entries with the numbers that
+//! the records require: if every entry is valid and the numbers are equal, no entry is missing.
 
 mod lists;
 mod records;

@@ -130,9 +130,10 @@ fn execute(connection: &Connection, sql: &str) -> Result<(), StoreError> {
 
 /// A snapshot of the store: initially the state after the last commit when the view was created.
 ///
-/// The view reads from the cache and from the snapshot's delta until both miss, and only then begins a transaction on the file. If the file has
-/// changed since the view was created, rows that were already read belong to another snapshot than those that would
-/// follow: then [`View::connection`] fails, and [`Readers::read`] starts over with the snapshot of the transaction.
+/// The view reads from the cache and from the snapshot's delta until both miss, and only then begins a transaction on
+/// the file. If a commit has changed the file since the view was created, rows that were already read belong to another
+/// snapshot than those that would follow: then [`View::connection`] fails, and [`Readers::read`] starts over with the
+/// snapshot of the transaction.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     readers: &'a Readers,
