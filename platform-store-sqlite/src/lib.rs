@@ -8,13 +8,17 @@ mod readers;
 mod cache;
 
 mod commit;
+mod delta;
 mod list;
 mod lists;
 mod nodes;
+mod replaced;
+mod replay;
 mod transaction;
 mod tree;
 mod writer;
 
+mod migrate;
 mod record;
 mod schema;
 
