@@ -267,7 +267,7 @@ class Node:
 class Cluster:
     """Three nodes."""
 
-    def __init__(self, folder: pathlib.Path, fast: pathlib.Path):
+    def __init__(self, folder: pathlib.Path, fast: pathlib.Path, megabytes: int):
         self.patroni, self.etcd, self.programs = install()
         self.folder, self.fast = folder, fast
         self.user = account()
@@ -275,7 +275,7 @@ class Cluster:
         self.nodes: list[Node] = []
         for at in range(3):
             self.nodes.append(Node(self, f"node{at + 1}", *ports[at * 4 : at * 4 + 4]))
-        self.has_small_disks = all([node.own_disk(600) for node in self.nodes])
+        self.has_small_disks = all([node.own_disk(megabytes) for node in self.nodes])
         for path in (folder, fast):
             if self.user:
                 for one in (path, *path.rglob("*")):
@@ -349,15 +349,15 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def running():
-    """Starts a cluster, and removes it at the end."""
+def running(megabytes: int):
+    """Starts a cluster whose nodes have disks of a size, and removes it at the end."""
     memory = pathlib.Path("/dev/shm")
     with (
         tempfile.TemporaryDirectory(prefix="platform-failover") as folder,
         # etcd would wait for the disk.
         tempfile.TemporaryDirectory(prefix="platform-failover", dir=memory if memory.is_dir() else None) as fast,
     ):
-        cluster = Cluster(pathlib.Path(folder), pathlib.Path(fast))
+        cluster = Cluster(pathlib.Path(folder), pathlib.Path(fast), megabytes)
         try:
             cluster.start()
             yield cluster

@@ -546,7 +546,8 @@ def main() -> None:
         return
     versions = [clusters.version(one) for one in (patroni, etcd, postgres / "postgres")]
     started = time.monotonic()
-    with clusters.running() as cluster, tempfile.TemporaryDirectory() as folder:
+    # The log of changes takes up to 512 MB, and each failover adds records.
+    with clusters.running(600 + 60 * count) as cluster, tempfile.TemporaryDirectory() as folder:
         print("Patroni {}, etcd {}, PostgreSQL {}".format(*versions), f"after {time.monotonic() - started:.0f} s")
         proxy = Proxy([node.port for node in cluster.nodes])
         with two_servers(cluster, proxy, pathlib.Path(folder)) as (servers, clock):

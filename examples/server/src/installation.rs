@@ -46,7 +46,6 @@ const ORGANIZATION: &str = "platform";
 
 /// Default names of the stores in the data directory.
 const SQLITE_STORE: &str = "platform.sqlite";
-#[cfg(feature = "sled")]
 const SLED_STORE: &str = "platform.sled";
 
 /// Default name of the directory of the blobs of a store that several servers share.

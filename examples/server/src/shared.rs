@@ -74,15 +74,21 @@ pub(crate) enum Message {
 /// # Errors
 /// Fails when it cannot be used, and when the clock of this machine differs from the database's.
 pub(crate) async fn open(config: &Config) -> Result<Option<Arc<dyn SharedStore>>> {
-    let shared: Arc<dyn SharedStore> = match &config.store {
+    let shared = connect(config).await?;
+    if let Some(shared) = &shared {
+        check_clock(&**shared, &SystemClock).await?;
+    }
+    Ok(shared)
+}
+
+async fn connect(config: &Config) -> Result<Option<Arc<dyn SharedStore>>> {
+    match &config.store {
         #[cfg(feature = "postgres")]
         crate::config::Store::Postgres(url) => {
-            Arc::new(crate::postgres::Postgres::open(url, config.store_ca.as_deref()).await?)
+            Ok(Some(Arc::new(crate::postgres::Postgres::open(url, config.store_ca.as_deref()).await?)))
         }
-        _ => return Ok(None),
-    };
-    check_clock(&*shared, &SystemClock).await?;
-    Ok(Some(shared))
+        _ => Ok(None),
+    }
 }
 
 /// Rejects a clock that differs too much from the database's.

@@ -72,11 +72,14 @@ fn assert_rows_of_one_organization(name: &str, sql: &str) {
     assert!(!values.contains("SELECT") && !values.contains("SET org"), "{name}: {sql}");
 }
 
+fn is_write(sql: &str) -> bool {
+    ["INSERT INTO ", "UPDATE ", "DELETE FROM "].iter().any(|verb| sql.replace("FOR UPDATE", "").contains(verb))
+}
+
 #[test]
 fn no_statement_for_citus_has_a_construct_that_it_refuses() {
     for (name, sql, reach) in statements_for_citus() {
-        let is_write = ["INSERT", "UPDATE", "DELETE"].iter().any(|verb| sql.starts_with(verb)) || sql.contains(" SET ");
-        if is_write {
+        if is_write(&sql) {
             // The organization of a row does not change.
             assert!(!sql.contains("SET org"), "{name}: {sql}");
         }
@@ -85,6 +88,7 @@ fn no_statement_for_citus_has_a_construct_that_it_refuses() {
         }
         if reach == Reach::Everywhere {
             // These would have to be computed on one node, or are refused.
+            let sql = sql.replace("WITH ORDINALITY", "");
             for word in ["WITH ", " OVER ", "FOR UPDATE", "FOR NO KEY UPDATE", "UNION ALL", "DISTINCT ON"] {
                 assert!(!sql.contains(word), "{name} runs on all nodes with {word}: {sql}");
             }
@@ -103,7 +107,10 @@ async fn no_statement_for_citus_writes_the_result_of_a_volatile_function_or_of_a
         let sql = format!("SELECT DISTINCT proname::text FROM pg_proc WHERE provolatile = '{volatility}'");
         client.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect::<BTreeSet<String>>()
     };
-    let (volatile, stable) = (of("v").await, of("s").await);
+    let (volatile, mut stable) = (of("v").await, of("s").await);
+    // Some names have a stable variant for other arguments: `length` of text in an encoding that is a column.
+    let immutable = of("i").await;
+    stable.retain(|name| !immutable.contains(name));
     assert!(volatile.contains("random") && stable.contains("now"));
     for (name, sql, reach) in statements_for_citus() {
         if reach == Reach::None {
@@ -111,10 +118,9 @@ async fn no_statement_for_citus_writes_the_result_of_a_volatile_function_or_of_a
         }
         for function in functions(&sql) {
             assert!(!volatile.contains(function), "{name} calls {function}: {sql}");
-            let is_write = !sql.starts_with("SELECT");
             // The functions of the clock have no argument that is a column.
             let is_clock = ["put batch", "everywhere"].contains(&&*name) && ["now", "extract"].contains(&function);
-            assert!(!is_write || !stable.contains(function) || is_clock, "{name} calls {function}: {sql}");
+            assert!(!is_write(&sql) || !stable.contains(function) || is_clock, "{name} calls {function}: {sql}");
         }
     }
 }
