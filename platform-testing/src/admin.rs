@@ -66,7 +66,7 @@ pub(crate) fn has(path: &str) -> bool {
     path.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Answers a request. It needs no token: the emulator is for tests.
+/// Answers a request. No token is needed, because the emulator is for tests.
 pub(crate) async fn answer(emulator: &Emulator, request: Request<Body>) -> Reply {
     let (head, body) = request.into_parts();
     handle(emulator, &head, body).await.unwrap_or_else(|refusal| rejected(emulator, refusal))
@@ -90,7 +90,7 @@ async fn handle(emulator: &Emulator, head: &Parts, body: Body) -> Result<Reply, 
         mount::reject_parameters(query)?;
     }
     match (method, &*path) {
-        (_, ["seed"]) => return seed(&tenant, query, body, limits).await,
+        (_, ["seed"]) => seed(&tenant, query, body, limits).await,
         (_, ["requests"]) => {
             let input = read(REQUESTS, from_query(REQUESTS, &mount::pairs(query)?)?);
             let pattern = text(&input, "method");
@@ -99,7 +99,7 @@ async fn handle(emulator: &Emulator, head: &Parts, body: Body) -> Result<Reply, 
                 tenant.clear_requests();
                 return done();
             }
-            return reply(&json!({ "requests": tenant.requests(pattern.as_deref().unwrap_or("*")) }));
+            reply(&json!({ "requests": tenant.requests(pattern.as_deref().unwrap_or("*")) }))
         }
         ("GET", path) => get(emulator, &tenant, path),
         ("DELETE", path) => delete(emulator, &tenant, path),

@@ -46,11 +46,11 @@ use crate::{
 /// The body of requests and replies within the emulator.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// The name of the tenant that requests belong to which name no other one.
+/// The name of the tenant of requests that name no other one.
 pub const DEFAULT_TENANT: &str = "default";
 
-/// The header that names the tenant of a request. It overrides the token, and requests without one of the tenant's
-/// tokens need it, such as those with a refresh token or a SCIM token.
+/// The header that names the tenant of a request. It overrides the token. Requests without one of the tenant's tokens
+/// need it, such as those with a refresh token or a SCIM token.
 pub const TENANT_HEADER: &str = "x-emulator-tenant";
 
 /// The maximum number of tenants. Our choice.

@@ -260,7 +260,7 @@ mod tests {
         let faults = Faults::default();
         faults.add(Fault { times: Some(2), code: Some(Code::Aborted), ..Fault::of("A.*") }).unwrap();
         faults.add(Fault { code: Some(Code::Internal), ..Fault::of("A.B") }).unwrap();
-        let mut codes = || faults.next("A.B").and_then(|fault| fault.code);
+        let codes = || faults.next("A.B").and_then(|fault| fault.code);
         assert_eq!([codes(), codes(), codes()], [Some(Code::Aborted), Some(Code::Aborted), Some(Code::Internal)]);
         assert_eq!(faults.next("B.A"), None);
         faults.clear();

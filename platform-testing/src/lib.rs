@@ -31,8 +31,8 @@
 //! `platform-server dev` serves the same emulator as a program, for tests in other languages. Endpoints under
 //! `/_emulator` do what the methods of [`Emulator`] and [`Tenant`] do.
 //!
-//! Everything is lost when the emulator stops. It accepts requests of anybody who can connect to it, so it listens on
-//! this machine alone by default.
+//! Everything is lost when the emulator stops. Everybody who can connect to it may control it, so it listens on this
+//! machine alone by default.
 
 mod server;
 

@@ -72,7 +72,7 @@ pub(crate) struct RequestLog(Mutex<VecDeque<LoggedRequest>>);
 impl RequestLog {
     pub(crate) fn add(&self, mut request: LoggedRequest) {
         let identity = request.identity.as_mut();
-        [&mut request.path, &mut request.query].into_iter().chain(identity).for_each(|text| truncate(text));
+        [&mut request.path, &mut request.query].into_iter().chain(identity).for_each(truncate);
         let mut requests = self.0.lock();
         if requests.len() >= MAX_REQUESTS {
             requests.pop_front();

@@ -79,8 +79,11 @@ pub(crate) async fn apply(tenant: &Tenant, resources: Map<String, Value>) -> Res
     Ok(seeder.seeded)
 }
 
+/// The resources of a kind.
+type List<'p> = (&'p Registered, Vec<Map<String, Value>>);
+
 /// Checks the form of a document, and returns the resources of each kind.
-fn check(platform: &Platform, resources: Map<String, Value>) -> Result<Vec<(&Registered, Vec<Map<String, Value>>)>> {
+fn check(platform: &Platform, resources: Map<String, Value>) -> Result<Vec<List<'_>>> {
     let (mut violations, mut lists, mut count) = (Violations::default(), Vec::new(), 0);
     for (plural, list) in resources {
         let of_plural = |registered: &&Registered| registered.kind.plural == plural;

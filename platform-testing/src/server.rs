@@ -6,7 +6,8 @@ use tokio::{net::TcpListener, runtime::Builder, sync::oneshot};
 
 use crate::{StartError, emulator::Emulator};
 
-/// An emulator on a free port, with threads of its own, so that tests need no runtime or any one. Dropping it stops it.
+/// An emulator on a free port, with threads of its own, so that it works in tests with and without a runtime. Dropping
+/// it stops it.
 #[derive(Debug)]
 pub struct Server {
     emulator: Emulator,

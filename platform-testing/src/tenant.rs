@@ -52,7 +52,7 @@ const MAX_SNAPSHOTS: usize = 100;
 /// The maximum length of the name of a tenant or a snapshot. Our choice.
 const MAX_NAME: usize = 100;
 
-/// What all tenants of an emulator share.
+/// The state that all tenants of an emulator share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) url: String,

@@ -40,7 +40,7 @@ const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 /// A request for an upstream token.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Upstream {
-    /// The subject: who signs in.
+    /// The subject: the person or the workload.
     pub subject: String,
     /// The verified email address; empty for none.
     pub email: String,
@@ -102,7 +102,7 @@ impl UpstreamIssuer {
         self.keys.signing().kid()
     }
 
-    /// Returns what fetches the documents of the issuer, and of all others over the network.
+    /// Returns a client that answers for this issuer in process, and fetches the documents of others over the network.
     pub(crate) fn fetch(&self) -> Arc<dyn Fetch> {
         Arc::clone(&self.documents) as _
     }

@@ -43,7 +43,7 @@ async fn serve(config: &Config, dev: &Dev) -> Result<()> {
     }
     let listener = socket.listen(BACKLOG).with_context(|| format!("cannot listen on {address}"))?;
     announce(tenant, &format!("http://{address}"))?;
-    // What is still open is dropped: clients of an emulator are tests that have ended.
+    // Open connections are dropped: the clients of an emulator are tests that have ended.
     tokio::select! {
         served = emulator.serve(listener, std::future::pending()) => served.context("cannot serve"),
         () = stopped => Ok(()),

@@ -1,4 +1,6 @@
-//! `platform-server dev` in a process of its own. What the emulator does is tested in `platform-testing`.
+//! `platform-server dev` in a process of its own. The emulator itself is tested in `platform-testing`.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
 
 mod common;
 
@@ -23,7 +25,7 @@ fn dev(dir: &std::path::Path, arguments: &[&str]) -> (Server, Api, String) {
 }
 
 #[test]
-fn it_prints_what_to_paste_and_writes_nothing() {
+fn it_prints_commands_to_paste_and_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (server, api, organization) = dev(dir.path(), &[]);
     assert_eq!(server.url, api.url);

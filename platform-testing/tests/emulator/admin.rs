@@ -1,4 +1,4 @@
-//! The endpoints under `/_emulator` reject what they do not know.
+//! The endpoints under `/_emulator` reject invalid requests.
 
 use serde_json::json;
 

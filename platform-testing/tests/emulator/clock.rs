@@ -1,4 +1,4 @@
-//! What expires does so when the clock of the tenant says so.
+//! Tokens and invites expire by the clock of their tenant.
 
 use std::time::Duration;
 

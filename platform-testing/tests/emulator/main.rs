@@ -1,5 +1,7 @@
 //! The emulator, called as a service, without a port.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
+
 mod admin;
 mod clock;
 mod coverage;

@@ -107,3 +107,19 @@ async fn a_seed_may_be_json() {
     let seeded = client.post("/_emulator/seed", json!({ "repos": [{ "name": "a" }] })).await.ok();
     assert_eq!(seeded["created"], 1);
 }
+
+/// The page of the documentation has a seed and faults to copy.
+#[tokio::test]
+async fn the_examples_of_the_documentation_work() {
+    let client = Client::new().await;
+    let page = include_str!("../../../docs/how-to/emulator.md");
+    let (_, rest) = page.split_once("```yaml\n").unwrap();
+    let (yaml, _) = rest.split_once("```").unwrap();
+    assert_eq!(client.call("POST", "/_emulator/seed", yaml).await.ok()["created"], 5);
+    let faults = page.lines().filter(|line| line.ends_with("$API/_emulator/faults"));
+    let bodies: Vec<_> = faults.map(|line| line.split('\'').nth(1).unwrap()).collect();
+    assert_eq!(bodies.len(), 3);
+    for body in bodies {
+        client.call("POST", "/_emulator/faults", body).await.ok();
+    }
+}
