@@ -195,6 +195,16 @@ impl Endpoint {
         }
     }
 
+    /// Returns the names of the service and the RPC, such as `ReposService.ListRepos`.
+    pub(crate) fn rpc(&self) -> String {
+        match self {
+            Self::Standard(verb, registered, _) => {
+                format!("{}.{}", registered.kind.service, registered.kind.rpc(*verb))
+            }
+            Self::Action(kind, action, _) => format!("{}.{}", kind.service, action.name),
+        }
+    }
+
     fn variables(&self) -> &[String] {
         match self {
             Self::Standard(_, _, names) | Self::Action(_, _, names) => names,
