@@ -13,7 +13,7 @@ use crate::{
     BoxFuture,
     context::Context,
     error::Result,
-    kind::{Action, Authorization, Domain, Field, Http, Kind, Method, Part, Resource, Run, Verb, is_same},
+    kind::{Action, Authorization, Domain, Field, Http, Kind, Method, Part, Resource, Run, Verb},
     store::Filter,
     uid::Uid,
     write::Write,
@@ -22,6 +22,8 @@ use crate::{
 mod methods;
 mod tables;
 mod translate;
+
+use tables::is_same;
 
 use methods::{create, delete, get, list, page, replace, run, run_pages};
 pub use methods::{read, renamed, show, shown};

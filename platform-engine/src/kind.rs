@@ -15,6 +15,7 @@ use crate::{
 mod field;
 mod imported;
 mod keys;
+mod paths;
 mod resource;
 
 pub use field::{Access, Check, Field, InQuery, OnDelete, Reference, SortKey, Type};
@@ -78,8 +79,8 @@ impl Kind {
         }
     }
 
-    /// Returns a service without resources of its own, whose methods are actions
-    /// ([`Registered::service`]). The names of its operations in the OpenAPI document begin with its name.
+    /// Returns a service without resources, whose methods are actions ([`Registered::service`]). The names of its
+    /// operations in the OpenAPI document begin with its name.
     pub const fn service_of(name: KindName, plural: &'static str, service: &'static str, domain: Domain) -> Self {
         Self { is_service: true, ..Self::new(name, plural, service, domain) }
     }
@@ -175,17 +176,6 @@ impl Kind {
     pub fn resource_type(&self, service_domain: &str) -> String {
         format!("{}.{service_domain}/{}", self.domain.name, self.name)
     }
-}
-
-/// Returns whether two texts are equal, in constants too.
-pub(crate) const fn is_same(mut a: &[u8], mut b: &[u8]) -> bool {
-    while let ([x, rest_a @ ..], [y, rest_b @ ..]) = (a, b) {
-        if *x != *y {
-            return false;
-        }
-        (a, b) = (rest_a, rest_b);
-    }
-    a.is_empty() && b.is_empty()
 }
 
 /// A part of the API with a path prefix, a protobuf package and an error domain of its own, such as `registry`.

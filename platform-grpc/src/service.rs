@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     convert::Infallible,
     fmt,
+    future::ready,
     panic::AssertUnwindSafe,
     sync::Arc,
     task::{Context, Poll},
@@ -30,7 +31,7 @@ use prost_reflect::DescriptorPool;
 use serde_json::{Map, Value};
 use tonic::{Status, body::Body, server::UnaryService};
 use tonic_web::GrpcWebLayer;
-use tower::{Layer, Service};
+use tower::{Layer, Service, service_fn};
 
 use crate::{
     codec::AsBytes,
@@ -131,6 +132,21 @@ impl Grpc {
         self.0.reflection_health.drain().await;
     }
 
+    /// Returns the reply to a call that middleware rejects with an error, over gRPC or gRPC-Web.
+    pub async fn refuse<B>(&self, call: Request<B>, error: Error) -> Response<Body>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError> + fmt::Display + Send> + Send + 'static,
+    {
+        let domain = self.0.methods.get(call.uri().path()).map_or("", |method| method.domain);
+        let response = self.0.error_response(&error.of_domain(domain));
+        if !is_grpc_web(&call) {
+            return response;
+        }
+        let mut response = Some(response);
+        let inner = service_fn(move |_: Request<Body>| ready(Ok::<_, Infallible>(response.take().unwrap_or_default())));
+        GrpcWebLayer::new().layer(inner).call(call).await.unwrap_or_else(|never| match never {})
+    }
+
     /// Returns the paths of all methods that are served, sorted.
     pub fn paths(&self) -> Vec<&str> {
         let mut paths: Vec<_> = self.0.methods.keys().map(String::as_str).collect();
@@ -153,8 +169,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let inner = Arc::clone(&self.0);
-        let content_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-        if content_type.starts_with(b"application/grpc-web") {
+        if is_grpc_web(&request) {
             if request.method() != Verb::POST {
                 let counted = Origin::of(request.extensions(), &inner.shares).open();
                 return Box::pin(async move {
@@ -170,6 +185,11 @@ where
         }
         Box::pin(async move { Ok(inner.respond(request).await) })
     }
+}
+
+fn is_grpc_web<B>(request: &Request<B>) -> bool {
+    let content_type = request.headers().get(CONTENT_TYPE);
+    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc-web"))
 }
 
 /// The inner service of gRPC-Web: the layer translates a request to plain gRPC and calls this.

@@ -1,6 +1,7 @@
 //! The REST service: dispatches requests to the platform and renders responses.
 
 use std::{
+    collections::BTreeSet,
     convert::Infallible,
     panic::AssertUnwindSafe,
     pin::pin,
@@ -93,6 +94,27 @@ impl Rest {
     /// Returns the platform.
     pub fn platform(&self) -> &Arc<Platform> {
         &self.0.platform
+    }
+
+    /// Returns the method of a kind that a request calls, by its HTTP method and its path: the names of its service and
+    /// its RPC, such as `ReposService.ListRepos`. `None` for the paths of mounts and for unknown ones.
+    pub fn method_of(&self, method: &Method, path: &str) -> Option<String> {
+        match self.0.routes.find(method, path) {
+            Found::Endpoint(endpoint, _) if self.0.mount(path).is_none() => Some(endpoint.rpc()),
+            _ => None,
+        }
+    }
+
+    /// Returns the methods of all kinds, as [`Rest::method_of`] names them, sorted.
+    pub fn methods(&self) -> BTreeSet<String> {
+        let endpoints = self.0.routes.paths().flat_map(|path| path.methods);
+        endpoints.map(|(_, endpoint)| endpoint.rpc()).collect()
+    }
+
+    /// Returns the reply to a request for this path that middleware rejects, in the format of AIP-193.
+    pub fn refuse(&self, path: &str, error: Error) -> Reply {
+        let refusal = Refusal::from(error.of_domain(self.0.domain(path)));
+        refusal.into_reply(&self.0.platform.settings().service_domain)
     }
 }
 

@@ -90,7 +90,7 @@ impl Routes {
             for method in kind.served() {
                 for path in standard_paths(kind, method) {
                     let endpoint = |names| Endpoint::Standard(method.verb, *registered, names);
-                    routes.add(kind, http_method(method.verb), &path, endpoint)?;
+                    routes.add(kind, method_of(method.verb.http()), &path, endpoint)?;
                 }
             }
             for action in registered.actions.iter().filter(|action| !action.path.is_empty()) {
@@ -195,6 +195,16 @@ impl Endpoint {
         }
     }
 
+    /// Returns the names of the service and the RPC, such as `ReposService.ListRepos`.
+    pub(crate) fn rpc(&self) -> String {
+        match self {
+            Self::Standard(verb, registered, _) => {
+                format!("{}.{}", registered.kind.service, registered.kind.rpc(*verb))
+            }
+            Self::Action(kind, action, _) => format!("{}.{}", kind.service, action.name),
+        }
+    }
+
     fn variables(&self) -> &[String] {
         match self {
             Self::Standard(_, _, names) | Self::Action(_, _, names) => names,
@@ -214,23 +224,10 @@ impl fmt::Display for Endpoint {
 /// Returns the paths of a standard method, without domain and version. A create is also routed at the collection, where
 /// it either needs no parent or is rejected because the parent is missing.
 fn standard_paths(kind: &Kind, method: &standard::Method) -> Vec<String> {
-    if let Parent::Singleton(parent, segment) = kind.parent {
-        return vec![format!("{}/{{uid=**}}/{segment}", parent.plural)];
-    }
-    let (collection, resource) = (kind.plural.to_owned(), format!("{}/{{uid=**}}", kind.plural));
+    let path = kind.path(method);
     match method.verb {
-        Verb::List => vec![method.path.map_or(collection, str::to_owned)],
-        Verb::Create => vec![collection, resource],
-        Verb::Get | Verb::Update | Verb::Delete => vec![resource],
-    }
-}
-
-const fn http_method(verb: Verb) -> Method {
-    match verb {
-        Verb::List | Verb::Get => Method::GET,
-        Verb::Create => Method::POST,
-        Verb::Update => Method::PATCH,
-        Verb::Delete => Method::DELETE,
+        Verb::Create => vec![kind.plural.to_owned(), path],
+        _ => vec![path],
     }
 }
 

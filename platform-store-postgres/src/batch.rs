@@ -24,8 +24,9 @@ use crate::{
 /// The result of an attempt to commit a batch.
 #[derive(Debug)]
 pub(crate) enum Attempt {
-    /// The batch is durable: the outcome of each commit, and the lists whose blocks have to be changed.
-    Done(Vec<Result<i64, Conflict>>, Vec<(List, Delta)>),
+    /// The batch is durable: the outcome of each commit, the lists whose blocks have to be changed, and whether rows of
+    /// several organizations were written.
+    Done(Vec<Result<i64, Conflict>>, Vec<(List, Delta)>, bool),
     /// A kind or a sort key is not registered; nothing was written.
     Unregistered,
     /// Nothing was written.
@@ -159,8 +160,11 @@ pub(crate) const READ_SLOTS: &str = "SELECT s.kind, s.key, s.slot FROM slot s WH
 /// The time is that of the database, since the clocks of its clients differ.
 pub(crate) const PUT_BATCH: &str =
     "INSERT INTO batch (org, id, at) VALUES ($1, $2, (extract(epoch FROM now()) * 1000000)::int8)";
-/// An update, so that its own commit waits for the synchronous standbys: the batch may be durable on the primary alone.
-pub(crate) const FIND_BATCH: &str = "UPDATE batch b SET at = b.at WHERE b.org = $1 AND b.id = $2 RETURNING b.at";
+/// Returns the time of a batch; 0 if it has no row, which this statement then inserts. So it waits for a transaction that
+/// has inserted the row and not ended, as one that is prepared on a node of Citus. An existing row is updated, so that the
+/// transaction of this statement waits for the synchronous standbys: the batch may be durable on the primary alone.
+pub(crate) const FIND_BATCH: &str = "INSERT INTO batch AS b (org, id, at) VALUES ($1, $2, 0) \
+     ON CONFLICT (org, id) DO UPDATE SET at = b.at RETURNING b.at";
 
 /// A batch: its commits, what each of them touches, and the identifier of its row.
 #[derive(Debug)]
@@ -213,7 +217,7 @@ impl<'c> Batch<'c> {
         let outcomes: Vec<_> = commits.map(|(commit, homes)| state.decide(commit, homes, now)).collect();
         if outcomes.iter().all(Result::is_err) {
             return match connection.execute(ROLLBACK, &[]).await {
-                Ok(_) => Attempt::Done(outcomes, Vec::new()),
+                Ok(_) => Attempt::Done(outcomes, Vec::new(), false),
                 Err(failure) => Attempt::Failed(failure),
             };
         }
@@ -371,7 +375,13 @@ impl<'c> Batch<'c> {
             // None was sent.
             Err(failure) => return abandon(connection, failure).await,
         };
-        match send(connection, &prepared).await.and_then(all_of) {
+        let results = send(connection, &prepared).await;
+        // An error of COMMIT itself is that of a node of Citus, which may have committed.
+        let is_unknown = connection.is_distributed()
+            && results.as_ref().is_ok_and(|results| {
+                results.split_last().is_some_and(|(commit, before)| commit.is_err() && before.iter().all(Result::is_ok))
+            });
+        match results.and_then(all_of) {
             Ok(rows) => {
                 let mut changed: BTreeMap<List, Delta> = BTreeMap::new();
                 let lists = calls
@@ -382,9 +392,14 @@ impl<'c> Batch<'c> {
                     let (Ok(list), Ok(true)) = (list(row), row.try_get(2)) else { continue };
                     changed.extend(changes.lists.get(&list).map(|delta| (list, delta.clone())));
                 }
-                Attempt::Done(outcomes, changed.into_iter().collect())
+                // A unique key is in an organization of its own.
+                let has_owners =
+                    || calls.iter().any(|(sql, _)| [changes::PUT_OWNERS, changes::DELETE_OWNERS].contains(sql));
+                let is_spread = self.homes.written.len() > 1 || has_owners();
+                Attempt::Done(outcomes, changed.into_iter().collect(), is_spread)
             }
             Err(failure @ (Failure::Lost(_) | Failure::Late(_))) => Attempt::Unknown(failure, outcomes),
+            Err(failure) if is_unknown => Attempt::Unknown(failure, outcomes),
             // The statement COMMIT ended the aborted transaction.
             Err(failure) => Attempt::Failed(failure),
         }

@@ -14,6 +14,7 @@ use std::{
 use deadpool_postgres::{
     ClientWrapper, Connect, Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime,
 };
+use futures_util::future::try_join_all;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_postgres::{
@@ -57,6 +58,9 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// The time to open a connection to the primary.
 const CREATE: Duration = Duration::from_secs(3);
 
+/// The statements about one organization each that are sent without waiting for the results of those before.
+const AT_ONCE: usize = 24;
+
 /// The parameters of a statement.
 pub(crate) type Params = Vec<Box<dyn ToSql + Sync + Send>>;
 
@@ -80,8 +84,11 @@ impl Connection {
     pub(crate) async fn query(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
         if self.distributed {
             let mut rows = Vec::new();
-            for part in split::parts(sql, params)? {
-                rows.extend(self.query_part(&part.sql, &split::refs(&part.params)).await?);
+            for parts in split::parts(sql, params)?.chunks(AT_ONCE) {
+                let each = parts
+                    .iter()
+                    .map(|part| async move { self.query_part(&part.sql, &split::refs(&part.params)).await });
+                rows.extend(try_join_all(each).await?.into_iter().flatten());
             }
             return Ok(rows);
         }

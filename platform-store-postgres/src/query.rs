@@ -16,6 +16,7 @@ use platform_engine::{
 use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
+use self::distributed::Positioned;
 use self::statements::{Bodies, FEW, GET_MANY, GET_ONE, LISTS, Shape, everywhere::EVERYWHERE};
 use crate::{
     connection::Connection,
@@ -239,8 +240,10 @@ async fn list_of(
     slots: (&Slots, u64),
     query: &Query,
     nodes: Nodes,
-) -> Result<(Page, Vec<Position>), Failure> {
-    let mut limit = if query.bytes == usize::MAX { query.limit } else { query.limit.min(FIRST) };
+) -> Result<Positioned, Failure> {
+    // The statements of all nodes return the bodies of all records, also of those that do not fit into the page.
+    let first = if nodes == Nodes::All { FIRST / 8 } else { FIRST };
+    let mut limit = if query.bytes == usize::MAX { query.limit } else { query.limit.min(first) };
     loop {
         let (page, positions) = read(connection, slots, query, limit, nodes).await?;
         if limit >= query.limit || page.items.len() < limit || page.next.is_none() {
@@ -257,7 +260,7 @@ async fn read(
     query: &Query,
     limit: usize,
     nodes: Nodes,
-) -> Result<(Page, Vec<Position>), Failure> {
+) -> Result<Positioned, Failure> {
     let (column, descending) = (slots.column(query.kind, query.order.by), query.order.descending);
     let (epoch_orgs, epoch_names) = epoch_rows(query.epochs.iter());
     let records = limit;
@@ -344,12 +347,13 @@ async fn read(
             connection.query(sql, &params).await
         };
         let rows = run(of(false)?).await?;
-        let mut page = page(records, column, &rows, Bodies::Fitting)?.unwrap_or_default();
+        let page = page(records, column, &rows, Bodies::Fitting)?.unwrap_or_default();
+        let positions = positions(column, &rows, &page)?;
+        let (mut page, positions) = distributed::merge(query, [(page, positions)]);
         if query.count {
             let total = run(of(true)?).await?;
             page.total = Some(total.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))?.cast_unsigned());
         }
-        let positions = positions(column, &rows, &page)?;
         return Ok((page, positions));
     }
     if let Nodes::Of(org) = &nodes

@@ -255,3 +255,39 @@ impl Store for PostgresStore {
         self.shared.database.generation()
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{batch::Batch, testing::Cluster};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_batch_that_a_node_has_prepared_is_found_when_the_node_has_committed_it() {
+        if Cluster::shared().is_none() {
+            return;
+        }
+        let cluster = Cluster::start_private("max_prepared_transactions=5").unwrap();
+        let url = cluster.schema_like_citus("prepared").await.unwrap();
+        PostgresStore::migrate(&url, &Options::default()).await.unwrap();
+        let store = PostgresStore::open(&url, Options::default()).await.unwrap();
+        let id = Uuid::from_u128(7);
+        let commits = [Commit::default()];
+        let org = Batch::new(&commits, id).org();
+        let (shared, outside) = (store.shared.clone(), Uuid::from_u128(8));
+        assert!(!shared.is_committed(&Batch::new(&commits, outside)).await.unwrap());
+        let prepare = format!("BEGIN; INSERT INTO batch VALUES ({org}, '{id}', 1); PREPARE TRANSACTION 'of a node'");
+        cluster.execute(&url, &prepare).await.unwrap();
+        let found = tokio::spawn(async move { shared.is_committed(&Batch::new(&[Commit::default()], id)).await });
+        let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+        while !found.is_finished() && client.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {}
+        client.batch_execute("COMMIT PREPARED 'of a node'").await.unwrap();
+        assert!(found.await.unwrap().unwrap());
+        // Nothing remains of the one that was not committed.
+        let rows = client.query("SELECT id FROM batch", &[]).await.unwrap();
+        assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<Uuid>>(), [id]);
+    }
+}

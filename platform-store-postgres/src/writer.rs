@@ -10,7 +10,7 @@ use platform_engine::store::{Commit, Committed, Conflict, StoreError};
 use tokio::sync::{mpsc::Receiver, oneshot};
 
 use crate::{
-    batch::{Attempt, BEGIN, Batch, COMMIT, FIND_BATCH, READ_HEADS, all_of, pipeline},
+    batch::{Attempt, BEGIN, Batch, COMMIT, FIND_BATCH, READ_HEADS, ROLLBACK, all_of, pipeline},
     blocks,
     changes::Delta,
     commit::{Homes, is_open},
@@ -152,6 +152,15 @@ pub(crate) fn now() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX / 2)
 }
 
+/// Returns the failure of a batch that may have been committed.
+fn unknown(failure: Failure) -> Failure {
+    let cause = match failure {
+        Failure::Lost(cause) | Failure::Late(cause) => cause,
+        other => StoreError::from(other).into(),
+    };
+    StoreError::Unknown(cause).into()
+}
+
 /// Returns whether a failure of a batch is one of each of its commits.
 const fn is_of_all(failure: &Failure) -> bool {
     let other = matches!(failure, Failure::Other(StoreError::Unknown(_) | StoreError::Full(_)));
@@ -220,10 +229,9 @@ impl Shared {
         loop {
             let connection = attempts.writer().await?;
             match batch.attempt(&connection, self.salt, now()).await {
-                Attempt::Done(outcomes, lists) => {
-                    if connection.is_distributed() && batch.homes.written.len() > 1 {
-                        let visible = self.wait_until_visible(&connection, &batch, &outcomes).await;
-                        visible.map_err(|failure| StoreError::Unknown(StoreError::from(failure).into()))?;
+                Attempt::Done(outcomes, lists, is_spread) => {
+                    if is_spread && connection.is_distributed() {
+                        self.wait_until_visible(connection, &batch, &outcomes).await?;
                     }
                     return Ok((outcomes, lists));
                 }
@@ -251,13 +259,16 @@ impl Shared {
                 Attempt::Unknown(failure, outcomes) => {
                     connection.close();
                     match self.is_committed(&batch).await {
-                        Ok(true) => return Ok((outcomes, Vec::new())),
+                        Ok(true) => {
+                            if self.database.is_distributed() {
+                                let connection = attempts.writer().await.map_err(unknown)?;
+                                self.wait_until_visible(connection, &batch, &outcomes).await?;
+                            }
+                            return Ok((outcomes, Vec::new()));
+                        }
                         // Nothing was written. What broke the connection may break the next one too.
                         Ok(false) => attempts.pause(failure).await?,
-                        Err(_) => {
-                            let (Failure::Lost(cause) | Failure::Late(cause)) = failure else { return Err(failure) };
-                            return Err(StoreError::Unknown(cause).into());
-                        }
+                        Err(_) => return Err(unknown(failure)),
                     }
                 }
             }
@@ -266,18 +277,25 @@ impl Shared {
 
     /// Returns whether a batch whose connection broke was committed: whether its row exists. Takes the locks of the
     /// batch first, for which it waits if the server still works on it.
-    async fn is_committed(&self, batch: &Batch<'_>) -> Result<bool, Failure> {
+    pub(crate) async fn is_committed(&self, batch: &Batch<'_>) -> Result<bool, Failure> {
         let mut attempts = self.database.attempts();
         loop {
             let connection = attempts.writer().await?.within(FIND);
-            let params: Params = vec![Box::new(batch.org()), Box::new(batch.id)];
-            let calls = [(BEGIN, Vec::new()), batch.lock(self.salt), (FIND_BATCH, params), (COMMIT, Vec::new())];
-            let found = match pipeline(&connection, &calls).await.and_then(all_of) {
-                Ok(rows) => return Ok(rows.get(2).is_some_and(|rows| !rows.is_empty())),
+            let find = async {
+                let params: Params = vec![Box::new(batch.org()), Box::new(batch.id)];
+                let calls = [(BEGIN, Vec::new()), batch.lock(self.salt), (FIND_BATCH, params)];
+                let rows = all_of(pipeline(&connection, &calls).await?)?;
+                let row = rows.last().and_then(|rows| rows.first());
+                let is_found = row.map_or(Ok(0), |row| row.try_get::<_, i64>(0))? != 0;
+                connection.execute(if is_found { COMMIT } else { ROLLBACK }, &[]).await?;
+                Ok(is_found)
+            };
+            let failure = match find.await {
+                Ok(is_found) => return Ok(is_found),
                 Err(failure) => failure,
             };
             connection.close();
-            attempts.pause(found).await?;
+            attempts.pause(failure).await?;
         }
     }
 
@@ -285,13 +303,13 @@ impl Shared {
     /// nodes when it is certain, and a node that fails at that moment shows it when it has recovered.
     async fn wait_until_visible(
         &self,
-        connection: &Connection,
+        connection: Connection,
         batch: &Batch<'_>,
         outcomes: &[Result<i64, Conflict>],
     ) -> Result<(), Failure> {
         let mut attempts = self.database.attempts();
         let orgs: Vec<Org> = batch.homes.written.iter().copied().collect();
-        loop {
+        let is_visible = async || {
             let rows = connection.query(READ_HEADS, &[&orgs]).await?;
             let heads = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
             let heads = heads.collect::<Result<BTreeMap<Org, i64>, tokio_postgres::Error>>()?;
@@ -301,10 +319,16 @@ impl Shared {
                 .iter()
                 .zip(outcomes)
                 .filter_map(|(homes, outcome)| Some((&homes.written, *outcome.as_ref().ok()?)));
-            if written.all(|(orgs, sequence)| orgs.iter().all(|org| head(org) >= sequence)) {
-                return Ok(());
-            }
-            attempts.pause(Failure::Lost("a node does not show the commit yet".into())).await?;
+            Ok::<_, Failure>(written.all(|(orgs, sequence)| orgs.iter().all(|org| head(org) >= sequence)))
+        };
+        loop {
+            let failure = match is_visible().await {
+                Ok(true) => return Ok(()),
+                Ok(false) => Failure::Lost("a node does not show the commit yet".into()),
+                // The coordinator answers, but not the node.
+                Err(failure) => failure,
+            };
+            attempts.pause(failure).await.map_err(unknown)?;
         }
     }
 

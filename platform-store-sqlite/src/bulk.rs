@@ -28,8 +28,7 @@ use self::{
 use crate::{
     error::{corrupt, store_error},
     list::List,
-    lists::ListCache,
-    nodes::WrittenNodes,
+    lists::{BulkNodes, ListCache},
     record::{self, Keys, Stored, columns},
     schema::{ESCAPE, NameId},
     transaction::Transaction,
@@ -190,7 +189,7 @@ fn insert_entries(
             };
             sorted.next().map(|entry| entry.map(without_header)).transpose()
         });
-        let mut nodes = WrittenNodes { transaction, cache: lists.nodes() };
+        let mut nodes = BulkNodes { transaction, lists };
         *root = merge(&mut nodes, *root, &mut Sorted::new(of_tree))?;
     }
     Ok(())

@@ -3,13 +3,14 @@
 //!
 //! The store has its file exclusively and has one writer, so this process knows of every change. Each row has one of
 //! 65,536 stamps, selected by a hash of its key. The writer sets the stamp of a row to the sequence of the commit that
-//! changes it *before* the commit becomes visible, and sets [`Cache::committed`] to the sequence of the last commit
-//! *after* it has become visible.
+//! changes it *before* the commit becomes visible, and publishes the commit's snapshot *after* it has become visible.
 //!
 //! A reader sees a snapshot, the state after one commit, and identifies it by the commit's sequence, which it gets from
-//! [`Cache::committed`] or from its read transaction. It caches each row that it reads, tagged with its snapshot. An
-//! entry with the tag `t` is valid in the snapshot `s` if the row's stamp, loaded after the entry was found, is at most
-//! `min(s, t)`:
+//! [`Snapshots`](crate::delta::Snapshots) or from its read transaction. For a list or a node, the row is what the
+//! snapshot's delta and its table have together; a fold moves the row from one to the other, and does not change it.
+//!
+//! The reader caches each row that it reads, tagged with its snapshot. An entry with the tag `t` is valid in the
+//! snapshot `s` if the row's stamp, loaded after the entry was found, is at most `min(s, t)`:
 //!
 //! - `t < s`: if a commit after `t` and up to `s` had changed the row, the stamp would be greater than `t`, because it
 //!   was set before any reader could have the snapshot `s`. So the row in `s` is as it was in `t`.
@@ -116,7 +117,6 @@ impl Weighter<u64, Tagged> for Weight {
 /// The cached rows and the stamps that decide whether they are valid; see the module's documentation.
 pub(crate) struct Cache {
     hasher: DefaultHashBuilder,
-    committed: AtomicU64,
     /// For each stamp, the sequence of the last commit that changed one of its rows. Empty if caching is disabled.
     stamps: Box<[AtomicU64]>,
     /// Entries by the hash of their rows' keys.
@@ -124,21 +124,14 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Returns an empty cache with a capacity in bytes, for a store whose last commit has the sequence `committed`. A
-    /// capacity of 0 disables caching.
-    pub(crate) fn new(bytes: u64, committed: u64) -> Self {
+    /// Returns an empty cache with a capacity in bytes; 0 disables caching.
+    pub(crate) fn new(bytes: u64) -> Self {
         let items = usize::try_from(bytes / AVERAGE_ENTRY).unwrap_or(usize::MAX);
         Self {
             hasher: DefaultHashBuilder::default(),
-            committed: committed.into(),
             stamps: (0..if bytes == 0 { 0 } else { STAMPS }).map(|_| AtomicU64::new(0)).collect(),
             entries: sync::Cache::with_weighter(items, bytes, Weight),
         }
-    }
-
-    /// Returns the sequence of the last commit that is visible to every reader.
-    pub(crate) fn committed(&self) -> u64 {
-        self.committed.load(Ordering::Acquire)
     }
 
     /// Returns the row as of a snapshot, if it is cached and valid.
@@ -163,11 +156,6 @@ impl Cache {
         if let Some(stamp) = self.stamp_of(self.hasher.hash_one(row)) {
             stamp.store(sequence, Ordering::Release);
         }
-    }
-
-    /// Publishes the sequence of a commit that has become visible to every reader.
-    pub(crate) fn set_committed(&self, sequence: u64) {
-        self.committed.store(sequence, Ordering::Release);
     }
 
     fn stamp_of(&self, hash: u64) -> Option<&AtomicU64> {
@@ -202,17 +190,16 @@ mod tests {
 
     #[test]
     fn an_entry_is_valid_in_older_and_newer_snapshots_if_the_row_did_not_change_in_between() {
-        let cache = Cache::new(1 << 20, 7);
+        let cache = Cache::new(1 << 20);
         cache.invalidate(ROW, 3);
         cache.insert(ROW, 5, node(5));
         assert_eq!([3, 4, 5, 6, 7].map(|snapshot| found(&cache, snapshot)), [Some(5); 5]);
         assert_eq!(found(&cache, 2), None);
-        assert_eq!(cache.committed(), 7);
     }
 
     #[test]
     fn an_entry_is_invalid_after_a_commit_changed_the_row() {
-        let cache = Cache::new(1 << 20, 7);
+        let cache = Cache::new(1 << 20);
         cache.insert(ROW, 7, node(7));
         assert_eq!(found(&cache, 7), Some(7));
         // From the invalidation on, there is a miss even in the snapshot before the commit.
@@ -224,9 +211,8 @@ mod tests {
 
     #[test]
     fn an_entry_that_a_slow_reader_inserts_late_is_invalid() {
-        let cache = Cache::new(1 << 20, 7);
+        let cache = Cache::new(1 << 20);
         cache.invalidate(ROW, 8);
-        cache.set_committed(8);
         cache.insert(ROW, 8, node(8));
         cache.insert(ROW, 7, node(7));
         assert_eq!([6, 7, 8, 9].map(|snapshot| found(&cache, snapshot)), [None; 4]);
@@ -234,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_rolled_back_commit_causes_misses_until_its_sequence_is_reached() {
-        let cache = Cache::new(1 << 20, 7);
+        let cache = Cache::new(1 << 20);
         cache.invalidate(ROW, 9);
         cache.insert(ROW, 7, node(7));
         assert_eq!(found(&cache, 8), None);
@@ -244,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_row_whose_key_has_the_same_hash_is_a_miss() {
-        let cache = Cache::new(1 << 20, 7);
+        let cache = Cache::new(1 << 20);
         cache.insert(ROW, 7, || Entry::Node(2, [2].into()));
         assert_eq!(found(&cache, 7), None);
         cache.insert(ROW, 7, || Entry::Epoch(Epoch::new("grants", Uid::opaque("a")), 3));
@@ -253,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_cache_with_a_capacity_of_zero_is_disabled() {
-        let cache = Cache::new(0, 7);
+        let cache = Cache::new(0);
         cache.invalidate(ROW, 1);
         cache.insert(ROW, 7, node(7));
         assert_eq!(found(&cache, 7), None);

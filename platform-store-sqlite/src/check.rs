@@ -1,8 +1,8 @@
 //! The consistency check: rows against checksums, indexes against records in both directions, lists against the
 //! records that belong to them, and counts against entries.
 //!
-//! The check reads only the tables, not the cache, and compares numbers of entries with the numbers that the records
-//! require: if every entry is valid and the numbers are equal, no entry is missing.
+//! The check reads only the tables and the delta, not the cache, and compares numbers of entries with the numbers that
+//! the records require: if every entry is valid and the numbers are equal, no entry is missing.
 
 mod lists;
 mod records;
@@ -13,20 +13,21 @@ use platform_engine::store::{
 };
 use rusqlite::Connection;
 
-use crate::{error::store_error, schema::Names, writer::State};
+use crate::{delta::Snapshot, error::store_error, replaced, schema::Names, writer::State};
 
 const RESTORE: &str = "stop the server and restore the file from a backup, because the file is damaged";
 
-/// Checks everything in one snapshot of the file.
-pub(crate) fn check(connection: &Connection) -> Result<Vec<Finding>, StoreError> {
+/// Checks everything in one snapshot.
+pub(crate) fn check(connection: &Connection, snapshot: &Snapshot) -> Result<Vec<Finding>, StoreError> {
     let mut findings = Findings::new(RESTORE);
     let checked = check_file(connection, &mut findings);
     findings.catch(checked)?;
     let state = findings.catch(State::load(connection))?.unwrap_or_default();
+    let replaced = findings.catch(replaced::load(connection, state))?.unwrap_or_default();
     if let Some(names) = findings.catch(Names::load(connection))? {
-        let checked = records::check(connection, &names, state, &mut findings);
+        let checked = records::check(connection, &names, state, &replaced, &mut findings);
         findings.catch(checked)?;
-        let checked = lists::check(connection, &names, &mut findings);
+        let checked = lists::check(connection, &names, &snapshot.delta, &mut findings);
         findings.catch(checked)?;
     }
     Ok(findings.into_vec())

@@ -12,8 +12,10 @@ use crate::{
     list::FilterValue,
     lists::{Change, ListCache, Version, has_below},
     record::{self, Keys, Stored, columns},
+    replaced::Replaced,
     schema::{Name, NameFlags, NameId, Names, Table, checksum},
     transaction::Transaction,
+    writer::State,
 };
 
 /// A record as it was before the commit, without its body.
@@ -216,9 +218,9 @@ pub(crate) struct Target<'a> {
     pub(crate) transaction: Transaction<'a>,
     pub(crate) names: &'a Names,
     pub(crate) lists: &'a mut ListCache,
-    /// The sum of the checksums of all records and epochs. It detects lost writes: an old version of a row has a valid
-    /// checksum of its own, but makes the sum wrong.
-    pub(crate) digest: &'a mut i64,
+    pub(crate) state: &'a mut State,
+    /// `None` if the transaction ends with a fold, so that replaced versions are not needed.
+    pub(crate) replaced: Option<&'a mut Replaced>,
     /// The number of the next record.
     pub(crate) next: &'a mut i64,
     /// Records that are indexed later.
@@ -252,12 +254,22 @@ impl Target<'_> {
         commit.raise.iter().try_for_each(|epoch| self.raise(epoch))
     }
 
+    /// Records what a record is, before it is deleted or replaced.
+    fn log(&mut self, old: &Old) -> Result<(), StoreError> {
+        let version = (old.kind, &*old.uid, old.revision, &*old.keys);
+        match &mut self.replaced {
+            Some(replaced) => replaced.add(self.transaction, self.state, old.id, version),
+            None => Ok(()),
+        }
+    }
+
     fn delete(&mut self, old: &Old) -> Result<(), StoreError> {
+        self.log(old)?;
         self.change_record(old.id, (old.kind, &old.uid), "DELETE FROM record WHERE id = ?", [old.id])?;
         for filter in Keys(&old.keys).filter() {
             self.delete_member(old, filter)?;
         }
-        *self.digest = self.digest.wrapping_sub(old.sum);
+        self.state.digest = self.state.digest.wrapping_sub(old.sum);
         let Old { id, kind, uid, .. } = old;
         let queue = self.names.is_queue(*kind);
         let change = Change { kind: *kind, queue, uid, id: *id, old: Some(old.version()), new: None };
@@ -286,16 +298,17 @@ impl Target<'_> {
         stored.sum = stored.checksum();
         let columns = (id, kind, uid, revision.cast_signed(), place, rendering, stored.sum, keys.0, body, private);
         if let Some(old) = old {
+            self.log(old)?;
             let update = "UPDATE record SET kind = ?2, uid = ?3, revision = ?4, place = ?5, rendering = ?6, \
                           sum = ?7, keys = ?8, body = ?9, private = ?10 WHERE id = ?1";
             self.change_record(id, (kind, uid), update, columns)?;
-            *self.digest = self.digest.wrapping_sub(old.sum);
+            self.state.digest = self.state.digest.wrapping_sub(old.sum);
         } else {
             let insert = "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
             self.change_record(id, (kind, uid), insert, columns)?;
             *self.next += 1;
         }
-        *self.digest = self.digest.wrapping_add(stored.sum);
+        self.state.digest = self.state.digest.wrapping_add(stored.sum);
         for (space, value) in keys.unique() {
             self.transaction
                 .execute("INSERT INTO owner (space, value, record) VALUES (?, ?, ?)", (space, value, id))?;
@@ -333,11 +346,11 @@ impl Target<'_> {
         let name = epoch.to_string();
         let old = self::epoch(self.transaction.connection, epoch)?.cast_signed();
         if old != 0 {
-            *self.digest = self.digest.wrapping_sub(epoch_checksum(&name, old));
+            self.state.digest = self.state.digest.wrapping_sub(epoch_checksum(&name, old));
         }
         let value = self.transaction.sequence.cast_signed();
         let sum = epoch_checksum(&name, value);
-        *self.digest = self.digest.wrapping_add(sum);
+        self.state.digest = self.state.digest.wrapping_add(sum);
         let insert = "INSERT OR REPLACE INTO epoch (name, value, sum) VALUES (?, ?, ?)";
         self.transaction.change(Row::Epoch(epoch), insert, (&name, value, sum))
     }

@@ -9,13 +9,17 @@ mod bulk;
 mod cache;
 
 mod commit;
+mod delta;
 mod list;
 mod lists;
 mod nodes;
+mod replaced;
+mod replay;
 mod transaction;
 mod tree;
 mod writer;
 
+mod migrate;
 mod record;
 mod schema;
 

@@ -26,46 +26,57 @@ use rusqlite::{Connection, Params};
 
 use crate::{
     cache::Row,
+    delta::{Delta, Found},
     error::{corrupt, store_error},
     list::{FilterValue, List, ListKey, Roots},
     nodes::{EditedNodes, NodeCache},
     record::{self, Keys},
     schema::{BY_SEQUENCE, BY_UID, NameId, order_key},
     transaction::Transaction,
-    tree::write::{insert, remove},
+    tree::write::{NodesMut, insert, remove},
 };
 
 /// The number of cached lists above which the writer drops them all at the end of a group.
 const MAX_CACHED: usize = 20_000;
 
 impl ListKey {
-    /// Writes the list's row, or deletes it if the list is empty.
-    fn save(&self, list: &List, transaction: Transaction<'_>) -> Result<(), StoreError> {
+    /// Writes the list's row, or deletes it.
+    pub(crate) fn save(&self, list: Option<&List>, transaction: Transaction<'_>) -> Result<(), StoreError> {
         let key = (self.kind, &self.place, self.key, &self.value);
-        if list.is_empty() {
+        let Some(list) = list else {
             let delete = "DELETE FROM list WHERE kind = ? AND place = ? AND key = ? AND value = ?";
-            return transaction.change(Row::List(self), delete, key);
-        }
+            return transaction.execute(delete, key);
+        };
         let roots = list.encode();
         let insert = "INSERT OR REPLACE INTO list (kind, place, key, value, sum, roots) VALUES (?, ?, ?, ?, ?, ?)";
         let row = (key.0, key.1, key.2, key.3, self.checksum(&roots), &roots);
-        transaction.change(Row::List(self), insert, row)
+        transaction.execute(insert, row)
     }
 }
 
-/// The writer's write-back cache of lists and tree nodes. It outlives transactions, and is replaced by an empty one
-/// when a transaction is rolled back.
+/// The writer's cache of lists and tree nodes, and the delta. It outlives transactions; when one is rolled back, the
+/// cache is emptied and the delta is the one of the last commit again.
 #[derive(Debug, Default)]
 pub(crate) struct ListCache {
     lists: HashMap<ListKey, Slot>,
+    /// The lists that have changes that are not in the delta.
+    changed: Vec<ListKey>,
     nodes: NodeCache,
+    delta: Delta,
+    /// The size of the delta in bytes above which it must be folded.
+    bound: u64,
+    /// Whether the transaction has written nodes to their table, because the delta exceeded its bound. Then it must end
+    /// with a fold.
+    spilled: bool,
+    /// During a replay: the lists that were built from the tables, which have the changes that are still to come.
+    built: Option<HashSet<ListKey>>,
 }
 
 #[derive(Debug)]
 enum Slot {
     Materialized {
         list: List,
-        /// Whether the list differs from its row.
+        /// Whether the list has changes that are not in the delta.
         changed: bool,
     },
     /// Not materialized, with at most this many members. Puts of new records raise the bound and deletes do not lower
@@ -74,23 +85,102 @@ enum Slot {
 }
 
 impl ListCache {
+    /// Returns an empty cache. The delta must be folded when it is larger than `bound`, in bytes.
+    pub(crate) fn new(bound: u64) -> Self {
+        Self { bound, ..Self::default() }
+    }
+
     /// Prepares for a transaction.
     pub(crate) fn begin(&mut self, connection: &Connection) -> Result<(), StoreError> {
         self.nodes.begin(connection)
     }
 
-    /// Writes changed lists and nodes to their tables, at the end of a group.
-    pub(crate) fn flush(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
-        for (key, slot) in &mut self.lists {
-            if let Slot::Materialized { list, changed: changed @ true } = slot {
-                key.save(list, transaction)?;
-                *changed = false;
-            }
+    pub(crate) fn delta(&self) -> &Delta {
+        &self.delta
+    }
+
+    /// Puts changed lists and nodes into the delta, at the end of a group.
+    pub(crate) fn settle(&mut self, transaction: Transaction<'_>) {
+        for key in self.changed.drain(..) {
+            // A list that became empty is in the delta already.
+            let Some(Slot::Materialized { list, changed: changed @ true }) = self.lists.get_mut(&key) else { continue };
+            *changed = false;
+            transaction.cache.invalidate(Row::List(&key), transaction.sequence);
+            self.delta.set_list(&key, Some(list.clone()));
         }
         if self.lists.len() > MAX_CACHED {
             self.lists = HashMap::new();
         }
-        self.nodes.flush(transaction)
+        self.nodes.settle(&mut self.delta, transaction);
+    }
+
+    /// Returns whether the transaction must end with a fold. The delta must be settled.
+    pub(crate) fn must_fold(&self) -> bool {
+        self.spilled || self.delta.bytes() > self.bound
+    }
+
+    /// Writes the delta to the tables. It must be settled.
+    pub(crate) fn fold(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
+        self.delta.fold(transaction)
+    }
+
+    /// Marks the transaction as committed.
+    pub(crate) fn commit(&mut self) {
+        self.spilled = false;
+    }
+
+    /// Drops the changes of the transaction; `delta` is the one of the last commit.
+    pub(crate) fn roll_back(&mut self, delta: Delta) {
+        self.lists.clear();
+        self.changed.clear();
+        self.nodes.clear();
+        self.delta = delta;
+        self.spilled = false;
+    }
+
+    /// Prepares for changes to records that the tables have already, all of them.
+    pub(crate) fn start_replay(&mut self) {
+        self.built = Some(HashSet::new());
+    }
+
+    pub(crate) fn end_replay(&mut self) {
+        self.built = None;
+    }
+
+    /// Bounds the memory, after the change of a record.
+    fn trim(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
+        if !self.nodes.is_full() {
+            return Ok(());
+        }
+        self.nodes.settle(&mut self.delta, transaction);
+        self.nodes.clear();
+        if self.delta.bytes() > self.bound {
+            self.spilled = true;
+            self.delta.fold_nodes(transaction)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a list from the delta or from its table; `None` if it is not materialized.
+    fn load(&self, key: &ListKey, connection: &Connection) -> Result<Option<List>, StoreError> {
+        match self.delta.list(key) {
+            Found::Changed(list) => Ok(Some(list.1.clone())),
+            Found::Deleted => Ok(None),
+            Found::Stored => key.load(connection),
+        }
+    }
+
+    fn is_built(&self, key: &ListKey) -> bool {
+        self.built.as_ref().is_some_and(|built| built.contains(key))
+    }
+
+    /// Adds a list that was built from the tables.
+    fn insert_built(&mut self, key: ListKey, list: List) {
+        if let Some(built) = &mut self.built {
+            built.insert(key.clone());
+        }
+        self.changed.push(key.clone());
+        self.lists.insert(key, Slot::Materialized { list, changed: true });
     }
 
     /// Returns a list, if it is materialized.
@@ -98,22 +188,46 @@ impl ListCache {
         match self.lists.get(key) {
             Some(Slot::Materialized { list, .. }) => Ok(Some(list.clone())),
             Some(Slot::Short(_)) => Ok(None),
-            None => key.load(connection),
+            None => self.load(key, connection),
         }
     }
 
     /// Replaces a list, or materializes it.
     pub(crate) fn put(&mut self, key: ListKey, list: List) {
-        self.lists.insert(key, Slot::Materialized { list, changed: true });
+        self.insert_built(key, list);
     }
 
     /// Forgets the bounds of lists of some kinds, whose records were indexed without them.
     pub(crate) fn forget_short(&mut self, kinds: &HashSet<NameId>) {
         self.lists.retain(|key, slot| matches!(slot, Slot::Materialized { .. }) || !kinds.contains(&key.kind));
     }
+}
 
-    pub(crate) const fn nodes(&mut self) -> &mut NodeCache {
-        &mut self.nodes
+/// The nodes as a caller that changes many of them sees them: they are written when they are too many for the cache.
+#[derive(Debug)]
+pub(crate) struct BulkNodes<'a> {
+    pub(crate) transaction: Transaction<'a>,
+    pub(crate) lists: &'a mut ListCache,
+}
+
+impl NodesMut for BulkNodes<'_> {
+    fn edit(&mut self, id: u64) -> Result<&mut Vec<u8>, StoreError> {
+        let ListCache { nodes, delta, .. } = &mut *self.lists;
+        nodes.edit(self.transaction.connection, delta, id)
+    }
+
+    fn add(&mut self, bytes: Vec<u8>) -> u64 {
+        let ListCache { nodes, delta, .. } = &mut *self.lists;
+        EditedNodes { connection: self.transaction.connection, delta, cache: nodes }.add(bytes)
+    }
+
+    fn delete(&mut self, id: u64) {
+        let ListCache { nodes, delta, .. } = &mut *self.lists;
+        EditedNodes { connection: self.transaction.connection, delta, cache: nodes }.delete(id);
+    }
+
+    fn make_room(&mut self) -> Result<(), StoreError> {
+        self.lists.trim(self.transaction)
     }
 }
 
@@ -156,7 +270,7 @@ impl<'a> Change<'a> {
             let new = self.new.filter(|_| is.contains(filter));
             maintenance.change(Change { old, new, ..self }, Some(*filter), own)?;
         }
-        lists.nodes.trim(transaction)
+        lists.trim(transaction)
     }
 }
 
@@ -189,29 +303,36 @@ impl Maintenance<'_> {
         filter: Option<FilterValue<'_>>,
     ) -> Result<bool, StoreError> {
         let key = ListKey::new(change.kind, place, filter);
+        if self.cache.is_built(&key) {
+            return Ok(true);
+        }
         let is_new = change.old.is_none();
-        let ListCache { lists, nodes } = &mut *self.cache;
+        let Transaction { connection, cache: readers, sequence } = self.transaction;
+        let ListCache { lists, changed: all_changed, nodes, delta, .. } = &mut *self.cache;
         let at_most = match lists.get_mut(&key) {
             Some(Slot::Materialized { list, changed }) => {
-                list.change(change, place, &mut EditedNodes { connection: self.transaction.connection, cache: nodes })?;
-                *changed = true;
+                list.change(change, place, &mut EditedNodes { connection, delta, cache: nodes })?;
                 if list.is_empty() {
-                    // Drop the list now, not at the flush. A record that is created at this uid skips its own list on
-                    // the assumption that it does not exist (see `Change::apply`). A list that stayed here empty would
-                    // lack that record when its first descendant is added.
-                    key.save(list, self.transaction)?;
+                    // Drop the list now, not at the end of the group. A record that is created at this uid skips its
+                    // own list on the assumption that it does not exist (see `Change::apply`). A list that stayed here
+                    // empty would lack that record when its first descendant is added.
+                    readers.invalidate(Row::List(&key), sequence);
+                    delta.set_list(&key, None);
                     lists.remove(&key);
+                } else if !*changed {
+                    *changed = true;
+                    all_changed.push(key);
                 }
                 return Ok(true);
             }
             Some(Slot::Short(at_most)) => *at_most + u64::from(is_new),
             None => {
-                let stored = key.load(self.transaction.connection)?;
+                let stored = self.cache.load(&key, connection)?;
                 // The roots are reached here with a filter only if the list of all records with the value is
                 // materialized, and then the roots are too.
                 let is_always_materialized = place == Place::Roots || place == Place::All && filter.is_none();
                 if let Some(list) = stored.or_else(|| is_always_materialized.then(List::default)) {
-                    lists.insert(key, Slot::Materialized { list, changed: false });
+                    self.cache.lists.insert(key, Slot::Materialized { list, changed: false });
                     return self.change_list(change, place, filter);
                 }
                 // Not materialized, so it had at most `SHORT_LEN` members; how many is not known.
@@ -219,7 +340,7 @@ impl Maintenance<'_> {
             }
         };
         if at_most <= SHORT_LEN {
-            lists.insert(key, Slot::Short(at_most));
+            self.cache.lists.insert(key, Slot::Short(at_most));
             return Ok(false);
         }
         // The bound may be too high, because deletes do not lower it: count the members.
@@ -250,31 +371,38 @@ impl Maintenance<'_> {
         // No index finds the roots with a filter value, so their list is built together with the list of all records
         // with the value.
         let mut roots = List::default();
-        let mut nodes = EditedNodes { connection: self.transaction.connection, cache: &mut self.cache.nodes };
+        let is_replay = self.cache.built.is_some();
+        if let (Some(built), Place::All) = (&mut self.cache.built, place) {
+            // Also if no root has the value now: roots may have had it.
+            built.insert(ListKey::new(key.kind, Place::Roots, key.filter()));
+        }
+        let ListCache { nodes, delta, .. } = &mut *self.cache;
+        let mut nodes = EditedNodes { connection: self.transaction.connection, delta, cache: nodes };
         for id in members {
             let copy = |r: record::Stored<'_>| (r.uid.to_owned(), r.revision, r.keys.0.to_vec());
             let (uid, revision, keys) = record::at(self.transaction.connection, *id, copy)?;
             let new = Some(Version { revision, keys: Keys(&keys) });
             let change = Change { uid: &uid, id: *id, old: None, new, ..newest };
             list.change(change, place, &mut nodes)?;
-            // The caller adds `newest` to the roots when it gets to that list.
-            if place == Place::All && *id != newest.id {
+            // The caller adds `newest` to the roots when it gets to that list, except in a replay.
+            if place == Place::All && (is_replay || *id != newest.id) {
                 roots.change(change, Place::Roots, &mut nodes)?;
             }
         }
         if !roots.is_empty() {
-            let key = ListKey::new(key.kind, Place::Roots, key.filter());
-            self.cache.lists.insert(key, Slot::Materialized { list: roots, changed: true });
+            self.cache.insert_built(ListKey::new(key.kind, Place::Roots, key.filter()), roots);
         }
-        self.cache.lists.insert(key, Slot::Materialized { list, changed: true });
+        self.cache.insert_built(key, list);
         Ok(())
     }
 
     /// Returns the members of a list that is not materialized. Reads at most `SHORT_LEN + 1` of them, not counting the
     /// record with the list's uid: enough to decide whether the list is long. For a queue, only children are members.
+    /// In a replay, reads all of them: the changes that would add the others are already in the tables.
     fn members(&self, key: &ListKey, place: Place<'_>, queue: bool) -> Result<Vec<i64>, StoreError> {
         let ListKey { kind, key: name, value, .. } = key;
-        let limit = SHORT_LEN.cast_signed() + 1;
+        // In SQLite, a negative limit is none.
+        let limit = if self.cache.built.is_some() { -1 } else { SHORT_LEN.cast_signed() + 1 };
         match (place, key.filter()) {
             (Place::At(parent), None) if queue => {
                 let (from, to) = below(parent);
@@ -317,7 +445,7 @@ impl Maintenance<'_> {
             if uid::parent(uid) == Some(parent) {
                 ids.push(row.get(0).map_err(store_error)?);
             }
-            if ids.len() as u64 > SHORT_LEN {
+            if ids.len() as u64 > SHORT_LEN && self.cache.built.is_none() {
                 break;
             }
         }

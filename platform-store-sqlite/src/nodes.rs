@@ -1,20 +1,22 @@
-//! The rows of the `node` table: read by queries, and changed in a write-back cache by the writer.
+//! The rows of the `node` table, and newer versions of them in the delta: read by queries, and changed in a cache by the
+//! writer.
 
 use std::collections::{HashMap, hash_map::Entry};
 
 use platform_engine::store::StoreError;
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::Connection;
 
 use crate::{
     cache::Row,
+    delta::{Delta, Found},
     error::{corrupt, store_error},
     schema::{Table, checksum},
     transaction::Transaction,
     tree::{Node, Nodes, write::NodesMut},
 };
 
-/// The number of cached nodes above which the writer writes back and drops them all, after the change of a record.
-/// Each node takes about 4 KiB.
+/// The number of cached nodes above which the writer drops them all, after the change of a record. Each node takes
+/// about 4 KiB.
 const MAX_CACHED: usize = 2_000;
 
 /// The nodes in a connection's snapshot of the file.
@@ -36,16 +38,40 @@ impl Nodes for StoredNodes<'_> {
     }
 }
 
+/// The nodes in a connection's snapshot of the file and its delta.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SnapshotNodes<'c>(pub(crate) &'c Connection, pub(crate) &'c Delta);
+
+impl Nodes for SnapshotNodes<'_> {
+    fn read<T>(&self, id: u64, use_node: impl FnOnce(Node<'_>) -> T) -> Result<T, StoreError> {
+        match self.1.node(id) {
+            Found::Changed(bytes) => Ok(use_node(Node(bytes))),
+            Found::Deleted => Err(corrupt(format!("tree node {id} was deleted"))),
+            Found::Stored => StoredNodes(self.0).read(id, use_node),
+        }
+    }
+}
+
+/// Writes a node's row, or deletes it.
+pub(crate) fn save(transaction: Transaction<'_>, id: u64, bytes: Option<&[u8]>) -> Result<(), StoreError> {
+    let Some(bytes) = bytes else {
+        return transaction.execute("DELETE FROM node WHERE id = ?", [id.cast_signed()]);
+    };
+    let insert = "INSERT OR REPLACE INTO node (id, sum, bytes) VALUES (?, ?, ?)";
+    transaction.execute(insert, (id.cast_signed(), node_checksum(id, bytes), bytes))
+}
+
 fn node_checksum(id: u64, bytes: &[u8]) -> i64 {
     checksum(Table::Node, [&id.to_le_bytes(), bytes])
 }
 
-/// The writer's write-back cache of nodes. It outlives the transaction that filled it; if a transaction is rolled
-/// back, the whole cache is discarded.
+/// The writer's cache of nodes. It outlives the transaction that filled it, and is emptied when a transaction is rolled
+/// back.
 #[derive(Debug, Default)]
 pub(crate) struct NodeCache {
     nodes: HashMap<u64, Cached>,
-    /// Nodes to delete from the table at the next flush.
+    /// The nodes that are changed, in any order and with repetitions.
+    changed: Vec<u64>,
     deleted: Vec<u64>,
     /// The number of the next node; 0 before the first transaction.
     next: u64,
@@ -54,7 +80,7 @@ pub(crate) struct NodeCache {
 #[derive(Debug)]
 struct Cached {
     bytes: Vec<u8>,
-    /// Whether the bytes differ from the row (a dirty entry).
+    /// Whether the bytes differ from those in the delta or in the table (a dirty entry).
     changed: bool,
 }
 
@@ -68,63 +94,70 @@ impl NodeCache {
         Ok(())
     }
 
-    /// Writes back and drops all nodes if there are more than [`MAX_CACHED`].
-    pub(crate) fn trim(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
-        if self.nodes.len() > MAX_CACHED {
-            self.flush(transaction)?;
-            self.nodes.clear();
-        }
-        Ok(())
+    pub(crate) fn is_full(&self) -> bool {
+        self.nodes.len() > MAX_CACHED
     }
 
-    /// Writes deleted and changed nodes to the table.
-    pub(crate) fn flush(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
-        for id in self.deleted.drain(..) {
-            transaction.change(Row::Node(id), "DELETE FROM node WHERE id = ?", [id.cast_signed()])?;
-        }
-        let insert = "INSERT OR REPLACE INTO node (id, sum, bytes) VALUES (?, ?, ?)";
-        // In the order of their numbers, so that neighboring rows are written together.
-        let mut changed: Vec<_> = self.nodes.iter_mut().filter(|(_, node)| node.changed).collect();
-        changed.sort_unstable_by_key(|(id, _)| **id);
-        for (id, node) in changed {
-            let sum = node_checksum(*id, &node.bytes);
-            transaction.change(Row::Node(*id), insert, (id.cast_signed(), sum, &node.bytes))?;
+    /// Forgets all nodes. Changes that are not in the delta are lost.
+    pub(crate) fn clear(&mut self) {
+        self.nodes.clear();
+        self.changed.clear();
+        self.deleted.clear();
+    }
+
+    /// Puts changed and deleted nodes into the delta.
+    pub(crate) fn settle(&mut self, delta: &mut Delta, transaction: Transaction<'_>) {
+        let invalidate = |id| transaction.cache.invalidate(Row::Node(id), transaction.sequence);
+        for id in self.changed.drain(..) {
+            // A changed node that was deleted later, or that is listed again, is skipped.
+            let Some(node) = self.nodes.get_mut(&id).filter(|node| node.changed) else { continue };
             node.changed = false;
+            invalidate(id);
+            delta.set_node(id, Some(&node.bytes));
         }
-        Ok(())
+        for id in self.deleted.drain(..) {
+            invalidate(id);
+            delta.set_node(id, None);
+        }
     }
 }
 
-/// The nodes as the writer sees and changes them: its cache over its connection.
+/// The nodes as the writer sees and changes them: its cache over the delta and its connection.
 #[derive(Debug)]
 pub(crate) struct EditedNodes<'a> {
     pub(crate) connection: &'a Connection,
+    pub(crate) delta: &'a Delta,
     pub(crate) cache: &'a mut NodeCache,
 }
 
 impl NodeCache {
-    fn edit(&mut self, connection: &Connection, id: u64) -> Result<&mut Vec<u8>, StoreError> {
+    /// Returns the bytes of a node for changing.
+    pub(crate) fn edit(&mut self, connection: &Connection, delta: &Delta, id: u64) -> Result<&mut Vec<u8>, StoreError> {
         let node = match self.nodes.entry(id) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                let bytes = StoredNodes(connection).read(id, |node| node.0.to_vec())?;
-                entry.insert(Cached { bytes, changed: false })
+            Entry::Occupied(cached) => cached.into_mut(),
+            Entry::Vacant(vacant) => {
+                let bytes = SnapshotNodes(connection, delta).read(id, |node| node.0.to_vec())?;
+                vacant.insert(Cached { bytes, changed: false })
             }
         };
-        node.changed = true;
+        if !node.changed {
+            node.changed = true;
+            self.changed.push(id);
+        }
         Ok(&mut node.bytes)
     }
 }
 
 impl NodesMut for EditedNodes<'_> {
     fn edit(&mut self, id: u64) -> Result<&mut Vec<u8>, StoreError> {
-        self.cache.edit(self.connection, id)
+        self.cache.edit(self.connection, self.delta, id)
     }
 
     fn add(&mut self, bytes: Vec<u8>) -> u64 {
         let id = self.cache.next;
         self.cache.next += 1;
         self.cache.nodes.insert(id, Cached { bytes, changed: true });
+        self.cache.changed.push(id);
         id
     }
 
@@ -134,39 +167,14 @@ impl NodesMut for EditedNodes<'_> {
     }
 }
 
-/// As [`EditedNodes`], for a caller that changes many nodes: writes them when they are too many for the cache.
-#[derive(Debug)]
-pub(crate) struct WrittenNodes<'a> {
-    pub(crate) transaction: Transaction<'a>,
-    pub(crate) cache: &'a mut NodeCache,
-}
-
-impl WrittenNodes<'_> {
-    const fn edited(&mut self) -> EditedNodes<'_> {
-        EditedNodes { connection: self.transaction.connection, cache: self.cache }
+/// Returns the number of nodes in a snapshot.
+pub(crate) fn count(connection: &Connection, delta: &Delta) -> Result<u64, StoreError> {
+    let stored = connection.query_row("SELECT count(*) FROM node", [], |row| row.get::<_, i64>(0));
+    let mut count = stored.map_err(store_error)?.cast_unsigned();
+    let mut select = connection.prepare("SELECT 1 FROM node WHERE id = ?").map_err(store_error)?;
+    for (id, exists) in delta.nodes() {
+        let is_stored = select.exists([id.cast_signed()]).map_err(store_error)?;
+        count = count - u64::from(is_stored) + u64::from(exists);
     }
-}
-
-impl NodesMut for WrittenNodes<'_> {
-    fn edit(&mut self, id: u64) -> Result<&mut Vec<u8>, StoreError> {
-        self.cache.edit(self.transaction.connection, id)
-    }
-
-    fn add(&mut self, bytes: Vec<u8>) -> u64 {
-        self.edited().add(bytes)
-    }
-
-    fn delete(&mut self, id: u64) {
-        self.edited().delete(id);
-    }
-
-    fn make_room(&mut self) -> Result<(), StoreError> {
-        self.cache.trim(self.transaction)
-    }
-}
-
-/// Returns the number of rows of `node`.
-pub(crate) fn count(connection: &Connection) -> Result<u64, StoreError> {
-    let count = connection.query_row("SELECT count(*) FROM node", [], |row| row.get::<_, i64>(0)).optional();
-    Ok(count.map_err(store_error)?.unwrap_or(0).cast_unsigned())
+    Ok(count)
 }

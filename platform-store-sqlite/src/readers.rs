@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use platform_engine::store::{Epoch, StoreError};
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
@@ -15,6 +15,7 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig};
 use crate::{
     cache::{Cache, Entry, Row},
     commit,
+    delta::{Found, Snapshot, Snapshots},
     error::{store_error, unavailable},
     list::{List, ListKey},
     nodes::StoredNodes,
@@ -26,6 +27,9 @@ use crate::{
 
 /// The maximum number of idle connections in the pool.
 const MAX_IDLE: usize = 32;
+/// The number of attempts to begin a transaction whose snapshot is known. Only a reader that is suspended while several
+/// commits are made needs another one.
+const MAX_ATTEMPTS: usize = 1_000;
 
 /// A pool of reading connections, and the cache that they share.
 #[derive(Debug)]
@@ -35,6 +39,7 @@ pub(crate) struct Readers {
     pub(crate) page_cache: u32,
     pub(crate) names: Arc<ArcSwap<Names>>,
     pub(crate) cache: Arc<Cache>,
+    pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) idle: Mutex<Vec<Connection>>,
 }
 
@@ -61,12 +66,29 @@ impl Readers {
         }
     }
 
-    /// Calls the function with a snapshot of the file, bypassing the cache.
-    pub(crate) fn read_file<T>(&self, read: impl Fn(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let connection = self.begin()?;
-        let result = read(&connection);
+    /// Calls the function with a snapshot, bypassing the cache.
+    pub(crate) fn read_file<T>(
+        &self,
+        read: impl Fn(&Connection, &Snapshot) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let (connection, snapshot) = self.begin_snapshot()?;
+        let result = read(&connection, &snapshot);
         self.end(connection)?;
         result
+    }
+
+    /// Begins a transaction, and returns the snapshot that it sees.
+    fn begin_snapshot(&self) -> Result<(Connection, Arc<Snapshot>), StoreError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let connection = self.begin()?;
+            // `BEGIN` is deferred: the first read of the transaction fixes its snapshot.
+            let state = State::load(&connection)?;
+            if let Some(snapshot) = self.snapshots.find(state.sequence, state.folded) {
+                return Ok((connection, snapshot));
+            }
+            self.end(connection)?;
+        }
+        Err(unavailable("commits change the store faster than a read can begin"))
     }
 
     fn begin(&self) -> Result<Connection, StoreError> {
@@ -108,15 +130,18 @@ fn execute(connection: &Connection, sql: &str) -> Result<(), StoreError> {
 
 /// A snapshot of the store: initially the state after the last commit when the view was created.
 ///
-/// The view reads from the cache until it misses, and only then begins a transaction on the file. If the file has
-/// changed since the view was created, rows that were already read belong to another snapshot than those that would
-/// follow: then [`View::connection`] fails, and [`Readers::read`] starts over with the snapshot of the transaction.
+/// The view reads from the cache and from the snapshot's delta until both miss, and only then begins a transaction on
+/// the file. If a commit has changed the file since the view was created, rows that were already read belong to another
+/// snapshot than those that would follow: then [`View::connection`] fails, and [`Readers::read`] starts over with the
+/// snapshot of the transaction.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     readers: &'a Readers,
-    /// The sequence of the last commit in the snapshot.
-    snapshot: Cell<u64>,
-    /// A connection in a read transaction, after the first cache miss.
+    /// The snapshot before the transaction.
+    first: Guard<Arc<Snapshot>>,
+    /// The snapshot of the transaction.
+    snapshot: OnceCell<Arc<Snapshot>>,
+    /// A connection in a read transaction, after the first row that is neither in the cache nor in the delta.
     connection: OnceCell<Connection>,
     /// Whether the transaction's snapshot differs from the one of the rows read before it.
     is_stale: Cell<bool>,
@@ -124,8 +149,12 @@ pub(crate) struct View<'a> {
 
 impl<'a> View<'a> {
     fn new(readers: &'a Readers) -> Self {
-        let snapshot = Cell::new(readers.cache.committed());
-        Self { readers, snapshot, connection: OnceCell::new(), is_stale: Cell::new(false) }
+        let first = readers.snapshots.current();
+        Self { readers, first, snapshot: OnceCell::new(), connection: OnceCell::new(), is_stale: Cell::new(false) }
+    }
+
+    fn snapshot(&self) -> &Snapshot {
+        self.snapshot.get().unwrap_or(&self.first)
     }
 
     /// Returns a connection that sees this snapshot, for rows that are not cached.
@@ -136,11 +165,10 @@ impl<'a> View<'a> {
         if let Some(connection) = self.connection.get() {
             return Ok(connection);
         }
-        let connection = self.readers.begin()?;
-        // `BEGIN` is deferred: the first read of the transaction fixes its snapshot.
-        let found = State::load(&connection)?.sequence;
+        let (connection, snapshot) = self.readers.begin_snapshot()?;
         let connection = self.connection.get_or_init(|| connection);
-        if self.snapshot.replace(found) == found {
+        // A fold in the meantime changes no row that was read, but the file has to be read with the delta after it.
+        if self.snapshot.get_or_init(|| snapshot).sequence == self.first.sequence {
             return Ok(connection);
         }
         self.is_stale.set(true);
@@ -148,11 +176,11 @@ impl<'a> View<'a> {
     }
 
     fn cached(&self, row: Row<'_>) -> Option<Entry> {
-        self.readers.cache.get(row, self.snapshot.get())
+        self.readers.cache.get(row, self.snapshot().sequence)
     }
 
     fn cache(&self, row: Row<'_>, entry: impl FnOnce() -> Entry) {
-        self.readers.cache.insert(row, self.snapshot.get(), entry);
+        self.readers.cache.insert(row, self.snapshot().sequence, entry);
     }
 
     /// Returns the record with this key. The absence of a record is not cached.
@@ -207,7 +235,13 @@ impl<'a> View<'a> {
             Some(Entry::NoList(_)) => return Ok(None),
             _ => {}
         }
-        let list = key.load(self.connection()?)?.map(|list| Arc::new((key.clone(), list)));
+        match self.snapshot().delta.list(key) {
+            Found::Changed(list) => return Ok(Some(list.clone())),
+            Found::Deleted => return Ok(None),
+            Found::Stored => {}
+        }
+        let connection = self.connection()?;
+        let list = key.load(connection)?.map(|list| Arc::new((key.clone(), list)));
         self.cache(Row::List(key), || list.clone().map_or_else(|| Entry::NoList(key.clone().into()), Entry::List));
         Ok(list)
     }
@@ -227,6 +261,9 @@ impl Nodes for View<'_> {
     fn read<T>(&self, id: u64, use_node: impl FnOnce(Node<'_>) -> T) -> Result<T, StoreError> {
         if let Some(Entry::Node(_, bytes)) = self.cached(Row::Node(id)) {
             return Ok(use_node(Node(&bytes)));
+        }
+        if let Found::Changed(bytes) = self.snapshot().delta.node(id) {
+            return Ok(use_node(Node(bytes)));
         }
         StoredNodes(self.connection()?).read(id, |node| {
             self.cache(Row::Node(id), || Entry::Node(id, node.0.into()));

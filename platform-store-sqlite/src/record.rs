@@ -167,11 +167,18 @@ impl<'c> Finder<'c> {
     /// # Errors
     /// [`StoreError::Corrupt`] if there is no such record.
     pub(crate) fn at<T>(&mut self, id: i64, use_record: impl FnOnce(Stored<'_>) -> T) -> Result<T, StoreError> {
+        self.get(id, use_record)?.ok_or_else(|| missing(id))
+    }
+
+    /// Calls the function with the record that has this number; `None` if there is none.
+    pub(crate) fn get<T>(
+        &mut self,
+        id: i64,
+        use_record: impl FnOnce(Stored<'_>) -> T,
+    ) -> Result<Option<T>, StoreError> {
         let mut rows = self.0.query([id]).map_err(store_error)?;
-        match rows.next().map_err(store_error)? {
-            Some(row) => Ok(use_record(Stored::read(row)?)),
-            None => Err(missing(id)),
-        }
+        let row = rows.next().map_err(store_error)?;
+        row.map(|row| Stored::read(row).map(use_record)).transpose()
     }
 }
 

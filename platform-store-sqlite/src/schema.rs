@@ -16,19 +16,34 @@ use crate::error::{corrupt, store_error};
 /// Identifies a file as a store, in `PRAGMA application_id`.
 pub(crate) const APPLICATION_ID: i32 = 0x706c_6174;
 /// The layout version that this code reads and writes, in `PRAGMA user_version`.
-pub(crate) const VERSION: i32 = 1;
+pub(crate) const VERSION: i32 = 2;
 /// The flag in `PRAGMA user_version` of a file with records that are not indexed (see [`crate::bulk`]).
 pub(crate) const UNINDEXED: i32 = 1 << 16;
 
 /// Creates all tables. Text and blobs compare bytewise: SQLite's default collation is BINARY.
 ///
 /// `record.place` is the record's position among the puts of its commit, ordered by uid, so that (revision, place) is
-/// the order by sequence. `name.several` has the bits of [`NameFlags`].
+/// the order by sequence. `name.several` has the bits of [`NameFlags`]. The rows of `list` and `node` are those of the
+/// last fold; the columns of `state` are described at [`State`](crate::writer::State).
+///
+/// Earlier layouts are migrated by [`crate::migrate`].
 pub(crate) const TABLES: &str = "
 CREATE TABLE state (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     sequence INTEGER NOT NULL,
     digest INTEGER NOT NULL,
+    folded INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    replaced INTEGER NOT NULL,
+    sum INTEGER NOT NULL
+) STRICT;
+CREATE TABLE replaced (
+    id INTEGER PRIMARY KEY,
+    record INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    uid TEXT NOT NULL,
+    revision INTEGER NOT NULL,
+    keys BLOB NOT NULL,
     sum INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE name (
@@ -98,6 +113,7 @@ pub(crate) enum Table {
     Epoch,
     List,
     Node,
+    Replaced,
     Unindexed,
 }
 

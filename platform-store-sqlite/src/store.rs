@@ -22,6 +22,7 @@ use crate::{
     cache::Cache,
     check,
     error::{OpenError, unavailable},
+    migrate::migrate,
     query::{self, Budget},
     readers::{self, Readers},
     schema::{APPLICATION_ID, Names, TABLES, UNINDEXED, VERSION},
@@ -75,6 +76,7 @@ pub struct Builder {
     cache_bytes: u64,
     bulk_records: usize,
     bulk_load: bool,
+    delta_bytes: u64,
 }
 
 impl Builder {
@@ -137,7 +139,16 @@ impl Builder {
         self
     }
 
-    /// Opens the file, or creates it if it does not exist.
+    /// Sets the bound, in bytes, of the changes to indexes that are held in memory until they are written together;
+    /// 33,554,432 by default. A larger bound means that less is written per commit, and more memory; commits wait while
+    /// the changes are written. With 0, each group of commits writes its changes.
+    pub const fn delta_bytes(mut self, bytes: u64) -> Self {
+        self.delta_bytes = bytes;
+        self
+    }
+
+    /// Opens the file, or creates it if it does not exist. A file that an earlier version has written is migrated to the
+    /// current layout; earlier versions cannot open it then.
     ///
     /// Creates and locks a second file with the suffix `-lock`. SQLite itself uses files with the suffixes `-wal` and
     /// `-shm`.
@@ -155,18 +166,18 @@ impl Builder {
             other => OpenError::Other { path: path.to_owned(), cause: other.into() },
         };
         let names = Arc::new(ArcSwap::from_pointee(Names::load(&connection).map_err(damaged)?));
-        let state = State::load(&connection).map_err(damaged)?;
-        let cache = Arc::new(Cache::new(self.cache_bytes, state.sequence));
+        let cache = Arc::new(Cache::new(self.cache_bytes));
         let health = Arc::new(Health::default());
-        let commits = self.group_commits.max(1);
+        let bounds = (self.group_commits.max(1), self.delta_bytes);
         let directory = path.parent().map_or_else(|| PathBuf::from("."), Path::to_owned);
         let loading = self.bulk_load.then(Arc::<Loading>::default);
         let bulk = Bulk { records: self.bulk_records.max(1), directory, loading: loading.clone() };
-        let writer = Writer::new(connection, state, names.clone(), cache.clone(), Arc::clone(&health), commits, bulk);
+        let writer = Writer::new(connection, names.clone(), cache.clone(), Arc::clone(&health), bounds, bulk);
         let mut writer = writer.map_err(damaged)?;
         writer.finish_load().map_err(damaged)?;
+        let snapshots = writer.snapshots();
         let (page_cache, idle) = (self.reader_cache, Mutex::default());
-        let readers = Readers { path: path.to_owned(), page_cache, names, cache, idle };
+        let readers = Readers { path: path.to_owned(), page_cache, names, cache, snapshots, idle };
         let other = |error: io::Error| OpenError::Other { path: path.to_owned(), cause: error.into() };
         let mut store = SqliteStore {
             readers: Arc::new(readers),
@@ -275,7 +286,8 @@ fn refused(path: &Path) -> impl Fn(io::Error) -> OpenError {
     }
 }
 
-/// Creates the tables of a new file, or verifies that an existing file is a store with a supported layout.
+/// Creates the tables of a new file, or verifies that an existing file is a store with a supported layout, and migrates
+/// it to the current one.
 fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenError> {
     let fail = |error| open_error(path, error);
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0)).map_err(fail);
@@ -303,12 +315,19 @@ fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenError> {
     // The first transaction has created the WAL file, which now exists until the store is closed. SQLite syncs its
     // name when it first syncs the WAL, but ignores an error.
     sync_directory(path)?;
+    let other = |error: StoreError| OpenError::Other { path: path.to_owned(), cause: error.into() };
     if is_new {
         connection.execute_batch(TABLES).map_err(fail)?;
         connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;
-        connection.pragma_update(None, "user_version", VERSION).map_err(fail)?;
-        let other = |error: StoreError| OpenError::Other { path: path.to_owned(), cause: error.into() };
         State::default().save(connection).map_err(other)?;
+    } else {
+        migrate(connection, version).map_err(|error| match error {
+            StoreError::Corrupt(cause) => OpenError::Damaged { path: path.to_owned(), cause },
+            error => other(error),
+        })?;
+    }
+    if version != VERSION {
+        connection.pragma_update(None, "user_version", VERSION).map_err(fail)?;
     }
     connection.execute_batch("COMMIT").map_err(fail)
 }
@@ -343,7 +362,14 @@ impl SqliteStore {
             cache_bytes: 16 << 20,
             bulk_records: 250,
             bulk_load: false,
+            delta_bytes: 32 << 20,
         }
+    }
+
+    /// Returns the approximate memory, in bytes, of the changes to lists that are not in the file's tables yet. After
+    /// each commit, it is at most [`Builder::delta_bytes`].
+    pub fn unfolded_bytes(&self) -> u64 {
+        self.readers.snapshots.current().delta.bytes()
     }
 
     /// Verifies checksums, indexes, lists and counters, and returns every inconsistency: an empty list if the store is

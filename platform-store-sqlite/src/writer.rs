@@ -8,7 +8,12 @@
 //!
 //! 1. New names are registered in a transaction of their own and published, before any row uses their numbers.
 //! 2. Within the transaction, cached rows are invalidated before they are changed.
-//! 3. After `COMMIT`, the sequence is published by [`Cache::set_committed`], and then the commits are acknowledged.
+//! 3. The snapshot after the group is announced before `COMMIT` and published after it, and then the commits are
+//!    acknowledged (see [`Snapshots`]).
+//!
+//! A group writes records and their indexes; lists and tree nodes stay in the delta. When the delta or the number of
+//! changed records exceeds its bound, the group's transaction ends with a fold, and commits wait for it. So the delta is
+//! never larger than its bound, and a replay never longer.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -27,14 +32,19 @@ use crate::{
     bulk::{self, Pending, load::Loading},
     cache::Cache,
     commit::{Plan, Target, reads_index},
+    delta::{Delta, Snapshot, Snapshots},
     error::{commit_error, corrupt, store_error, unavailable},
     lists::ListCache,
+    replaced::Replaced,
+    replay::replay,
     schema::{NameFlags, NameId, Names, Table, checksum},
     transaction::Transaction,
 };
 
 /// A group with this many puts gets no further commits, which limits the latency of its first one.
 const GROUP_RECORDS: usize = 2_000;
+/// The number of records that changed since the last fold above which the next one runs. It bounds the time of a replay.
+const FOLD_RECORDS: u64 = 30_000;
 /// The number of written records after which a checkpoint runs.
 const CHECKPOINT_RECORDS: usize = 4_000;
 /// The same in a bulk load, which changes the pages of indexes again and again.
@@ -70,8 +80,10 @@ pub(crate) struct Writer {
     /// The readers' cache, in which the writer invalidates the rows that it changes.
     cache: Arc<Cache>,
     group_commits: usize,
+    snapshots: Arc<Snapshots>,
     lists: ListCache,
     state: State,
+    replaced: Replaced,
     /// The number of the next record.
     next: i64,
     /// Records that are not indexed yet.
@@ -130,60 +142,87 @@ impl Health {
 }
 
 /// The row of the `state` table.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State {
     /// The sequence of the last commit.
     pub(crate) sequence: u64,
-    /// See [`Target::digest`].
+    /// The sum of the checksums of all records and epochs. It detects lost writes: an old version of a row has a valid
+    /// checksum of its own, but makes the sum wrong.
     pub(crate) digest: i64,
+    /// The sequence of the last commit before the last fold.
+    pub(crate) folded: u64,
+    /// The number of the first record that was created after the last fold, or a lower one that no record has.
+    pub(crate) first: i64,
+    /// The sum of the checksums of the rows of `replaced`.
+    pub(crate) replaced: i64,
+}
+
+impl Default for State {
+    /// Returns the state of a new store.
+    fn default() -> Self {
+        Self { sequence: 0, digest: 0, folded: 0, first: 1, replaced: 0 }
+    }
 }
 
 impl State {
     pub(crate) fn load(connection: &Connection) -> Result<Self, StoreError> {
-        let select = "SELECT sequence, digest, sum FROM state WHERE id = 1";
-        let load = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        let select = "SELECT sequence, digest, folded, first, replaced, sum FROM state WHERE id = 1";
+        let load = |row: &Row<'_>| {
+            let (sequence, folded) = (row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, i64>(2)?.cast_unsigned());
+            let state = Self { sequence, digest: row.get(1)?, folded, first: row.get(3)?, replaced: row.get(4)? };
+            Ok((state, row.get(5)?))
+        };
         let row = connection.prepare_cached(select).and_then(|mut select| select.query_row([], load));
-        let (sequence, digest, sum): (i64, i64, i64) = row.map_err(|error| match error {
+        let (state, sum): (Self, i64) = row.map_err(|error| match error {
             rusqlite::Error::QueryReturnedNoRows => corrupt("the `state` row is missing"),
             other => store_error(other),
         })?;
-        let state = Self { sequence: sequence.cast_unsigned(), digest };
         if state.checksum() == sum { Ok(state) } else { Err(corrupt("the `state` row does not match its checksum")) }
     }
 
     pub(crate) fn save(self, connection: &Connection) -> Result<(), StoreError> {
-        let insert = "INSERT OR REPLACE INTO state (id, sequence, digest, sum) VALUES (1, ?, ?, ?)";
-        let row = (self.sequence.cast_signed(), self.digest, self.checksum());
+        let insert = "INSERT OR REPLACE INTO state (id, sequence, digest, folded, first, replaced, sum) \
+                      VALUES (1, ?, ?, ?, ?, ?, ?)";
+        let [sequence, digest, folded, first, replaced] = self.columns();
+        let row = (sequence, digest, folded, first, replaced, self.checksum());
         connection.prepare_cached(insert).and_then(|mut insert| insert.execute(row)).map(drop).map_err(store_error)
     }
 
     fn checksum(self) -> i64 {
-        checksum(Table::State, [&self.sequence.to_le_bytes(), &self.digest.to_le_bytes()])
+        checksum(Table::State, [self.columns().map(i64::to_le_bytes).as_flattened()])
+    }
+
+    fn columns(self) -> [i64; 5] {
+        [self.sequence.cast_signed(), self.digest, self.folded.cast_signed(), self.first, self.replaced]
     }
 }
 
 impl Writer {
+    /// Returns a writer, with the delta of the changes since the last fold.
     pub(crate) fn new(
         connection: Connection,
-        state: State,
         names: Arc<ArcSwap<Names>>,
         cache: Arc<Cache>,
         health: Arc<Health>,
-        group_commits: usize,
+        (group_commits, delta_bytes): (usize, u64),
         bulk: Bulk,
     ) -> Result<Self, StoreError> {
+        let state = State::load(&connection)?;
         let last = connection.query_row("SELECT max(id) FROM record", [], |row| row.get::<_, Option<i64>>(0));
-        let next = 1 + last.map_err(store_error)?.unwrap_or(0);
-        let lists = ListCache::default();
+        // Numbers of records from before the last fold are not used again, because a replay takes them for old records.
+        let next = state.first.max(1 + last.map_err(store_error)?.unwrap_or(0));
         let pending = Pending::load(&connection)?;
         let saved = pending.first().clone();
-        Ok(Self {
+        let snapshot = Snapshot { sequence: state.sequence, folded: state.folded, delta: Delta::default() };
+        let mut writer = Self {
             connection,
             names,
             cache,
             group_commits,
-            lists,
+            snapshots: Arc::new(Snapshots::new(snapshot)),
+            lists: ListCache::new(delta_bytes),
             state,
+            replaced: Replaced::default(),
             next,
             pending,
             saved,
@@ -191,7 +230,73 @@ impl Writer {
             failure: None,
             health,
             since_checkpoint: 0,
-        })
+        };
+        writer.replay()?;
+        Ok(writer)
+    }
+
+    /// Returns the snapshots that this writer publishes.
+    pub(crate) fn snapshots(&self) -> Arc<Snapshots> {
+        self.snapshots.clone()
+    }
+
+    /// Computes the delta, after a crash.
+    fn replay(&mut self) -> Result<(), StoreError> {
+        let is_folded = self.next == self.state.first && self.state.replaced == 0 && !self.has_replaced()?;
+        if is_folded {
+            return Ok(());
+        }
+        self.execute("BEGIN IMMEDIATE").map_err(store_error)?;
+        self.lists.begin(&self.connection)?;
+        let names = self.names.load();
+        let sequence = self.state.sequence;
+        let transaction = Transaction { connection: &self.connection, cache: &self.cache, sequence };
+        self.replaced = replay(transaction, &names, self.state, &mut self.lists)?;
+        self.lists.settle(transaction);
+        if self.lists.must_fold() {
+            self.end(true)?;
+        } else {
+            // Nothing is written, so that a store can be opened on a full disk.
+            self.execute("COMMIT").map_err(store_error)?;
+        }
+        let delta = self.lists.delta().clone();
+        self.snapshots = Arc::new(Snapshots::new(Snapshot { sequence, folded: self.state.folded, delta }));
+        Ok(())
+    }
+
+    /// Ends a transaction that has changed the store: commits and publishes it. Folds first if `fold` is set or the
+    /// delta has reached a bound.
+    fn end(&mut self, fold: bool) -> Result<(), StoreError> {
+        let sequence = self.state.sequence;
+        let transaction = Transaction { connection: &self.connection, cache: &self.cache, sequence };
+        // The changes of a group are invalidated with the sequence of its last commit. The group becomes visible as a
+        // whole, so no snapshot is between its commits.
+        self.lists.settle(transaction);
+        let changed = (self.next - self.state.first).unsigned_abs() + self.replaced.len() as u64;
+        if fold || self.lists.must_fold() || changed > FOLD_RECORDS {
+            self.lists.fold(transaction)?;
+            self.replaced.clear(transaction, &mut self.state)?;
+            (self.state.folded, self.state.first) = (sequence, self.next);
+            self.since_checkpoint += CHECKPOINT_RECORDS;
+        }
+        self.state.save(&self.connection)?;
+        let delta = self.lists.delta().clone();
+        let snapshot = Arc::new(Snapshot { sequence, folded: self.state.folded, delta });
+        self.snapshots.announce(&snapshot);
+        self.execute("COMMIT").map_err(commit_error)?;
+        self.snapshots.publish(snapshot);
+        self.lists.commit();
+        self.replaced.commit();
+        Ok(())
+    }
+
+    fn has_replaced(&self) -> Result<bool, StoreError> {
+        let select = self.connection.prepare("SELECT 1 FROM replaced LIMIT 1");
+        select.and_then(|mut select| select.exists([])).map_err(store_error)
+    }
+
+    fn execute(&self, sql: &'static str) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map(drop)
     }
 
     /// Writes commits until the queue is closed, and returns the writer, so that the caller decides when its connection
@@ -200,10 +305,10 @@ impl Writer {
         loop {
             let first = match requests.recv_timeout(IDLE_CHECKPOINT) {
                 Ok(first) => first,
-                Err(RecvTimeoutError::Disconnected) => return self.closed(),
+                Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     self.checkpoint();
-                    let Ok(first) = requests.recv() else { return self.closed() };
+                    let Ok(first) = requests.recv() else { break };
                     first
                 }
             };
@@ -221,6 +326,23 @@ impl Writer {
                 self.checkpoint();
             }
         }
+        // Completes a bulk load. What fails now is repeated when the store is opened.
+        if let Err(error) = self.finish_load() {
+            self.record_failure(&error);
+        }
+        self.close();
+        self
+    }
+
+    /// Folds, so that opening the file needs no replay. If that fails, the next opening replays.
+    fn close(&mut self) {
+        let is_clean = self.lists.delta().is_empty() && self.replaced.len() == 0;
+        if is_clean || self.failure.is_some() {
+            return;
+        }
+        if self.execute("BEGIN IMMEDIATE").is_ok() && self.end(true).is_err() {
+            self.roll_back();
+        }
     }
 
     /// Writes a group and sends the results. If the transaction fails, retries each commit alone, so that one that is
@@ -230,7 +352,12 @@ impl Writer {
             group.into_iter().for_each(|request| request.reply(Err(unavailable(failure.clone()))));
             return;
         }
-        match self.transact(&group) {
+        let mut result = self.transact(&group, false);
+        if let (1, Err(StoreError::Full(_))) = (group.len(), &result) {
+            // With a fold, a commit that deletes records needs no further pages.
+            result = self.transact(&group, true);
+        }
+        match result {
             Ok(outcomes) => {
                 if outcomes.iter().any(Result::is_ok) {
                     self.health.clear_full();
@@ -275,17 +402,13 @@ impl Writer {
 
     /// Writes a group in one transaction and returns the result of each commit. On an error, nothing was written, unless
     /// it is [`StoreError::Unknown`].
-    fn transact(&mut self, group: &[Request]) -> Result<Vec<Result<Committed, StoreError>>, StoreError> {
+    fn transact(&mut self, group: &[Request], fold: bool) -> Result<Vec<Result<Committed, StoreError>>, StoreError> {
         self.register_names(group)?;
         let before = (self.state, self.pending.clone(), self.saved.clone());
-        let outcomes = self.try_transact(group);
+        let outcomes = self.try_transact(group, fold);
         if outcomes.is_err() {
             (self.state, self.pending, self.saved) = before;
-            // The cached lists and nodes have changes that the table does not get. (`next` may stay: numbers of records
-            // can have gaps.)
-            self.lists = ListCache::default();
-            // Some errors make SQLite roll back by itself; then this fails, which is harmless.
-            drop(self.connection.execute_batch("ROLLBACK"));
+            self.roll_back();
         }
         if let Some(loading) = &self.bulk.loading {
             loading.set(&self.pending);
@@ -293,14 +416,25 @@ impl Writer {
         outcomes
     }
 
-    fn try_transact(&mut self, group: &[Request]) -> Result<Vec<Result<Committed, StoreError>>, StoreError> {
-        let execute = |connection: &Connection, sql| {
-            connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]))
-        };
-        execute(&self.connection, "BEGIN IMMEDIATE").map_err(store_error)?;
+    /// Rolls the transaction back. (`next` may stay: numbers of records can have gaps.)
+    fn roll_back(&mut self) {
+        self.lists.roll_back(self.snapshots.current().delta.clone());
+        self.replaced.roll_back();
+        // Some errors make SQLite roll back by itself; then this fails, which is harmless.
+        drop(self.connection.execute_batch("ROLLBACK"));
+    }
+
+    fn try_transact(
+        &mut self,
+        group: &[Request],
+        fold: bool,
+    ) -> Result<Vec<Result<Committed, StoreError>>, StoreError> {
+        self.execute("BEGIN IMMEDIATE").map_err(store_error)?;
         self.lists.begin(&self.connection)?;
         let names = self.names.load_full();
         let large = self.large_kinds(group, &names);
+        // Records that are not indexed by their commits must not be in a replay, which would index each by itself.
+        let fold = fold || !large.is_empty() || !self.pending.is_empty();
         let (mut outcomes, mut indexed_at) = (Vec::with_capacity(group.len()), None);
         for Request { commit, index, .. } in group {
             if *index || reads_index(commit, &names, &self.pending) {
@@ -327,7 +461,8 @@ impl Writer {
                 transaction: Transaction { connection: &self.connection, cache: &self.cache, sequence },
                 names: &names,
                 lists: &mut self.lists,
-                digest: &mut self.state.digest,
+                state: &mut self.state,
+                replaced: (!fold).then_some(&mut self.replaced),
                 next: &mut self.next,
                 pending: &mut self.pending,
                 deferred: &deferred,
@@ -335,6 +470,7 @@ impl Writer {
             target.apply(commit, &plan)?;
             outcomes.push(Ok(Committed { sequence }));
         }
+        drop(names);
         let is_applied = outcomes.iter().any(Result::is_ok);
         // Readers tell states apart by their sequences, so that this is a new state even if all commits were rejected.
         self.state.sequence = self.state.sequence.max(indexed_at.unwrap_or(0));
@@ -344,14 +480,10 @@ impl Writer {
                 self.index_pending(self.state.sequence)?;
             }
             self.pending.save(&self.connection, &mut self.saved)?;
-            let sequence = self.state.sequence;
-            // Lists and nodes are written once per group and are invalidated with the sequence of its last commit. The
-            // group becomes visible as a whole, so no snapshot is between its commits.
-            self.lists.flush(Transaction { connection: &self.connection, cache: &self.cache, sequence })?;
-            self.state.save(&self.connection)?;
+            self.end(fold)?;
+        } else {
+            self.execute("COMMIT").map_err(commit_error)?;
         }
-        execute(&self.connection, "COMMIT").map_err(commit_error)?;
-        self.cache.set_committed(self.state.sequence);
         Ok(outcomes)
     }
 
@@ -387,18 +519,10 @@ impl Writer {
             return Ok(());
         }
         let (reply, _) = oneshot::channel();
-        let outcomes = self.transact(&[Request { commit: Commit::default(), reply, index: true }])?;
+        let outcomes = self.transact(&[Request { commit: Commit::default(), reply, index: true }], true)?;
         self.since_checkpoint += 1;
         self.checkpoint();
         outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
-    }
-
-    /// Completes a bulk load before the store is closed. What fails now is repeated when it is opened.
-    fn closed(mut self) -> Self {
-        if let Err(error) = self.finish_load() {
-            self.record_failure(&error);
-        }
-        self
     }
 
     /// Registers the new names and flags of a group, in a transaction of its own, and publishes them before any row

@@ -1,4 +1,5 @@
-//! Runs the conformance suite against the SQLite store without its cache.
+//! Runs the conformance suite against the SQLite store without its cache, with a fold in each
+//! commit.
 
 use std::path::PathBuf;
 
@@ -6,6 +7,8 @@ use platform_engine::store::conformance::{self, Suite};
 use platform_store_sqlite::SqliteStore;
 
 fn main() -> std::process::ExitCode {
-    let open = async |directory: PathBuf| SqliteStore::builder().cache_bytes(0).open(directory.join("platform.db"));
+    let open = async |directory: PathBuf| {
+        SqliteStore::builder().cache_bytes(0).delta_bytes(0).open(directory.join("platform.db"))
+    };
     conformance::main(Suite::checked(open, SqliteStore::check))
 }

@@ -52,9 +52,15 @@ fn fill(store: &SqliteStore, from: usize) -> usize {
 
 #[test]
 fn a_full_store_rejects_commits_and_continues_to_serve_reads() {
+    for delta_bytes in [0, 20_000, 32 << 20] {
+        fill_and_free(delta_bytes);
+    }
+}
+
+fn fill_and_free(delta_bytes: u64) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("platform.db");
-    let store = SqliteStore::builder().max_pages(300).open(&path).unwrap();
+    let store = SqliteStore::builder().max_pages(300).delta_bytes(delta_bytes).open(&path).unwrap();
     assert!(store.health().is_ok());
     let taken = fill(&store, 0);
     assert!(taken > 100);

@@ -124,9 +124,39 @@ fn a_flipped_bit_in_a_closed_file_never_changes_a_value() {
     let path = directory.path().join("whole.db");
     fill(&path);
     assert!(!path.with_extension("db-wal").exists(), "a closed store is one file");
-    let truth = Arc::new(contents(&open(&path).unwrap()));
+    flip(&directory, &path);
+}
+
+/// The lists and trees in such a file are older than the records.
+#[test]
+fn a_flipped_bit_in_the_file_of_a_store_that_was_killed_never_changes_a_value() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, killed) = (directory.path().join("open.db"), directory.path().join("whole.db"));
+    fill(&path);
+    let store = open(&path).unwrap();
+    let commit = |commit| block_on(store.commit(commit)).map(drop).unwrap();
+    commit(Commit { put: (0..60).map(|i| put(i * 2, "third")).collect(), ..Commit::default() });
+    let delete = (0..9).map(|i| Delete::Key(Key::new("Thing", uid(i * 13)))).collect();
+    commit(Commit { delete, raise: vec![epoch("grants")], ..Commit::default() });
+    commit(Commit { put: (0..5).map(|i| put(i * 26, "new")).collect(), ..Commit::default() });
+    assert!(store.unfolded_bytes() > 0);
+    for suffix in ["", "-wal"] {
+        let name = |path: &Path| format!("{}{suffix}", path.display());
+        std::fs::copy(name(&path), name(&killed)).unwrap();
+    }
+    // SQLite moves the write-ahead log into the file.
+    let connection = rusqlite::Connection::open(&killed).unwrap();
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    drop(connection);
+    drop(store);
+    flip(&directory, &killed);
+}
+
+fn flip(directory: &tempfile::TempDir, path: &Path) {
+    let original = std::fs::read(path).unwrap();
+    let truth = Arc::new(contents(&open(path).unwrap()));
     assert!(truth.read.is_ok() && truth.lists.iter().all(Result::is_ok));
-    let whole = Arc::new(std::fs::read(&path).unwrap());
+    let whole = Arc::new(original);
     let run = |thread: u64| {
         let (truth, whole, directory) = (truth.clone(), whole.clone(), directory.path().join(thread.to_string()));
         thread::spawn(move || {

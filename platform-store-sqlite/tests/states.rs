@@ -139,9 +139,10 @@ fn list(store: &SqliteStore, states: &[State], random: &mut Random) -> usize {
     at
 }
 
-fn test_consistency_of_reads(cache_bytes: u64) {
+fn test_consistency_of_reads(cache_bytes: u64, delta_bytes: u64) {
     let directory = tempfile::tempdir().unwrap();
-    let builder = SqliteStore::builder().synchronous(Synchronous::Normal).cache_bytes(cache_bytes);
+    let builder =
+        SqliteStore::builder().synchronous(Synchronous::Normal).cache_bytes(cache_bytes).delta_bytes(delta_bytes);
     let store = builder.open(directory.path().join("platform.db")).unwrap();
     let (commits, states) = history();
     let done = AtomicU64::new(0);
@@ -170,15 +171,25 @@ fn test_consistency_of_reads(cache_bytes: u64) {
 
 #[test]
 fn each_read_sees_one_snapshot() {
-    test_consistency_of_reads(16 << 20);
+    test_consistency_of_reads(16 << 20, 32 << 20);
 }
 
 #[test]
 fn each_read_sees_one_snapshot_with_a_small_cache() {
-    test_consistency_of_reads(40_000);
+    test_consistency_of_reads(40_000, 60_000);
 }
 
 #[test]
 fn each_read_sees_one_snapshot_without_a_cache() {
-    test_consistency_of_reads(0);
+    test_consistency_of_reads(0, 32 << 20);
+}
+
+#[test]
+fn each_read_sees_one_snapshot_while_the_delta_is_folded() {
+    test_consistency_of_reads(16 << 20, 60_000);
+}
+
+#[test]
+fn each_read_sees_one_snapshot_if_each_commit_folds() {
+    test_consistency_of_reads(0, 0);
 }

@@ -45,3 +45,10 @@ fn the_descriptors_are_those_of_the_table() {
         assert_eq!(fs::read_to_string(folder.join(&name)).unwrap(), text, "{name}");
     }
 }
+
+#[test]
+fn the_command_line_has_the_kind() {
+    let command = platformctl::command(&[Registered::of::<Ticket>()]);
+    let tickets = command.find_subcommand("get").and_then(|get| get.find_subcommand("tickets")).unwrap();
+    assert!(tickets.get_arguments().any(|option| option.get_long() == Some("state")));
+}

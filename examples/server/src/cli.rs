@@ -36,6 +36,14 @@ pub(crate) enum Command {
     /// open requests may finish. A second signal ends it at once.
     #[default]
     Serve,
+    /// Serve the API in memory for tests, with endpoints that reset, seed and control it
+    ///
+    /// An emulator: nothing is stored, no other service is used, and everyone who can connect may do everything. Its
+    /// endpoints under /_emulator are described in docs/how-to/emulator.md. Prints the commands to try next; the first
+    /// line of output is "Listening on " followed by the URL. Of the options, --listen, --public-url, --log and
+    /// --log-format apply.
+    #[cfg(feature = "dev")]
+    Dev(Dev),
     /// Print API, ORG_ID and a new TOKEN for `eval "$(platform-server env)"`
     ///
     /// The token acts as the operator and is valid for 12 hours. Works whether or not the server is running.
@@ -79,6 +87,24 @@ pub(crate) enum Command {
     /// or its sign-in no longer works. As the operator, binds a registered person or an identity of the organization to
     /// the role owner at the organization. Changes the store of a stopped server, or with --api a running server.
     RepairOwner(RepairOwner),
+}
+
+#[cfg(feature = "dev")]
+#[derive(Debug, Args)]
+pub(crate) struct Dev {
+    /// Create resources before listening: small, large, or a YAML file
+    #[arg(long, env = "PLATFORM_SEED", value_name = "PRESET|FILE")]
+    pub(crate) seed: Option<PathBuf>,
+}
+
+impl Cli {
+    /// Returns whether the command is the emulator, whose tokens are for tests on this machine.
+    pub(crate) const fn is_emulator(&self) -> bool {
+        #[cfg(feature = "dev")]
+        return matches!(self.command, Some(Command::Dev(_)));
+        #[cfg(not(feature = "dev"))]
+        return false;
+    }
 }
 
 #[derive(Debug, Args)]

@@ -16,6 +16,8 @@ mod shared;
 
 mod blobs;
 mod check;
+#[cfg(feature = "dev")]
+mod dev;
 mod env;
 mod events;
 mod health;
@@ -54,6 +56,8 @@ fn run() -> anyhow::Result<ExitCode> {
     let cli::Cli { command, config } = config::read(&arguments)?;
     match command.unwrap_or_default() {
         cli::Command::Serve => serve::run(&config),
+        #[cfg(feature = "dev")]
+        cli::Command::Dev(dev) => dev::run(&config, &dev),
         cli::Command::Env => env::run(&config),
         cli::Command::Token(token) => token::run(&config, &token),
         cli::Command::Keys(keys) => keys::run(&config, &keys),

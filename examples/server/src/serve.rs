@@ -138,10 +138,10 @@ fn follow_keys(installation: &Installation, issuer: &Arc<Issuer>, platform: &Arc
 }
 
 /// Maximum number of connections that wait to be accepted.
-const BACKLOG: u32 = 1024;
+pub(crate) const BACKLOG: u32 = 1024;
 
 /// Binds a socket. Clients cannot connect to it before it listens.
-fn bind(address: SocketAddr) -> Result<TcpSocket> {
+pub(crate) fn bind(address: SocketAddr) -> Result<TcpSocket> {
     let bind = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         // Connections of an earlier server in TIME_WAIT must not prevent a restart.
@@ -216,7 +216,7 @@ fn tokens(config: &Config, platform: Arc<Platform>, verifier: Arc<Verifier>) -> 
 }
 
 /// Returns a future that completes at the first SIGTERM or SIGINT. A second signal ends the process at once.
-fn stopped() -> Result<impl Future<Output = ()>> {
+pub(crate) fn stopped() -> Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
     Ok(async move {
@@ -259,7 +259,7 @@ fn announce(config: &Config, address: &str, url: &str) {
     );
 }
 
-fn log_to_stderr(config: &Config) -> Result<()> {
+pub(crate) fn log_to_stderr(config: &Config) -> Result<()> {
     let filter = EnvFilter::try_new(&config.log).context("invalid log filter")?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(stderr().is_terminal());
     match config.log_format {

@@ -183,3 +183,13 @@ fn every_change_has_an_event_that_is_named_after_its_domain() {
         }
     }
 }
+
+#[test]
+fn fields_with_uids_name_an_existing_kind() {
+    for kind in kinds() {
+        for field in all_fields(kind) {
+            let of = field.uid_of;
+            assert!(of.is_none_or(|of| kinds().any(|kind| kind.name == of)), "{}.{}: {of:?}", kind.name, field.name);
+        }
+    }
+}

@@ -1,6 +1,17 @@
 //! The tables of conversions, which are made of those of kinds.
 
-use crate::kind::{Field, Kind, is_same};
+use crate::kind::{Field, Kind};
+
+/// Returns whether two texts are equal, in constants too.
+pub(crate) const fn is_same(mut a: &[u8], mut b: &[u8]) -> bool {
+    while let ([x, rest_a @ ..], [y, rest_b @ ..]) = (a, b) {
+        if *x != *y {
+            return false;
+        }
+        (a, b) = (rest_a, rest_b);
+    }
+    a.is_empty() && b.is_empty()
+}
 
 impl Kind {
     /// Returns the field of that name for a [conversion](crate::conversion), in which it has the same name. In a

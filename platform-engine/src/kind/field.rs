@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Kind;
-use crate::store::KeyValue;
+use crate::store::{KeyValue, KindName};
 
 /// One field of a resource, request or nested message.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +44,9 @@ pub struct Field {
     pub privileged: bool,
     /// The kind of the resources that it is the uid of, and the effect of their deletes.
     pub reference: Option<Reference>,
+    /// The name of the kind of the resources that it has the uids of: a text, the elements of a list or the values of a
+    /// map. Clients may let people name these resources; [`Field::references`] is what the server enforces.
+    pub uid_of: Option<KindName>,
     /// Whether its value, or each of its values, is the digest of a [blob](crate::blob).
     pub blob: bool,
     /// Whether replies have it even if it is empty.
@@ -189,6 +192,7 @@ impl Field {
             distinct: false,
             privileged: false,
             reference: None,
+            uid_of: None,
             blob: false,
             always: false,
             about: "",
@@ -345,6 +349,13 @@ impl Field {
     /// them.
     pub const fn references(mut self, kind: &'static Kind, on_delete: OnDelete) -> Self {
         self.reference = Some(Reference { kind, on_delete });
+        self.uid_of = Some(kind.name);
+        self
+    }
+
+    /// Declares that the field has the uids of resources of this kind, for clients ([`Field::uid_of`]).
+    pub const fn uid_of(mut self, kind: KindName) -> Self {
+        self.uid_of = Some(kind);
         self
     }
 

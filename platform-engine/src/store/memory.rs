@@ -27,6 +27,7 @@ mod part;
 mod query;
 mod rank_tree;
 mod record;
+mod snapshot;
 mod state;
 mod table;
 
@@ -38,6 +39,8 @@ use parking_lot::Mutex;
 
 use self::state::{RecordNumbers, State};
 use super::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError};
+
+pub use self::snapshot::MemorySnapshot;
 
 /// A store in memory. Clones share the same content.
 #[derive(Debug, Clone, Default)]

@@ -1,17 +1,13 @@
 //! Gets and lists of a distributed database: a statement for each organization.
 //!
-//! There is no common state of several organizations. Epochs of organizations of which nothing else is read are read
-//! last, so that what they guard was read before them.
+//! There is no common state of several organizations. The records of an organization are read in one state with its
+//! epochs, which guard them. Access to records of other organizations is decided by these epochs, too, so epochs are also
+//! read after all records. If one was raised in between, everything is read again.
 
-use std::{
-    borrow::Cow,
-    cmp::Ordering,
-    collections::{BTreeMap, BTreeSet},
-    iter::Peekable,
-};
+use std::{borrow::Cow, cmp::Ordering, collections::BTreeMap, iter::Peekable};
 
 use futures_util::future::try_join_all;
-use platform_engine::store::{Epoch, Item, Key, Page, Position, Query, Read, Scope};
+use platform_engine::store::{Epoch, Item, Key, Page, Position, Query, Read, Record, Scope};
 use tokio_postgres::Row;
 
 use super::{Nodes, epoch_rows, epoch_values, list_of, record, statements::GET_MANY};
@@ -51,8 +47,30 @@ fn epoch_org(epoch: &Epoch) -> Org {
     schema::epoch(epoch).0
 }
 
+/// How often several organizations are read while their epochs are being raised.
+const ATTEMPTS: usize = 16;
+
+fn unsettled() -> Failure {
+    Failure::Lost("epochs are raised faster than several organizations can be read".into())
+}
+
+/// Returns whether epochs still had these values, as far as they were read, when they were read again.
+fn is_settled(before: &[Option<u64>], after: &[u64]) -> bool {
+    before.iter().zip(after).all(|(before, after)| before.is_none_or(|before| before == *after))
+}
+
 /// Reads records by key, and epochs, with one statement for each organization.
 pub(crate) async fn get(connection: &Connection, keys: &[Key], epochs: &[Epoch]) -> Result<Read, Failure> {
+    for _ in 0..ATTEMPTS {
+        if let Some(read) = get_once(connection, keys, epochs).await? {
+            return Ok(read);
+        }
+    }
+    Err(unsettled())
+}
+
+/// Returns `None` if an epoch was raised in between.
+async fn get_once(connection: &Connection, keys: &[Key], epochs: &[Epoch]) -> Result<Option<Read>, Failure> {
     let of_keys = by_organization(keys, |key| schema::organization(&key.uid));
     let of_epochs = by_organization(epochs, epoch_org);
     let get = local(GET_MANY);
@@ -72,39 +90,47 @@ pub(crate) async fn get(connection: &Connection, keys: &[Key], epochs: &[Epoch])
         }
         statements.push((get.sql.clone().into(), params));
     }
-    let others = of_epochs.iter().filter(|(org, _)| !of_keys.contains_key(org));
-    for (org, indices) in others.clone() {
+    // The epochs of the only organization with keys are read in one state with its records.
+    let last = of_epochs.iter().filter(|(org, _)| of_keys.len() > 1 || !of_keys.contains_key(*org));
+    for (org, indices) in last.clone() {
         statements.push(epochs_statement(*org, &chosen(epochs, Some(indices))));
     }
     let results = all_of(pipeline(connection, &statements).await?)?;
     let mut results = results.iter();
-    let mut read = Read { records: keys.iter().map(|_| None).collect(), epochs: vec![0; epochs.len()] };
+    let mut records: Vec<Option<Record>> = keys.iter().map(|_| None).collect();
+    let mut before = vec![None; epochs.len()];
     for ((org, indices), rows) in of_keys.iter().zip(&mut results) {
-        let own = of_epochs.get(org).map_or(&[][..], Vec::as_slice);
         for row in rows {
             let Some(place) = row.try_get::<_, Option<i64>>(0)? else {
-                set(&mut read.epochs, own, epoch_values(row, 3)?);
+                set(&mut before, of_epochs.get(org), epoch_values(row, 3)?.into_iter().map(Some));
                 continue;
             };
             let index = usize::try_from(place).ok().and_then(|place| indices.get(place.checked_sub(1)?).copied());
             let Some(index) = index else { continue };
-            if let (Some(key), Some(found)) = (keys.get(index), read.records.get_mut(index)) {
+            if let (Some(key), Some(found)) = (keys.get(index), records.get_mut(index)) {
                 *found = Some(record(key, row, 1)?);
             }
         }
     }
-    for ((_, indices), rows) in others.zip(results) {
-        set(&mut read.epochs, indices, named(&chosen(epochs, Some(indices)), rows)?);
+    let mut after: Vec<u64> = before.iter().map(|value| value.unwrap_or(0)).collect();
+    for ((_, indices), rows) in last.zip(results) {
+        set(&mut after, Some(indices), named(&chosen(epochs, Some(indices)), rows)?);
     }
-    Ok(read)
+    Ok(is_settled(&before, &after).then_some(Read { records, epochs: after }))
 }
 
-fn set(values: &mut [u64], indices: &[usize], new: Vec<u64>) {
-    for (index, new) in indices.iter().zip(new) {
+/// Sets the values with these indices.
+fn set<T>(values: &mut [T], indices: Option<&Vec<usize>>, new: impl IntoIterator<Item = T>) {
+    for (index, new) in indices.into_iter().flatten().zip(new) {
         if let Some(value) = values.get_mut(*index) {
             *value = new;
         }
     }
+}
+
+/// Reads epochs, with one statement for each organization.
+async fn read_epochs(connection: &Connection, epochs: &[Epoch]) -> Result<Vec<u64>, Failure> {
+    Ok(get_once(connection, &[], epochs).await?.map(|read| read.epochs).unwrap_or_default())
 }
 
 fn epochs_statement(org: Org, epochs: &[Epoch]) -> Statement {
@@ -127,60 +153,82 @@ pub(crate) async fn list(connection: &Connection, slots: &Slots, salt: u64, quer
         Scope::Subtree(uid) | Scope::Children(uid) | Scope::Exact(uid) => schema::organization(uid),
         Scope::Roots | Scope::All => schema::installation(),
     });
-    let of_epochs = by_organization(&query.epochs, epoch_org);
-    let mut values = vec![0; query.epochs.len()];
-    let mut read = BTreeSet::new();
-    let everywhere = query.scopes.iter().any(|scope| matches!(scope, Scope::Roots | Scope::All));
-    let mut page = match scopes.first_key_value() {
-        None => Page { total: query.count.then_some(0), ..Page::default() },
-        Some(_) if everywhere => list_everywhere(connection, slots, query).await?,
-        Some((org, _)) if scopes.len() == 1 => {
-            let own = of_epochs.get(org).map_or(&[][..], Vec::as_slice);
-            let epochs = chosen(&query.epochs, of_epochs.get(org)).into();
-            let (page, _) = list_of(connection, slots, &Query { epochs, ..query.clone() }, Nodes::Of(*org)).await?;
-            set(&mut values, own, page.epochs.clone());
-            read.insert(*org);
-            page
-        }
-        Some(_) => list_several(connection, slots, query, &scopes).await?,
-    };
-    let others: Vec<_> = of_epochs.iter().filter(|(org, _)| !read.contains(*org)).collect();
-    let statements: Vec<Statement> =
-        others.iter().map(|(org, indices)| epochs_statement(**org, &chosen(&query.epochs, Some(indices)))).collect();
-    let results = all_of(pipeline(connection, &statements).await?)?;
-    for ((_, indices), rows) in others.into_iter().zip(&results) {
-        set(&mut values, indices, named(&chosen(&query.epochs, Some(indices)), rows)?);
+    let is_everywhere = query.scopes.iter().any(|scope| matches!(scope, Scope::Roots | Scope::All));
+    if !is_everywhere && scopes.len() <= 1 {
+        return list_one(connection, slots, query, scopes.keys().next()).await;
     }
-    page.epochs = values;
+    for _ in 0..ATTEMPTS {
+        let (mut page, before) = match is_everywhere {
+            true => {
+                let before = read_epochs(connection, &query.epochs).await?;
+                let all = Query { epochs: [].into(), ..query.clone() };
+                let (page, _) = list_of(connection, slots, &all, Nodes::All).await?;
+                (page, before.into_iter().map(Some).collect())
+            }
+            false => list_several(connection, slots, query, &scopes).await?,
+        };
+        page.epochs = read_epochs(connection, &query.epochs).await?;
+        if is_settled(&before, &page.epochs) {
+            return Ok(page);
+        }
+    }
+    Err(unsettled())
+}
+
+/// Reads a page of one organization, and the epochs of others after it; without an organization, an empty page.
+async fn list_one(
+    connection: &Connection,
+    slots: (&Slots, u64),
+    query: &Query,
+    org: Option<&Org>,
+) -> Result<Page, Failure> {
+    let is_own = |epoch: &Epoch| org == Some(&epoch_org(epoch));
+    let (own, others): (Vec<Epoch>, Vec<Epoch>) = query.epochs.iter().cloned().partition(is_own);
+    let mut page = match org {
+        Some(org) => {
+            list_of(connection, slots, &Query { epochs: own.into(), ..query.clone() }, Nodes::Of(*org)).await?.0
+        }
+        None => Page { total: query.count.then_some(0), ..Page::default() },
+    };
+    let others = read_epochs(connection, &others).await?;
+    let (mut own, mut others) = (std::mem::take(&mut page.epochs).into_iter(), others.into_iter());
+    let value = |epoch| if is_own(epoch) { own.next() } else { others.next() };
+    page.epochs = query.epochs.iter().map(value).map(Option::unwrap_or_default).collect();
     Ok(page)
 }
 
-/// Reads a page of all nodes. The bodies that do not fit into it are read in vain.
-async fn list_everywhere(connection: &Connection, slots: (&Slots, u64), query: &Query) -> Result<Page, Failure> {
-    let all = Query { epochs: [].into(), ..query.clone() };
-    let (page, positions) = list_of(connection, slots, &all, Nodes::All).await?;
-    let total = page.total;
-    let mut merged = merge(query, vec![(page, positions)]);
-    merged.total = total;
-    Ok(merged)
-}
+/// The organizations that a list reads at once, of which each returns up to a whole page.
+const AT_ONCE: usize = 16;
 
-/// Reads a page of the scopes of several organizations.
+/// Reads a page of the scopes of several organizations, and the epochs of each with its records. The page has no epochs.
 async fn list_several(
     connection: &Connection,
     slots: (&Slots, u64),
     query: &Query,
     scopes: &BTreeMap<Org, Vec<usize>>,
-) -> Result<Page, Failure> {
+) -> Result<(Page, Vec<Option<u64>>), Failure> {
+    let of_epochs = by_organization(&query.epochs, epoch_org);
     let read = async |query: &Query| {
-        let each = scopes.iter().map(|(org, indices)| {
-            let scopes = chosen(&query.scopes, Some(indices));
-            let own = Query { scopes, skip: 0, epochs: [].into(), ..query.clone() };
-            async move { list_of(connection, slots, &own, Nodes::Of(*org)).await }
-        });
-        let pages = try_join_all(each).await?;
-        let total: Option<u64> = pages.iter().map(|(page, _)| page.total).sum();
-        Ok::<_, Failure>((merge(query, pages), total))
+        let (mut merged, mut total, mut epochs) = (Vec::new(), Some(0), vec![None; query.epochs.len()]);
+        let mut left: Vec<_> = scopes.iter().collect();
+        while !left.is_empty() {
+            let some: Vec<_> = left.drain(..left.len().min(AT_ONCE)).collect();
+            let each = some.iter().map(|(org, indices)| {
+                let (scopes, epochs) =
+                    (chosen(&query.scopes, Some(*indices)), chosen(&query.epochs, of_epochs.get(*org)));
+                let own = Query { scopes, skip: 0, epochs: epochs.into(), ..query.clone() };
+                async move { list_of(connection, slots, &own, Nodes::Of(**org)).await }
+            });
+            let pages = try_join_all(each).await?;
+            for ((org, _), (page, _)) in some.iter().zip(&pages) {
+                total = total.zip(page.total).map(|(total, more)| total + more);
+                set(&mut epochs, of_epochs.get(*org), page.epochs.iter().copied().map(Some));
+            }
+            merged = vec![merge(query, merged.into_iter().chain(pages))];
+        }
+        let mut page = merged.pop().map(|(page, _)| page).unwrap_or_default();
+        page.total = total;
+        Ok::<_, Failure>((page, epochs))
     };
     let mut query = query.clone();
     while query.skip > 0 {
@@ -192,23 +240,24 @@ async fn list_several(
             None => (query.skip, query.limit) = (0, 0),
         }
     }
-    let (mut page, total) = read(&query).await?;
-    page.total = total;
-    Ok(page)
+    read(&query).await
 }
+
+/// A page, with the positions of its records and that of the record after it, if there is one.
+pub(super) type Positioned = (Page, Vec<Position>);
 
 /// The records of a page with their positions, and the position of the record after them.
 type Source = std::vec::IntoIter<(Position, Option<Item>)>;
 
-/// Merges pages in the order of a query, within its limits. Each has the positions of its records and of the one after.
-fn merge(query: &Query, pages: Vec<(Page, Vec<Position>)>) -> Page {
+/// Merges pages in the order of a query, within its limits. The merged page has no total and no epochs.
+pub(super) fn merge(query: &Query, pages: impl IntoIterator<Item = Positioned>) -> Positioned {
     let sources = pages.into_iter().map(|(page, positions)| {
-        // The record after the page is too long for it, also in the merged one.
+        // The record after a page is too long for it, also in the merged one.
         let items = page.items.into_iter().map(Some).chain(std::iter::once(None));
         positions.into_iter().zip(items).collect::<Vec<_>>().into_iter().peekable()
     });
     let mut sources: Vec<Peekable<Source>> = sources.collect();
-    let (mut merged, mut last, mut length) = (Page::default(), None, 0_usize);
+    let (mut merged, mut positions, mut length) = (Page::default(), Vec::new(), 0_usize);
     loop {
         let mut first: Option<(usize, &Position, usize)> = None;
         for (index, source) in sources.iter_mut().enumerate() {
@@ -223,19 +272,15 @@ fn merge(query: &Query, pages: Vec<(Page, Vec<Position>)>) -> Page {
         }
         let Some((index, _, body)) = first else { break };
         length = length.saturating_add(body);
-        let next = sources.get_mut(index).and_then(Iterator::next);
-        match next {
-            Some((position, Some(item)))
-                if merged.items.len() < query.limit && (merged.items.is_empty() || length <= query.bytes) =>
-            {
-                last = Some(position);
-                merged.items.push(item);
-            }
-            _ => {
-                merged.next = last;
-                break;
-            }
-        }
+        let Some((position, item)) = sources.get_mut(index).and_then(Iterator::next) else { break };
+        let fits = merged.items.len() < query.limit && (merged.items.is_empty() || length <= query.bytes);
+        let Some(item) = item.filter(|_| fits) else {
+            merged.next = positions.last().cloned();
+            positions.push(position);
+            break;
+        };
+        positions.push(position);
+        merged.items.push(item);
     }
-    merged
+    (merged, positions)
 }

@@ -104,6 +104,24 @@ fn every_result_of_two_platforms_over_one_database_is_that_of_a_state_during_its
     assert!(summary.registrations > 50 && summary.redeemed > 10 && summary.unavailable == 0, "{summary:?}");
 }
 
+/// On Citus with `PLATFORM_CITUS_URL`, otherwise with its statements on PostgreSQL.
+#[test]
+fn every_result_with_the_statements_for_citus_is_that_of_a_state_during_its_call() {
+    let Some(cluster) = Cluster::shared() else { return };
+    let runtime = Runtime::new().unwrap();
+    let url = runtime.block_on(async {
+        let url = match Cluster::citus() {
+            Some(citus) => citus.schema("history_citus").await.unwrap(),
+            None => cluster.schema_like_citus("history_citus").await.unwrap(),
+        };
+        PostgresStore::migrate(&url, &Options::default()).await.unwrap();
+        url
+    });
+    let history = short(1).with_variables(|name| std::env::var(name).ok());
+    let summary = run(&runtime, &url, &url, history).unwrap();
+    assert!(summary.allowed > 100 && summary.concurrent > 100, "{summary:?}");
+}
+
 #[test]
 fn every_result_is_that_of_a_state_while_connections_break_in_commits() {
     let Some(broken) = Broken::new("") else { return };

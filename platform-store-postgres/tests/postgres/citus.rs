@@ -24,7 +24,7 @@ use crate::{
     plans::{SETTINGS, plan, plan_of},
 };
 
-async fn like_citus(cluster: &Cluster, name: &str) -> String {
+pub(crate) async fn like_citus(cluster: &Cluster, name: &str) -> String {
     let url = cluster.schema_like_citus(name).await.unwrap();
     PostgresStore::migrate(&url, &Options::default()).await.unwrap();
     url
@@ -92,11 +92,48 @@ fn no_statement_for_citus_has_a_construct_that_it_refuses() {
             for word in ["WITH ", " OVER ", "FOR UPDATE", "FOR NO KEY UPDATE", "UNION ALL", "DISTINCT ON"] {
                 assert!(!sql.contains(word), "{name} runs on all nodes with {word}: {sql}");
             }
-            let joined = sql.contains("member m") && sql.contains("record r") || sql.contains("USING tally");
-            let on_org = ["m.org = r.org", "r.org = m.org", "b.org = t.org"].iter().any(|on| sql.contains(on));
-            assert!(!joined || on_org, "{name} joins rows of different nodes: {sql}");
+            for select in sql.split(" UNION ") {
+                // Rows of different tables are on the same node if they are of the same organization.
+                let joined = tables(select).count().saturating_sub(1);
+                assert!(on_organization(select) >= joined, "{name} joins rows of different nodes: {sql}");
+            }
+            for subquery in subqueries(&sql) {
+                let of_functions = tables(subquery).next().is_none();
+                let has_subquery = subquery.contains("(SELECT");
+                assert!(!of_functions || !has_subquery, "{name} has a subquery in one of functions: {sql}");
+            }
         }
     }
+}
+
+/// Returns the tables that a statement names, in the order of the text.
+fn tables(sql: &str) -> impl Iterator<Item = &str> {
+    let words = sql.split(|char: char| !char.is_ascii_alphanumeric() && char != '_').filter(|word| !word.is_empty());
+    let after = words.clone().skip(1).zip(words);
+    let is_named = |before: &str| ["FROM", "JOIN", "USING", "UPDATE", "INTO"].contains(&before);
+    after.filter(move |(word, before)| is_named(before) && DISTRIBUTED.contains(word)).map(|(word, _)| word)
+}
+
+/// Returns the number of comparisons of the organizations of two tables.
+fn on_organization(sql: &str) -> usize {
+    let is_column = |text: &str| {
+        let name = text.split(|char: char| !char.is_ascii_alphanumeric() && char != '.').next().unwrap_or_default();
+        name.ends_with(".org")
+    };
+    sql.split(".org = ").skip(1).filter(|rest| is_column(rest)).count()
+}
+
+/// Returns the texts in parentheses that begin with `SELECT`.
+fn subqueries(sql: &str) -> impl Iterator<Item = &str> {
+    sql.match_indices("(SELECT").map(|(at, _)| {
+        let inner = &sql[at + 1..];
+        let mut depth = 1;
+        let end = inner.find(|char| {
+            depth += i32::from(char == '(') - i32::from(char == ')');
+            depth == 0
+        });
+        &inner[..end.unwrap_or(inner.len())]
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]

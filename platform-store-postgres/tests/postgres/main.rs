@@ -11,3 +11,4 @@ mod filtered;
 mod gone;
 mod plans;
 mod several;
+mod spread;

@@ -12,20 +12,29 @@ use rusqlite::{Connection, Row, types::Value};
 
 use super::records::for_each_row;
 use crate::{
+    delta::{Delta, Found},
     error::{corrupt, store_error},
     list::{FilterValue, List, ListKey},
-    nodes::StoredNodes,
+    nodes::{self, SnapshotNodes},
     record::{self, Stored},
     schema::{NameId, Names, decode_place, order_key},
     tree::{Visit, verify},
 };
 
-pub(super) fn check(connection: &Connection, names: &Names, findings: &mut Findings) -> Result<(), StoreError> {
-    let mut check = Check { connection, names, findings, nodes: HashSet::new(), materialized: HashSet::new() };
+pub(super) fn check(
+    connection: &Connection,
+    names: &Names,
+    delta: &Delta,
+    findings: &mut Findings,
+) -> Result<(), StoreError> {
+    let mut check = Check { connection, names, delta, findings, nodes: HashSet::new(), materialized: HashSet::new() };
     for_each_row(connection, "SELECT kind, place, key, value, roots, sum FROM list", [], |row| {
         let read = || Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?));
         let (kind, place, key, value, roots, sum): (_, _, _, _, Vec<u8>, i64) = read().map_err(store_error)?;
         let key = ListKey { kind, place, key, value };
+        if !matches!(delta.list(&key), Found::Stored) {
+            return Ok(());
+        }
         match List::decode(&roots).filter(|_| key.checksum(&roots) == sum) {
             Some(list) => check.list(&key, &list)?,
             None => check.findings.add("the row of a list does not match its checksum"),
@@ -33,8 +42,12 @@ pub(super) fn check(connection: &Connection, names: &Names, findings: &mut Findi
         check.materialized.insert(key);
         Ok(())
     })?;
+    for (key, list) in delta.lists().filter_map(|(key, list)| Some((key, list?))) {
+        check.list(key, list)?;
+        check.materialized.insert(key.clone());
+    }
     // Nodes that no tree reaches are leaked.
-    let count = crate::nodes::count(connection)?;
+    let count = nodes::count(connection, delta)?;
     let used = check.nodes.len() as u64;
     check.findings.expect(count == used, || format!("{used} of {count} nodes are in use"));
     check.no_list_is_missing()
@@ -43,6 +56,7 @@ pub(super) fn check(connection: &Connection, names: &Names, findings: &mut Findi
 struct Check<'a> {
     connection: &'a Connection,
     names: &'a Names,
+    delta: &'a Delta,
     findings: &'a mut Findings,
     /// The nodes that were visited.
     nodes: HashSet<u64>,
@@ -85,8 +99,8 @@ impl Check<'_> {
             return Ok(0);
         }
         let mut previous: Option<Vec<u8>> = None;
-        let Self { connection, nodes, .. } = self;
-        verify(&StoredNodes(connection), root, &mut |visit| {
+        let Self { connection, delta, nodes, .. } = self;
+        verify(&SnapshotNodes(connection, delta), root, &mut |visit| {
             let (entry, id) = match visit {
                 Visit::Node(id) if nodes.insert(id) => return Ok(()),
                 Visit::Node(id) => return Err(corrupt(format!("node {id} is used twice"))),

@@ -1,6 +1,8 @@
 //! Checks records and epochs against their checksums and the digest, and the tables `member` and `owner` against
 //! records.
 
+use std::collections::BTreeMap;
+
 use platform_engine::store::{StoreError, check::Findings};
 use rusqlite::{Connection, Params, Row};
 
@@ -9,6 +11,7 @@ use crate::{
     commit::epoch_checksum,
     error::{corrupt, store_error},
     record::{self, Stored, columns},
+    replaced::Before,
     schema::{NameId, Names},
     writer::State,
 };
@@ -17,6 +20,7 @@ pub(super) fn check(
     connection: &Connection,
     names: &Names,
     state: State,
+    replaced: &BTreeMap<i64, Before>,
     findings: &mut Findings,
 ) -> Result<(), StoreError> {
     let mut digest = 0_i64;
@@ -29,6 +33,11 @@ pub(super) fn check(
         owners += stored.keys.unique().count() as u64;
         let is_possible = stored.revision <= state.sequence && names.has_id(stored.kind);
         findings.expect(is_possible, || format!("record {} has an impossible revision or kind", stored.id));
+        // A replay takes the record for unchanged since the last fold if it has no replaced version.
+        let is_new = stored.id >= state.first || replaced.contains_key(&stored.id);
+        findings.expect(is_new || stored.revision <= state.folded, || {
+            format!("the replaced version of record {} is missing", stored.id)
+        });
         Ok(())
     })?;
     for_each_row(connection, "SELECT name, value, sum FROM epoch", [], |row| {

@@ -31,6 +31,8 @@ use serde::{Deserialize, Serialize};
 pub enum Subject {
     /// The SQLite store.
     Sqlite,
+    /// The SQLite store, with folds in every few commits.
+    SqliteFolds,
     /// The SQLite store with `synchronous=NORMAL`, which does not guarantee that a commit survives a power cut.
     SqliteNormal,
     /// The sled store.
@@ -139,7 +141,9 @@ fn open(subject: Subject, directory: &Path) -> Result<Box<dyn Store>> {
         }
         _ => {
             let synchronous = if subject == Subject::SqliteNormal { Synchronous::Normal } else { Synchronous::Full };
-            Box::new(SqliteStore::builder().synchronous(synchronous).open(directory.join("platform.sqlite"))?)
+            let builder = SqliteStore::builder().synchronous(synchronous);
+            let builder = if subject == Subject::SqliteFolds { builder.delta_bytes(100_000) } else { builder };
+            Box::new(builder.open(directory.join("platform.sqlite"))?)
         }
     })
 }
@@ -292,7 +296,7 @@ pub fn verify(subject: Subject, directory: &Path, ran: &Ran, cut: u64) -> Result
             let store = SledStore::open(directory.join("store"))?;
             verify_store(&store, SledStore::check, ran, acknowledged)
         }
-        Subject::Sqlite | Subject::SqliteNormal => {
+        Subject::Sqlite | Subject::SqliteFolds | Subject::SqliteNormal => {
             let store = SqliteStore::open(directory.join("platform.sqlite"))?;
             verify_store(&store, SqliteStore::check, ran, acknowledged)
         }

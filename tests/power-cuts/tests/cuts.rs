@@ -99,6 +99,12 @@ fn acknowledged_commits_of_sqlite_survive_power_cuts() {
     survives_power_cuts(Subject::Sqlite);
 }
 
+/// Cuts are also in the middle of folds.
+#[test]
+fn acknowledged_commits_of_sqlite_survive_power_cuts_during_folds() {
+    survives_power_cuts(Subject::SqliteFolds);
+}
+
 #[test]
 fn acknowledged_commits_of_sled_survive_power_cuts() {
     survives_power_cuts(Subject::Sled);

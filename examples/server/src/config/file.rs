@@ -29,7 +29,9 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<Cli> {
             parse(with_defaults_of(path)?, arguments).map_err(name_file)?
         }
     };
-    cli.config.checked()?;
+    if !cli.is_emulator() {
+        cli.config.checked()?;
+    }
     Ok(cli)
 }
 

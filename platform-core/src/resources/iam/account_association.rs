@@ -176,6 +176,7 @@ const FIELDS: &[Field] = &[
                  uses. The identity must be directly in the group.",
             )
             .required()
+            .uid_of("Identity")
             .check(services)],
     )
     .about("Service principals that act for the group.")

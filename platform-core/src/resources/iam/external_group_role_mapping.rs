@@ -56,11 +56,16 @@ const FIELDS: &[Field] = &[
         .required()
         .privileged()
         .check(external_group),
-    field::uid("roleUid").about("The role that members of the external group have.").required().privileged(),
+    field::uid("roleUid")
+        .about("The role that members of the external group have.")
+        .required()
+        .privileged()
+        .uid_of("Role"),
     field::uid("scope")
         .about("The uid of the group where they have the role: the organization of the identity provider.")
         .required()
-        .privileged(),
+        .privileged()
+        .uid_of("Group"),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
 ];
@@ -96,7 +101,10 @@ impl Resource for ExternalGroupRoleMapping {
         |cx, request| Box::pin(batch_delete(cx, request)),
     )
     .request(&[
-        field::uid("parent").about("The identity provider whose mappings are deleted.").required(),
+        field::uid("parent")
+            .about("The identity provider whose mappings are deleted.")
+            .required()
+            .uid_of("IdentityProvider"),
         Field::strings("names")
             .about("The uids of the mappings to delete, at most 1,000.")
             .max_items(MAX_BATCH)

@@ -138,13 +138,13 @@ impl Resource for Group {
         Action::post("RequestGroupAccess", "groups/{groupUid=**}:requestGroupAccess", |cx, request| {
             Box::pin(request_access(cx, request))
         })
-        .request(&[field::uid("groupUid").about("The group to join.").required()]),
+        .request(&[field::uid("groupUid").about("The group to join.").required().uid_of("Group")]),
         Action::post("RepairOwner", "groups/{groupUid=**}:repairOwner", |cx, request| {
             Box::pin(repair_owner(cx, request))
         })
         .request(&[
-            field::uid("groupUid").about("The organization.").required(),
-            field::uid("identityUid").about("The identity to bind as `owner`.").required(),
+            field::uid("groupUid").about("The organization.").required().uid_of("Group"),
+            field::uid("identityUid").about("The identity to bind as `owner`.").required().uid_of("Identity"),
         ])
         .response(&[Field::message("roleBinding", role_binding::FIELDS).about("The binding that was made.")])
         .event("iam.rolebindings.created.v1"),

@@ -97,7 +97,8 @@ impl Resource for GroupInvite {
             field::uid("roleUid")
                 .about("The role that the invite gives: a built-in role, or a role of the group or its ancestors.")
                 .required()
-                .privileged(),
+                .privileged()
+                .uid_of("Role"),
             Field::message("role", ROLE).about("The role that the invite gives.").output_only(),
             Field::string("email")
                 .about(

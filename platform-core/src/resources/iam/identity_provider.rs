@@ -85,7 +85,8 @@ impl Resource for IdentityProvider {
                 field::uid("defaultRole")
                     .about("The role of everyone who signs in by the provider.")
                     .required()
-                    .privileged(),
+                    .privileged()
+                    .uid_of("Role"),
                 Field::message("oidc", oidc::FIELDS)
                     .about("The OpenID Connect configuration.")
                     .required()

@@ -123,11 +123,12 @@ pub(super) const FIELDS: &[Field] = &[
     Field::message("role", BOUND_FIELDS).about("The role.").output_only(),
     Field::CREATE_TIME,
     Field::UPDATE_TIME.rest_only(),
-    field::uid("identityUid").about("The identity that is given the role.").required().privileged(),
+    field::uid("identityUid").about("The identity that is given the role.").required().privileged().uid_of("Identity"),
     field::uid("roleUid")
         .about("The role to give: a built-in role, or a role of the group or its ancestors.")
         .required()
-        .privileged(),
+        .privileged()
+        .uid_of("Role"),
 ];
 
 /// The maximum number of bindings per batch create.
@@ -158,13 +159,16 @@ impl Resource for RoleBinding {
             Box::pin(batch_create(cx, request))
         })
         .request(&[
-            field::uid("parent").about("The group where the roles are given.").required(),
+            field::uid("parent").about("The group where the roles are given.").required().uid_of("Group"),
             Field::new("requests", Type::List(&Type::Message(SUB_REQUEST)))
                 .about("The bindings to create, 1 to 25. Either all are created or none.")
                 .max_items(MAX_BATCH)
                 .required()
                 .privileged(),
-            field::uid("roleUid").about("The role of all bindings whose request does not name one.").privileged(),
+            field::uid("roleUid")
+                .about("The role of all bindings whose request does not name one.")
+                .privileged()
+                .uid_of("Role"),
         ])
         .response(&[Field::new("roleBindings", Type::List(&Type::Message(FIELDS)))
             .about("The bindings, in the order of the requests.")])
@@ -241,8 +245,8 @@ const SUB_REQUEST: &[Field] = &[
 /// The fields of a binding in a batch, which may get its role from the batch.
 const SUB_BINDING: &[Field] = &[
     Field::string("uid").about("Ignored.").output_only(),
-    field::uid("identityUid").about("The identity that is given the role.").required(),
-    field::uid("roleUid").about("The role to give; by default that of the batch."),
+    field::uid("identityUid").about("The identity that is given the role.").required().uid_of("Identity"),
+    field::uid("roleUid").about("The role to give; by default that of the batch.").uid_of("Role"),
 ];
 
 fn group_of(body: &Value) -> Option<&str> {

@@ -78,7 +78,7 @@ const FIELDS: &[Field] = &[
     Field::UPDATE_TIME.rest_only(),
 ];
 
-const GROUP: Field = field::uid("group").about("The group.").required();
+const GROUP: Field = field::uid("group").about("The group.").required().uid_of("Group");
 
 impl Resource for TermsAcceptance {
     const KIND: &'static Kind = &Kind::new("TermsAcceptance", "termsAcceptances", "TermsService", domain::IAM)

@@ -101,7 +101,8 @@ pub struct SyncConfig {
 pub(crate) const SYNC_CONFIG: &[Field] = &[
     Field::string("source")
         .about("The repo to follow: its uid, or `organization/repo`. Responses have the uid.")
-        .required(),
+        .required()
+        .uid_of("Repo"),
     Field::bool("uniqueTags")
         .about("Whether the organization has each tag only once: a setting of its registry. Stored, but not acted on.")
         .output_only(),

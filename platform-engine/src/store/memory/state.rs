@@ -28,7 +28,7 @@ pub(super) struct State {
 
 /// Allocates record numbers, and reuses those of deleted records. A number can be reused at once, because readers of an
 /// earlier state have their own table of records.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct RecordNumbers {
     used: u32,
     free: Vec<u32>,
@@ -112,6 +112,15 @@ impl State {
             next.epochs.insert_mut(epoch.clone(), next.sequence);
         }
         Ok(next)
+    }
+
+    /// Returns this state as the one that follows `current`: with the next sequence, and with every epoch that either
+    /// state has raised to it.
+    pub(super) fn following(&self, current: &Self) -> Self {
+        let sequence = current.sequence.max(self.sequence) + 1;
+        let epochs = self.epochs.keys().chain(current.epochs.keys());
+        let epochs = epochs.map(|epoch| (epoch.clone(), sequence)).collect();
+        Self { sequence, epochs, ..self.clone() }
     }
 
     fn epoch(&self, epoch: &Epoch) -> u64 {

@@ -83,7 +83,8 @@ pub(super) const FIELDS: &[Field] = &[
     ETAG.output_only(),
 ];
 
-const UID: Field = field::uid("identityProviderUid").about("The identity provider.").required();
+const UID: Field =
+    field::uid("identityProviderUid").about("The identity provider.").uid_of("IdentityProvider").required();
 /// The same for actions that change who can sign in by the provider.
 const GIVING_UID: Field = UID.privileged();
 const REQUIRED_ETAG: Field = ETAG.required().check(etag_is_present);

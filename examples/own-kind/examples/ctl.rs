@@ -1,0 +1,10 @@
+//! The command line for the kinds of the platform and the kind of this example: `platformctl` with `tickets`.
+
+use std::process::ExitCode;
+
+use own_kind::ticket::Ticket;
+use platform_core::{kind::Registered, resources::KINDS};
+
+fn main() -> ExitCode {
+    platformctl::main_with(&[KINDS, &[Registered::of::<Ticket>()]].concat())
+}

@@ -1,0 +1,70 @@
+//! Files of earlier layouts are migrated when they are opened.
+//!
+//! `layout-1.db` was written by `examples/sqlite_creates.rs` with the last commit before layout 2:
+//! `KEEP=layout-1.db sqlite_creates 0 140 1`.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
+
+use std::{fs, path::Path};
+
+use platform_engine::{
+    store::{Commit, Delete, Filter, OrderBy, Query, Scope, Store},
+    uid::Uid,
+};
+use platform_store_sqlite::{OpenError, SqliteStore};
+use pollster::block_on;
+
+const GROUP: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
+
+fn old_file(directory: &Path) -> std::path::PathBuf {
+    let path = directory.join("platform.db");
+    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/layout-1.db"), &path).unwrap();
+    path
+}
+
+fn layout(path: &Path) -> i32 {
+    let connection = rusqlite::Connection::open(path).unwrap();
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn a_file_of_layout_1_is_migrated_and_has_the_same_records_and_lists() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = old_file(directory.path());
+    assert_eq!(layout(&path), 1);
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.check().unwrap(), []);
+    let mut query = Query::new("Repo", Scope::Subtree(Uid::opaque(GROUP)));
+    query.order.by = OrderBy::Key("name");
+    (query.count, query.limit) = (true, 500);
+    let page = block_on(store.list(&query)).unwrap();
+    assert_eq!((page.total, page.items.len()), (Some(140), 140));
+    assert!(page.items.iter().all(|item| item.body.starts_with(b"{\"uid\":\"6392")));
+    // Deletes and replaced versions of records that the old version wrote.
+    let uid = page.items[7].uid.clone();
+    block_on(store.commit(Commit { delete: vec![Delete::Below(uid, vec!["Repo"])], ..Commit::default() })).unwrap();
+    let delete = vec![Delete::Key(platform_engine::store::Key::new("Repo", page.items[9].uid.clone()))];
+    block_on(store.commit(Commit { delete, ..Commit::default() })).unwrap();
+    assert_eq!(block_on(store.list(&query)).unwrap().total, Some(139));
+    assert_eq!(store.check().unwrap(), []);
+    drop(store);
+    assert_eq!(layout(&path), 2);
+    let store = SqliteStore::open(&path).unwrap();
+    query.filters = vec![Filter::AnyOf { key: "name", values: Vec::new() }];
+    assert_eq!(block_on(store.list(&query)).unwrap().total, Some(0));
+    query.filters.clear();
+    assert_eq!(block_on(store.list(&query)).unwrap().total, Some(139));
+    assert_eq!(store.check().unwrap(), []);
+}
+
+#[test]
+fn a_damaged_file_of_layout_1_is_not_migrated() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = old_file(directory.path());
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.execute("UPDATE state SET digest = digest + 1", []).unwrap();
+    drop(connection);
+    let error = SqliteStore::open(&path).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    assert_eq!(layout(&path), 1);
+}

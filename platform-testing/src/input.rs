@@ -1,0 +1,35 @@
+//! Values of requests that need more than their field's type says.
+
+use std::time::Duration as StdDuration;
+
+use platform_core::{duration::Duration, fields::Input, timestamp::Timestamp};
+use serde_json::Value;
+
+/// Returns a text that is not empty.
+pub(crate) fn text(input: &Input, name: &str) -> Option<String> {
+    input.value(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// Returns a number in these bounds, and adds a violation for another one. 0 is the same as no value.
+pub(crate) fn number(input: &mut Input, name: &str, least: i32, most: i32) -> Option<i32> {
+    let number = i32::try_from(input.value(name)?.as_i64()?).ok()?;
+    if !(least..=most).contains(&number) {
+        input.violations.add(name, format!("must be a number from {least} to {most}"));
+    }
+    Some(number)
+}
+
+/// Returns a duration from zero to this one, and adds a violation for another one.
+pub(crate) fn duration(input: &mut Input, name: &str, most: StdDuration) -> Option<StdDuration> {
+    let millis = Duration::parse(input.value(name)?.as_str()?).ok()?.millis();
+    let found = u64::try_from(millis).ok().map(StdDuration::from_millis).filter(|found| *found <= most);
+    if found.is_none() {
+        input.violations.add(name, format!("must be a duration from 0s to {}s", most.as_secs()));
+    }
+    found
+}
+
+/// Returns a time.
+pub(crate) fn time(input: &Input, name: &str) -> Option<Timestamp> {
+    Timestamp::parse(input.value(name)?.as_str()?).ok()
+}

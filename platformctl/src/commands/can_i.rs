@@ -1,0 +1,138 @@
+//! `can-i`: tells whether the token may call a method, by the capabilities that `/auth/v1/ok` returns.
+
+use std::{collections::HashMap, io::Write};
+
+use clap::ArgMatches;
+use platform_core::{
+    access::Capability,
+    capabilities,
+    kind::{Authorization, Http, Kind, Type, Verb},
+    uid,
+};
+use serde_json::Value;
+
+use crate::{
+    api::Request,
+    failure::{Failure, Result},
+    kinds::{action, verb},
+    session::{Session, text},
+};
+
+/// What a method requires.
+enum Needs {
+    Nothing,
+    /// All of these capabilities.
+    All(Vec<Capability>),
+}
+
+pub(super) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Write) -> Result<bool> {
+    let method = text(matches, "method").unwrap_or_default();
+    let (needs, kind) = match text(matches, "kind") {
+        Some(kind) => {
+            let registered = session.kinds.find(kind)?;
+            let needs = match verb(method) {
+                Some(verb) => of_verb(registered.kind, verb)?,
+                None => of_authorization(&action(registered, method)?.authorization)?,
+            };
+            (needs, Some(registered.kind))
+        }
+        None if method.contains('.') || method.starts_with("CAP_") => {
+            (Needs::All(vec![capability(session, method)?]), None)
+        }
+        None => return Err(Failure::usage("name a kind, or a capability such as repo.list")),
+    };
+    let is_allowed = match needs {
+        Needs::Nothing => true,
+        Needs::All(needed) => {
+            let at = text(matches, "under").map(|under| place(session, kind, under)).transpose()?;
+            let held = held(session, at.as_deref())?;
+            needed.iter().all(|needed| held.iter().any(|held| is_it(*needed, held)))
+        }
+    };
+    writeln!(out, "{}", if is_allowed { "yes" } else { "no" })?;
+    out.flush()?;
+    Ok(is_allowed)
+}
+
+fn of_verb(kind: &Kind, verb: Verb) -> Result<Needs> {
+    let method = kind.method(verb).filter(|method| method.served);
+    let method = method.ok_or_else(|| {
+        Failure::usage(format!("{} have no method {}", crate::kinds::command_name(kind), verb.name().to_lowercase()))
+    })?;
+    Ok(match method.capabilities {
+        [] => Needs::Nothing,
+        all => Needs::All(all.to_vec()),
+    })
+}
+
+fn of_authorization(authorization: &Authorization) -> Result<Needs> {
+    match authorization {
+        Authorization::Public | Authorization::Authenticated => Ok(Needs::Nothing),
+        Authorization::At(_, capabilities)
+        | Authorization::Anywhere(capabilities)
+        | Authorization::FiltersResult(capabilities) => Ok(Needs::All(capabilities.to_vec())),
+        Authorization::As(kind, verb, _) => of_verb(kind, *verb),
+    }
+}
+
+/// Returns the uid at which access is decided: that of a resource of the kind, or of one above.
+fn place(session: &Session<'_>, kind: Option<&'static Kind>, under: &str) -> Result<String> {
+    match kind.or_else(|| session.kinds.top()) {
+        Some(kind) if matches!(kind.parent, platform_core::kind::Parent::GroupOrNone) => session.names.uid(kind, under),
+        Some(kind) => session.names.above(kind, under),
+        None => Ok(under.to_owned()),
+    }
+}
+
+/// Returns the capabilities that the token holds at a uid or above it, or at any group.
+fn held(session: &Session<'_>, at: Option<&str>) -> Result<Vec<String>> {
+    let token = session.api.send(&Request::new(Http::Get, "/auth/v1/ok".to_owned()))?;
+    let groups = token.get("capabilities").and_then(Value::as_array).into_iter().flatten();
+    let mut roles: HashMap<String, Vec<String>> = HashMap::new();
+    let mut held = Vec::new();
+    for entry in groups {
+        let group = entry.get("group").and_then(Value::as_str).unwrap_or_default();
+        if at.is_some_and(|at| !group.is_empty() && !uid::is_at_or_below(at, group)) {
+            continue;
+        }
+        held.extend(strings(entry.get("capabilities")));
+        let role = entry.get("role").and_then(Value::as_str).unwrap_or_default();
+        if !role.is_empty() && !roles.contains_key(role) {
+            let capabilities = capabilities_of(session, role)?;
+            held.extend(capabilities.iter().cloned());
+            roles.insert(role.to_owned(), capabilities);
+        }
+    }
+    Ok(held)
+}
+
+/// Returns the capabilities of a built-in role. Roles are the resources with a name whose fields include capabilities.
+fn capabilities_of(session: &Session<'_>, role: &str) -> Result<Vec<String>> {
+    let field = |kind: &'static Kind| kind.fields.iter().find(|field| matches!(field.ty, Type::List(Type::Capability)));
+    let is_role = |kind: &&'static Kind| field(kind).is_some() && crate::names::name_field(kind).is_some();
+    let Some(kind) = session.kinds.iter().map(|registered| registered.kind).find(is_role) else {
+        return Ok(Vec::new());
+    };
+    let query = vec![("name".to_owned(), role.to_owned()), ("uidp.in_root".to_owned(), "true".to_owned())];
+    let page = session.api.pages(kind, query)?.next(1)?;
+    let role = page.and_then(|page| page.items.into_iter().next()).unwrap_or_default();
+    Ok(strings(field(kind).and_then(|field| role.get(field.name))))
+}
+
+fn strings(list: Option<&Value>) -> Vec<String> {
+    let all = list.and_then(Value::as_array).into_iter().flatten();
+    all.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Returns the capability with this name or identifier: one of the contract, or one that a kind requires.
+fn capability(session: &Session<'_>, name: &str) -> Result<Capability> {
+    let methods = session.kinds.iter().flat_map(|registered| registered.kind.methods);
+    let own = methods.flat_map(|method| method.capabilities).copied();
+    let found = capabilities::all().chain(own).find(|capability| is_it(*capability, name));
+    found.ok_or_else(|| Failure::usage(format!("there is no capability {name}")))
+}
+
+/// Returns whether this is the name or the identifier of a capability: `repo.list` and `CAP_REPO_LIST`.
+fn is_it(capability: Capability, name: &str) -> bool {
+    capability.name() == name || capability.id() == name
+}

@@ -1,0 +1,145 @@
+//! `create`, `update` and `delete`.
+
+use std::io::Write;
+
+use clap::ArgMatches;
+use platform_core::kind::{Field, Kind};
+use serde_json::{Map, Value};
+
+use crate::{
+    cli::options::{self, Leaf},
+    failure::{Exit, Failure, Result},
+    kinds::noun,
+    names,
+    output::Printer,
+    session::{Session, format, progress, say, text, texts},
+    value::{self, InputOnly},
+};
+
+pub(super) fn create(
+    session: &Session<'_>,
+    kind: &'static Kind,
+    matches: &ArgMatches,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let parent = parent(session, kind, text(matches, "under"))?;
+    let body = body(session, kind.fields, &options::of_create(kind.fields), matches)?;
+    let created = session.api.create(kind, &parent, body.into())?;
+    let mut printer = Printer::new(kind, format(matches), out, false);
+    printer.items(std::slice::from_ref(&created))?;
+    printer.end(1)?;
+    // Such a value is never shown again.
+    for field in kind.fields.iter().filter(|field| field.once) {
+        if let Some(value) = created.get(field.name).and_then(Value::as_str) {
+            say(format!("{}: {value}", field.name));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the uid of the parent of a new resource; empty for none.
+fn parent(session: &Session<'_>, kind: &'static Kind, under: Option<&str>) -> Result<String> {
+    match (under, session.kinds.parent(kind)) {
+        (Some(under), Some(parent)) if under != "/" => session.names.uid(parent, under),
+        _ => Ok(String::new()),
+    }
+}
+
+/// Returns the fields of `--json` and of the options, with names replaced by uids.
+fn body(
+    session: &Session<'_>,
+    fields: &'static [Field],
+    leaves: &[Leaf],
+    matches: &ArgMatches,
+) -> Result<Map<String, Value>> {
+    let mut body = match text(matches, "json") {
+        None => Map::new(),
+        Some(json) => serde_json::from_str(&value::text_of(json)?)
+            .map_err(|error| Failure::usage(format!("--json must be a JSON object: {error}")))?,
+    };
+    merge(&mut body, options::read(leaves, matches)?);
+    names::resolve(&session.names, fields, &mut body)?;
+    Ok(body)
+}
+
+/// Adds values, message by message.
+fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),
+            (_, value) => {
+                into.insert(key, value);
+            }
+        }
+    }
+}
+
+pub(super) fn update(
+    session: &Session<'_>,
+    kind: &'static Kind,
+    matches: &ArgMatches,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let name = text(matches, "uid").unwrap_or_default();
+    let wanted = body(session, kind.fields, &options::of_update(kind.fields), matches)?;
+    if wanted.is_empty() {
+        return Err(Failure::usage("no field is given"));
+    }
+    let uid = session.names.uid(kind, name)?;
+    set(session, kind, &uid, &wanted, matches, out)
+}
+
+/// Sets the fields of a resource that differ from the wanted values, and prints the resource.
+pub(super) fn set(
+    session: &Session<'_>,
+    kind: &'static Kind,
+    uid: &str,
+    wanted: &Map<String, Value>,
+    matches: &ArgMatches,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let existing = session.api.get(kind, uid)?;
+    let changes = value::changes(kind.fields, wanted, &existing, InputOnly::Set);
+    if !changes.violations.is_empty() {
+        let failure = Failure::usage(format!("invalid {}", noun(kind)));
+        return Err(changes.violations.into_iter().fold(failure, Failure::note));
+    }
+    let resource = match changes.mask.is_empty() {
+        true => existing,
+        false => session.api.update(kind, uid, &changes.mask, changes.body.into())?,
+    };
+    match changes.mask.is_empty() {
+        true => say("nothing to change"),
+        false => say(format!("changed {}", changes.mask.join(", "))),
+    }
+    let mut printer = Printer::new(kind, format(matches), out, false);
+    printer.items(&[resource])?;
+    printer.end(1)
+}
+
+pub(super) fn delete(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatches) -> Result<()> {
+    let ignores_missing = matches.get_flag("ignore-missing");
+    let named = texts(matches, "uid");
+    let bar = progress(named.len() as u64);
+    // All names are looked up first, so that a wrong one deletes nothing.
+    let mut uids = Vec::new();
+    for text in &named {
+        match session.names.uid(kind, text) {
+            Ok(uid) => uids.push((*text, uid)),
+            Err(failure) if ignores_missing && failure.exit() == Exit::NotFound => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    for (text, uid) in uids {
+        match session.api.delete(kind, &uid) {
+            Err(failure) if ignores_missing && failure.is("NOT_FOUND") => {}
+            result => {
+                result.map_err(|failure| failure.while_(text))?;
+                bar.suspend(|| say(format!("deleted {} {text}", noun(kind))));
+            }
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}

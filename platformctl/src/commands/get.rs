@@ -1,0 +1,110 @@
+//! `get`: lists resources, or gets some of them.
+
+use std::io::{IsTerminal, Write, stdout};
+
+use clap::ArgMatches;
+use platform_core::{
+    kind::{By, Kind, Type, Verb},
+    request::{DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE},
+};
+use serde_json::Value;
+
+use crate::{
+    cli::options,
+    failure::{Failure, Result},
+    output::Printer,
+    session::{Session, format, progress, say, text, texts},
+};
+
+pub(super) fn run(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatches, out: &mut dyn Write) -> Result<()> {
+    let named = texts(matches, "uid");
+    if !named.is_empty() {
+        return get(session, kind, &named, matches, out);
+    }
+    let query = query(session, kind, matches)?;
+    let limit = match (matches.try_get_one::<u64>("limit").ok().flatten(), matches.try_get_one::<bool>("all")) {
+        (Some(limit), _) => *limit,
+        (None, Ok(Some(true))) => u64::MAX,
+        _ => DEFAULT_PAGE_SIZE as u64,
+    };
+    let mut pages = session.api.pages(kind, query)?;
+    let mut printer = Printer::new(kind, format(matches), out, true);
+    // On a terminal, the resources themselves show the progress.
+    let bar = progress(0);
+    if stdout().is_terminal() || limit <= MAX_PAGE_SIZE as u64 {
+        bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
+    }
+    let (mut read, mut total, mut is_last) = (0, 0, false);
+    while read < limit {
+        let left = usize::try_from(limit - read).unwrap_or(usize::MAX);
+        let Some(page) = pages.next(left.min(MAX_PAGE_SIZE))? else { break };
+        read += page.items.len() as u64;
+        (total, is_last) = (page.total, page.is_last);
+        printer.items(&page.items)?;
+        bar.set_length(total.min(limit));
+        bar.set_position(read);
+    }
+    bar.finish_and_clear();
+    printer.end(total)?;
+    let is_limited = matches.try_get_one::<u64>("limit").is_ok_and(|limit| limit.is_some());
+    if !is_limited && !is_last && read < total {
+        say(format!("{read} of {total} shown; --all reads all, and --limit or --skip others"));
+    }
+    Ok(())
+}
+
+/// Gets the resources of these uids or names, in their order.
+fn get(
+    session: &Session<'_>,
+    kind: &'static Kind,
+    named: &[&str],
+    matches: &ArgMatches,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let mut printer = Printer::new(kind, format(matches), out, named.len() > 1);
+    let mut found = Vec::new();
+    for text in named {
+        found.push(session.api.get(kind, &session.names.uid(kind, text)?)?);
+    }
+    printer.items(&found)?;
+    printer.end(found.len() as u64)
+}
+
+/// Returns the parameters of a list.
+fn query(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatches) -> Result<Vec<(String, String)>> {
+    let mut query = Vec::new();
+    let mut add = |name: &str, value: String| query.push((name.to_owned(), value));
+    if let Some(under) = text(matches, "under") {
+        match session.names.above(kind, under)?.as_str() {
+            "/" => add("uidp.in_root", "true".to_owned()),
+            uid => add("uidp.descendants_of", uid.to_owned()),
+        }
+    }
+    if let Some(order) = text(matches, "order-by") {
+        add("order_by", order.to_owned());
+    }
+    if let Some(skip) = matches.try_get_one::<u32>("skip").ok().flatten() {
+        add("skip", skip.to_string());
+    }
+    let Some(list) = kind.method(Verb::List) else {
+        return Err(Failure::usage(format!("name the {} to get", crate::kinds::command_name(kind))));
+    };
+    for (name, value) in options::read(&options::of_list(list), matches)? {
+        // A parameter that filters by a field with uids accepts names too.
+        let param = list.params.iter().find(|param| param.field.name == name);
+        let key = param.and_then(|param| match param.by {
+            By::Value(key) => kind.field(key)?.uid_of,
+            _ => None,
+        });
+        let of = key.or_else(|| param?.field.uid_of).and_then(|of| session.kinds.named(of));
+        let values = match (param.map(|param| param.field.ty), value) {
+            (Some(Type::List(_)), Value::Array(values)) => values,
+            (_, value) => vec![value],
+        };
+        for value in values {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            add(&name, of.map_or(Ok(text.clone()), |of| session.names.uid(of, &text))?);
+        }
+    }
+    Ok(query)
+}

@@ -1,0 +1,198 @@
+//! Failures, their exit codes, and how people read them.
+
+use std::{fmt, io};
+
+use serde_json::Value;
+
+/// The result of a part of a command.
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// The exit code of a failure ([`main_with`](crate::main_with)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Failed = 1,
+    Usage = 2,
+    NotFound = 3,
+    Denied = 4,
+    TimedOut = 5,
+    Unavailable = 6,
+}
+
+/// The failure of a command.
+#[derive(Debug)]
+pub(crate) struct Failure(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    exit: Exit,
+    message: String,
+    /// Lines below the message.
+    notes: Vec<String>,
+    answer: Option<Answer>,
+    is_broken_pipe: bool,
+}
+
+/// The error that a server answered with (`docs/api.md`, Errors).
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Answer {
+    /// The name of the code, such as `NOT_FOUND`.
+    pub(crate) reason: String,
+    /// The resource that the error is about; empty if it names none.
+    pub(crate) resource: String,
+    /// Whether an earlier attempt of the same request may have been carried out.
+    pub(crate) is_repeated: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self(Box::new(Inner { exit, message, notes: Vec::new(), answer: None, is_broken_pipe: false }))
+    }
+
+    /// Returns a failure of what the caller typed or wrote, before anything was sent.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// Returns a failure of a file.
+    pub(crate) fn file(path: impl fmt::Display, error: impl fmt::Display) -> Self {
+        Self::usage(format!("{path}: {error}"))
+    }
+
+    /// Returns the failure of an error in the form of AIP-193, or of a reply of something else than the platform.
+    pub(crate) fn of_answer(status: u16, body: &Value, request_id: &str, is_repeated: bool) -> Self {
+        let details = || body.get("details").and_then(Value::as_array).into_iter().flatten();
+        let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let reason = details().map(|detail| text(detail, "reason")).find(|reason| !reason.is_empty());
+        let reason = reason.unwrap_or_default();
+        let mut notes = Vec::new();
+        let mut resource = String::new();
+        for detail in details() {
+            let violations = |key: &str| detail.get(key).and_then(Value::as_array).into_iter().flatten();
+            for violation in violations("fieldViolations") {
+                notes.push(format!("{}: {}", text(violation, "field"), text(violation, "description")));
+            }
+            for violation in violations("violations") {
+                let subject = text(violation, "subject");
+                let about = if subject.is_empty() { String::new() } else { format!(" ({subject})") };
+                notes.push(format!("{}: {}{about}", text(violation, "type"), text(violation, "description")));
+            }
+            let name = text(detail, "resourceName");
+            if !name.is_empty() {
+                resource = name;
+            }
+        }
+        let mut message = text(body, "message");
+        if message.is_empty() {
+            message = format!("the server answered with status {status}");
+        } else if !notes.is_empty() && reason == "INVALID_ARGUMENT" {
+            // The message repeats the first violation.
+            message = "the server rejected the request".to_owned();
+        }
+        if !reason.is_empty() {
+            message = format!("{message} [{reason}]");
+        }
+        if !request_id.is_empty() {
+            notes.push(format!("request id: {request_id}"));
+        }
+        let exit = match status {
+            404 => Exit::NotFound,
+            401 | 403 => Exit::Denied,
+            502..=504 => Exit::Unavailable,
+            _ => Exit::Failed,
+        };
+        if status == 401 {
+            notes.push("the token has expired or is not of this server: run `login` again".to_owned());
+        }
+        let answer = Some(Answer { reason, resource, is_repeated });
+        Self(Box::new(Inner { exit, message, notes, answer, is_broken_pipe: false }))
+    }
+
+    /// Adds a line below the message.
+    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
+        self.0.notes.push(note.into());
+        self
+    }
+
+    /// Begins the message with what was attempted.
+    pub(crate) fn while_(mut self, what: impl fmt::Display) -> Self {
+        self.0.message = format!("{what}: {}", self.0.message);
+        self
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        self.0.exit
+    }
+
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        self.0.is_broken_pipe
+    }
+
+    /// Returns the server's error, if that is what the failure is.
+    pub(crate) fn answer(&self) -> Option<&Answer> {
+        self.0.answer.as_ref()
+    }
+
+    /// Returns whether the server answered with this code, such as `NOT_FOUND`.
+    pub(crate) fn is(&self, reason: &str) -> bool {
+        self.answer().is_some_and(|answer| answer.reason == reason)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "error: {}", printable(&self.0.message))?;
+        self.0.notes.iter().try_for_each(|note| writeln!(f, "  {}", printable(note)))
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        let mut failure = Self::new(Exit::Failed, error.to_string());
+        failure.0.is_broken_pipe = error.kind() == io::ErrorKind::BrokenPipe;
+        failure
+    }
+}
+
+/// Returns a text without control characters, which a terminal would obey, except line breaks.
+pub(crate) fn printable(text: &str) -> String {
+    let escaped = |c: char| match c.is_control() && c != '\n' {
+        true => c.escape_default().collect(),
+        false => String::from(c),
+    };
+    text.chars().map(escaped).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_error_shows_field_rule_and_request_id() {
+        let body = json!({ "code": 3, "message": "Invalid argument: name: is required", "details": [
+            { "@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "INVALID_ARGUMENT", "domain": "iam" },
+            { "@type": "type.googleapis.com/google.rpc.BadRequest",
+              "fieldViolations": [{ "field": "name", "description": "is required" }] },
+        ]});
+        let failure = Failure::of_answer(400, &body, "r-1", false);
+        let shown =
+            "error: the server rejected the request [INVALID_ARGUMENT]\n  name: is required\n  request id: r-1\n";
+        assert_eq!(failure.to_string(), shown);
+        assert_eq!(failure.exit(), Exit::Failed);
+    }
+
+    #[test]
+    fn a_reply_of_something_else_is_a_failure_too() {
+        let failure = Failure::of_answer(502, &Value::Null, "", false);
+        assert_eq!(failure.to_string(), "error: the server answered with status 502\n");
+        assert_eq!(failure.exit(), Exit::Unavailable);
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        let body = json!({ "message": "\u{1b}[2Jgone" });
+        assert_eq!(Failure::of_answer(400, &body, "", false).to_string(), "error: \\u{1b}[2Jgone\n");
+    }
+}

@@ -1,0 +1,289 @@
+//! Names, lists, waiting, access, contexts, errors and generated files.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
+#[path = "../../platform-core/tests/engine/snapshot.rs"]
+mod snapshot;
+mod support;
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpListener,
+    thread,
+};
+
+use serde_json::{Value, json};
+use support::{Ctl, OPERATOR, ORG, Server, mode, uid};
+
+/// Creates an identity in the organization and returns its uid.
+fn identity(ctl: &Ctl, name: &str) -> String {
+    let words = ["create", "identities", "--under", "acme", "--name", name, "--claim-match.issuer"];
+    uid(&ctl.json(&[&words[..], &["https://issuer.example.com", "--claim-match.subject", name]].concat()))
+}
+
+#[test]
+fn a_resource_is_named_by_uid_path_or_name() {
+    let server = Server::start();
+    let ctl = server.ctl();
+    let team = uid(&ctl.json(&["create", "groups", "--under", "acme", "--name", "team"]));
+    let repo = uid(&ctl.json(&["create", "repos", "--under", "acme/team", "--name", "nginx"]));
+    assert!(repo.starts_with(&team) && team.starts_with(ORG));
+    for name in [&repo, "acme/team/nginx", "/acme/team/nginx", "nginx"] {
+        assert_eq!(uid(&ctl.json(&["get", "repos", name])), repo, "{name}");
+    }
+    assert_eq!(uid(&ctl.json(&["get", "groups", "acme"])), ORG);
+    assert!(ctl.fails(3, &["get", "repos", "acme/nginx"]).contains("there is no repo acme/nginx"));
+    assert!(ctl.fails(3, &["get", "repos", "acme/nothing/nginx"]).contains("there is no group acme/nothing"));
+    assert!(ctl.fails(2, &["get", "role-bindings", "x"]).contains("have no names"));
+    let other = uid(&ctl.json(&["create", "repos", "--under", "acme", "--name", "nginx"]));
+    let error = ctl.fails(2, &["delete", "repos", "nginx"]);
+    assert!(error.contains(&repo) && error.contains(&other), "{error}");
+}
+
+#[test]
+fn a_list_has_the_filters_and_orders_of_its_kind_and_reads_all_pages() {
+    let server = Server::start();
+    let ctl = server.ctl();
+    let text: String =
+        (0..250).map(|n| format!("---\nkind: Repo\nparent: acme\nfields: {{name: r{n:03}}}\n")).collect();
+    ctl.ok(&["apply", "-f", &ctl.file("x.yaml", &text)]);
+    let lines = |words: &[&str]| ctl.ok(&[&["get", "repos", "-o", "jsonpath=$.name"], words].concat());
+    assert_eq!(lines(&["--all"]).lines().count(), 250);
+    assert_eq!(lines(&["--limit", "220"]).lines().count(), 220);
+    assert_eq!(lines(&["--order-by", "name desc", "--limit", "2", "--skip", "1"]), "r248\nr247\n");
+    assert_eq!(lines(&["--name", "r007"]), "r007\n");
+    let first = ctl.run(&["list", "repos", "--under", "acme", "-o", "name"]);
+    assert_eq!(first.out.lines().count(), 50);
+    assert_eq!(first.err, "50 of 250 shown; --all reads all, and --limit or --skip others\n");
+    assert_eq!(ctl.json(&["get", "repos", "--all"])["repos"].as_array().unwrap().len(), 250);
+    assert!(ctl.fails(2, &["get", "repos", "--order-by", "colour"]).contains("colour"));
+    let table = ctl.ok(&["get", "repos", "--order-by", "name", "--limit", "1"]);
+    assert!(table.starts_with("NAME") && table.contains("r000") && table.lines().count() == 2, "{table}");
+}
+
+#[test]
+fn a_filter_by_a_reference_accepts_its_name() {
+    let server = Server::start();
+    let ctl = server.ctl();
+    let ci = identity(&ctl, "ci");
+    ctl.ok(&["create", "role-bindings", "--under", "acme", "--identity-uid", "acme/ci", "--role-uid", "viewer"]);
+    let bindings = ctl.json(&["get", "role-bindings", "--identity", "acme/ci"]);
+    assert_eq!(bindings["roleBindings"][0]["identity"]["uid"], ci);
+    assert_eq!(ctl.ok(&["get", "role-bindings", "--role", "editor", "-o", "name"]), "");
+}
+
+#[test]
+fn wait_returns_when_the_condition_holds_and_times_out_otherwise() {
+    let server = Server::start();
+    let ctl = server.ctl();
+    ctl.ok(&["create", "repos", "--under", "acme", "--name", "nginx", "--description", "a"]);
+    ctl.ok(&["wait", "repos", "acme/nginx"]);
+    ctl.ok(&["wait", "repos", "acme/nginx", "--for", "description=a"]);
+    let fast = ["--timeout", "30ms", "--interval", "10ms"];
+    let words = |condition: &'static str| [&["wait", "repos", "acme/nginx", "--for", condition][..], &fast].concat();
+    assert!(ctl.fails(5, &words("description=b")).contains("not description=b within 30ms"));
+    ctl.fails(5, &words("deleted"));
+    ctl.ok(&["delete", "repos", "acme/nginx"]);
+    ctl.ok(&words("deleted"));
+    ctl.fails(5, &words("exists"));
+}
+
+#[test]
+fn can_i_answers_by_the_capabilities_at_the_place() {
+    let server = Server::start();
+    let ctl = server.ctl();
+    let ci = identity(&ctl, "ci");
+    ctl.ok(&["create", "groups", "--under", "acme", "--name", "team"]);
+    ctl.ok(&["create", "groups", "--under", "acme", "--name", "other"]);
+    ctl.ok(&["create", "role-bindings", "--under", "acme/team", "--identity-uid", &ci, "--role-uid", "viewer"]);
+    let (team, other) = (ctl.json(&["get", "groups", "acme/team"]), ctl.json(&["get", "groups", "acme/other"]));
+    let ci = Ctl::new().env("PLATFORM_API", &server.url).env("PLATFORM_TOKEN", &server.token_of(&ci));
+    let (team, other) = (uid(&team), uid(&other));
+    for (words, code) in [
+        (vec!["can-i", "list", "repos", "--under", "team"], 0),
+        (vec!["can-i", "list", "repos", "--under", &team], 0),
+        (vec!["can-i", "list", "repos"], 0),
+        (vec!["can-i", "repo.list", "--under", &team], 0),
+        (vec!["can-i", "CAP_REPO_LIST", "--under", &team], 0),
+        (vec!["can-i", "create", "repos", "--under", &team], 1),
+        (vec!["can-i", "list", "repos", "--under", &other], 1),
+        (vec!["can-i", "resume-delivery", "delivery-statuses"], 1),
+        (vec!["can-i", "ping", "ping"], 0),
+        (vec!["can-i", "delete", "ping"], 2),
+        (vec!["can-i", "list"], 2),
+    ] {
+        let answer = ci.run(&words);
+        assert_eq!(answer.code, code, "{words:?}: {answer:?}");
+        let says = ["yes\n", "no\n", ""][usize::try_from(code).unwrap()];
+        assert_eq!(answer.out, says, "{words:?}");
+    }
+    for words in [["can-i", "create", "repos"], ["can-i", "delete", "groups"]] {
+        assert_eq!(ctl.run(&words).code, 0, "{words:?}");
+    }
+}
+
+#[test]
+fn login_stores_a_checked_token_in_a_file_of_its_owner_and_logout_removes_it() {
+    let server = Server::start();
+    let ctl = Ctl::new();
+    assert!(ctl.fails(2, &["get", "repos"]).contains("run `login`"));
+    let wrong = ctl.run_with(&["login", "--api", &server.url], "not a token\n");
+    assert_eq!(wrong.code, 4, "{wrong:?}");
+    let file = ctl.home.path().join(".config/platformctl/config.toml");
+    assert!(!file.exists());
+
+    let login = ctl.run_with(&["login", "--api", &server.url], &format!("{}\n", server.token));
+    assert!(login.code == 0 && login.err.contains(OPERATOR) && !login.err.contains(&server.token), "{login:?}");
+    assert_eq!(mode(&file), 0o600);
+    assert_eq!(uid(&ctl.json(&["get", "groups", "acme"])), ORG);
+
+    let login = ["login", "--context", "again", "--api", &server.url, "--exchange", "--token", &server.token];
+    let again = ctl.run(&login);
+    assert_eq!(again.code, 0, "{again:?}");
+    let contexts = ctl.ok(&["contexts"]);
+    assert!(contexts.starts_with("* again ") && contexts.contains("\n  default "), "{contexts}");
+    ctl.ok(&["contexts", "default"]);
+    assert!(ctl.ok(&["contexts"]).contains("\n* default "));
+    assert_eq!(uid(&ctl.json(&["get", "groups", "acme", "--context", "again"])), ORG);
+
+    // The token of a context is for its server only.
+    let log = answering(vec![(200, json!({ "groups": [] }))]);
+    ctl.ok(&["get", "groups", "--api", &log.0]);
+    assert!(!log.1.join().unwrap()[0].to_lowercase().contains("authorization"));
+
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    assert!(ctl.fails(2, &["get", "groups"]).contains("chmod 600"));
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    ctl.ok(&["logout"]);
+    ctl.ok(&["logout", "--context", "again"]);
+    ctl.fails(2, &["logout"]);
+    assert!(!std::fs::read_to_string(&file).unwrap().contains("token"));
+}
+
+#[test]
+fn an_error_is_readable_and_has_an_exit_code() {
+    let server = Server::start();
+    let ctl = server.ctl();
+    let error = ctl.fails(1, &["create", "repos", "--under", "acme", "--name", "Bad Name"]);
+    let (head, request_id) = error.split_once("  request id: ").unwrap();
+    let rule = "name: name must match \"^[a-z0-9 ._-]{1,}$\"";
+    assert_eq!(head, format!("error: the server rejected the request [INVALID_ARGUMENT]\n  {rule}\n"));
+    assert!(request_id.len() > 8, "{error}");
+    assert!(ctl.fails(3, &["get", "repos", &format!("{ORG}/0000000000000000")]).contains("[NOT_FOUND]"));
+    let nobody = server.ctl().env("PLATFORM_TOKEN", &server.token_of(&identity(&ctl, "ci")));
+    assert!(nobody.fails(4, &["get", "repos", &format!("{ORG}/0000000000000000")]).contains("[PERMISSION_DENIED]"));
+    let expired = server.ctl().env("PLATFORM_TOKEN", "x.y.z");
+    assert!(expired.fails(4, &["get", "repos"]).contains("run `login` again"));
+    ctl.ok(&["create", "groups", "--under", "acme", "--name", "team"]);
+    ctl.ok(&["create", "repos", "--under", "acme/team", "--name", "nginx"]);
+    assert!(ctl.fails(1, &["delete", "groups", "acme/team"]).contains("RESOURCE_NOT_EMPTY: "));
+    ctl.fails(2, &["get", "nothing"]);
+    ctl.fails(2, &["create", "repos", "--name", "no parent"]);
+    ctl.fails(2, &["create", "repos", "--under", "acme", "--json", "[]"]);
+    let away = Ctl::new().env("PLATFORM_API", "http://127.0.0.1:1").env("PLATFORM_TOKEN", "t");
+    assert!(away.fails(6, &["get", "repos", "--retry-for", "0s"]).contains("no reply from http://127.0.0.1:1"));
+}
+
+/// Serves one connection after another with these replies, and returns its URL and, at the end, the requests. A status
+/// of zero closes the connection without a reply.
+fn answering(replies: Vec<(u16, Value)>) -> (String, thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let requests = thread::spawn(move || {
+        let mut requests = Vec::new();
+        for (status, body) in replies {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let (mut head, mut length) = (String::new(), 0);
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                if line.trim().is_empty() {
+                    break;
+                }
+                head.push_str(&line);
+            }
+            let mut content = vec![0; length];
+            reader.read_exact(&mut content).unwrap();
+            requests.push(head + &String::from_utf8(content).unwrap());
+            if status > 0 {
+                let body = body.to_string();
+                let length = body.len();
+                let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+                stream.write_all((head + &body).as_bytes()).unwrap();
+            }
+        }
+        requests
+    });
+    (url, requests)
+}
+
+fn error(reason: &str, more: &Value) -> Value {
+    json!({ "message": reason, "details": [{ "reason": reason }, more] })
+}
+
+/// Runs a command against these replies, and returns its exit code and the number of requests.
+fn against(replies: Vec<(u16, Value)>, words: &[&str]) -> (i32, usize) {
+    let (url, requests) = answering(replies);
+    let ctl = Ctl::new().env("PLATFORM_API", &url).env("PLATFORM_TOKEN", "t");
+    let output = ctl.run(words);
+    (output.code, requests.join().unwrap().len())
+}
+
+#[test]
+fn requests_are_repeated_as_the_rules_for_retries_allow() {
+    let uid = format!("{ORG}/0000000000000001");
+    let (get, delete) = (["get", "repos", uid.as_str()], ["delete", "repos", uid.as_str()]);
+    let create = ["create", "repos", "--under", ORG, "--name", "a"];
+    let end = ["run", "sign-ins", "end-sign-ins"];
+    let repo = || json!({ "uid": uid, "name": "a" });
+    let wait = json!({ "retryDelay": "0.010s" });
+    let exists = || error("ALREADY_EXISTS", &json!({ "resourceName": uid }));
+    // A read is repeated when the server is unavailable or does not answer.
+    assert_eq!(against(vec![(503, json!({})), (0, json!({})), (200, repo())], &get), (0, 3));
+    // Nothing has changed, so an action is repeated too.
+    assert_eq!(against(vec![(409, error("ABORTED", &wait)), (200, json!({}))], &end), (0, 2));
+    assert_eq!(against(vec![(429, error("RESOURCE_EXHAUSTED", &wait)), (200, repo())], &create), (0, 2));
+    // It is unknown what an unanswered action has done.
+    assert_eq!(against(vec![(0, json!({}))], &end), (6, 1));
+    // A repeated delete finds nothing, and a repeated create finds its resource.
+    assert_eq!(against(vec![(0, json!({})), (404, error("NOT_FOUND", &json!({})))], &delete), (0, 2));
+    assert_eq!(against(vec![(404, error("NOT_FOUND", &json!({})))], &delete), (3, 1));
+    assert_eq!(against(vec![(0, json!({})), (409, exists()), (200, repo())], &create), (0, 3));
+    let other = json!({ "uid": uid, "name": "b" });
+    assert_eq!(against(vec![(0, json!({})), (409, exists()), (200, other)], &create), (1, 3));
+    assert_eq!(against(vec![(409, exists())], &create), (1, 1));
+}
+
+#[test]
+fn completions_and_man_pages_are_generated_without_a_server() {
+    let ctl = Ctl::new();
+    for shell in ["bash", "zsh", "fish", "powershell"] {
+        let script = ctl.ok(&["completion", shell]);
+        assert!(script.contains("role-bindings") && script.contains("order-by"), "{shell}");
+    }
+    ctl.fails(2, &["completion", "csh"]);
+    assert!(ctl.ok(&["man"]).contains(".TH platformctl 1"));
+    ctl.ok(&["man", "--to", "pages"]);
+    let pages = std::fs::read_dir(ctl.home.path().join("pages")).unwrap().count();
+    assert!(pages > 50, "{pages}");
+}
+
+#[test]
+fn the_help_is_as_reviewed() {
+    let ctl = Ctl::new();
+    let mut help = String::new();
+    for words in [&["--help"][..], &["get", "repos", "--help"], &["create", "roles", "--help"], &["apply", "--help"]] {
+        help.push_str(&format!("$ platformctl {}\n{}\n", words.join(" "), ctl.ok(words)));
+    }
+    snapshot::assert_snapshot("tests/help.txt", help);
+}
