@@ -433,8 +433,8 @@ impl Writer {
         self.lists.begin(&self.connection)?;
         let names = self.names.load_full();
         let large = self.large_kinds(group, &names);
-        // Records that are not indexed by their commits must not be in a replay, which would index each by itself.
-        let fold = fold || !large.is_empty() || !self.pending.is_empty();
+        // A replay must not have records that were not indexed by their commits: it would index each by itself.
+        let mut fold = fold || !self.pending.is_empty();
         let (mut outcomes, mut indexed_at) = (Vec::with_capacity(group.len()), None);
         for Request { commit, index, .. } in group {
             if *index || reads_index(commit, &names, &self.pending) {
@@ -468,6 +468,7 @@ impl Writer {
                 deferred: &deferred,
             };
             target.apply(commit, &plan)?;
+            fold |= !self.pending.is_empty();
             outcomes.push(Ok(Committed { sequence }));
         }
         drop(names);
