@@ -14,6 +14,7 @@ mod lists;
 mod nodes;
 mod replaced;
 mod replay;
+mod state;
 mod transaction;
 mod tree;
 mod writer;

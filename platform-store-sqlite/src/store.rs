@@ -25,7 +25,8 @@ use crate::{
     query::{self, Budget},
     readers::{self, Readers},
     schema::{APPLICATION_ID, Names, TABLES, VERSION},
-    writer::{Health, Request, State, Writer},
+    state::State,
+    writer::{Health, Request, Writer},
 };
 
 /// A store in one SQLite file; see the crate's documentation for its guarantees and limits.
