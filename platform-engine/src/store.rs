@@ -23,6 +23,7 @@ use std::{collections::HashMap, fmt, fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use sha2::{Digest, Sha256};
 
 pub use epoch::Epoch;
 
@@ -162,6 +163,13 @@ impl KeyValue {
     /// Returns the value of a boolean; `false` sorts first.
     pub fn boolean(value: bool) -> Self {
         Self([u8::from(value)].into())
+    }
+
+    /// Returns the unique value of a text within a parent: a hash, which is short for any text.
+    pub(crate) fn in_parent(parent: &[u8], text: &[u8]) -> Self {
+        // Uids contain no NUL, so different pairs never give the same input.
+        let hash = Sha256::new().chain_update(parent).chain_update([0]).chain_update(text).finalize();
+        Self(hash.as_slice().into())
     }
 
     /// Returns the value with exactly these bytes.

@@ -13,7 +13,7 @@ use platform_engine::store::{
 };
 use rusqlite::Connection;
 
-use crate::{delta::Snapshot, error::store_error, replaced, schema::Names, writer::State};
+use crate::{delta::Snapshot, error::store_error, replaced, schema::Names, state::State};
 
 const RESTORE: &str = "stop the server and restore the file from a backup, because the file is damaged";
 

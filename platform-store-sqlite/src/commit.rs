@@ -14,8 +14,8 @@ use crate::{
     record::{self, Keys, Stored, columns},
     replaced::Replaced,
     schema::{Name, NameFlags, NameId, Names, Table, checksum},
+    state::State,
     transaction::Transaction,
-    writer::State,
 };
 
 /// A record as it was before the commit, without its body.

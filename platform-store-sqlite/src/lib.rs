@@ -15,6 +15,7 @@ mod lists;
 mod nodes;
 mod replaced;
 mod replay;
+mod state;
 mod transaction;
 mod tree;
 mod writer;

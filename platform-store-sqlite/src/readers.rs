@@ -21,8 +21,8 @@ use crate::{
     nodes::StoredNodes,
     record::{self, Loaded},
     schema::{NameId, Names},
+    state::State,
     tree::{Node, Nodes},
-    writer::State,
 };
 
 /// The maximum number of idle connections in the pool.

@@ -12,8 +12,8 @@ use rusqlite::Connection;
 use crate::{
     error::{corrupt, store_error},
     schema::{NameId, Table, checksum},
+    state::State,
     transaction::Transaction,
-    writer::State,
 };
 
 /// What decides the positions of a record in lists, at the time of the last fold.

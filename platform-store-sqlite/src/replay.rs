@@ -12,8 +12,8 @@ use crate::{
     record::{self, Keys, Stored, columns},
     replaced::{self, Before, Replaced},
     schema::Names,
+    state::State,
     transaction::Transaction,
-    writer::State,
 };
 
 /// Applies all changes since the last fold to `lists`, and returns the records that have replaced versions.

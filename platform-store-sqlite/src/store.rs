@@ -26,7 +26,8 @@ use crate::{
     query::{self, Budget},
     readers::{self, Readers},
     schema::{APPLICATION_ID, Names, TABLES, UNINDEXED, VERSION},
-    writer::{Bulk, Health, Request, State, Writer},
+    state::State,
+    writer::{Bulk, Health, Request, Writer},
 };
 
 /// A store in one SQLite file; see the crate's documentation for its guarantees and limits.

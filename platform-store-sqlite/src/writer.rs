@@ -26,18 +26,19 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use futures_channel::oneshot;
 use platform_engine::store::{Commit, Committed, KeyValue, StoreError};
-use rusqlite::{Connection, ErrorCode, Row};
+use rusqlite::{Connection, ErrorCode};
 
 use crate::{
     bulk::{self, Pending, load::Loading},
     cache::Cache,
     commit::{Plan, Target, reads_index},
     delta::{Delta, Snapshot, Snapshots},
-    error::{commit_error, corrupt, store_error, unavailable},
+    error::{commit_error, store_error, unavailable},
     lists::ListCache,
     replaced::Replaced,
     replay::replay,
-    schema::{NameFlags, NameId, Names, Table, checksum},
+    schema::{NameFlags, NameId, Names},
+    state::State,
     transaction::Transaction,
 };
 
@@ -138,62 +139,6 @@ impl Health {
             Some(Fault { why, full: true }) => Err(StoreError::Full(why.clone().into())),
             Some(Fault { why, full: false }) => Err(unavailable(why.clone())),
         }
-    }
-}
-
-/// The row of the `state` table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct State {
-    /// The sequence of the last commit.
-    pub(crate) sequence: u64,
-    /// The sum of the checksums of all records and epochs. It detects lost writes: an old version of a row has a valid
-    /// checksum of its own, but makes the sum wrong.
-    pub(crate) digest: i64,
-    /// The sequence of the last commit before the last fold.
-    pub(crate) folded: u64,
-    /// The number of the first record that was created after the last fold, or a lower one that no record has.
-    pub(crate) first: i64,
-    /// The sum of the checksums of the rows of `replaced`.
-    pub(crate) replaced: i64,
-}
-
-impl Default for State {
-    /// Returns the state of a new store.
-    fn default() -> Self {
-        Self { sequence: 0, digest: 0, folded: 0, first: 1, replaced: 0 }
-    }
-}
-
-impl State {
-    pub(crate) fn load(connection: &Connection) -> Result<Self, StoreError> {
-        let select = "SELECT sequence, digest, folded, first, replaced, sum FROM state WHERE id = 1";
-        let load = |row: &Row<'_>| {
-            let (sequence, folded) = (row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, i64>(2)?.cast_unsigned());
-            let state = Self { sequence, digest: row.get(1)?, folded, first: row.get(3)?, replaced: row.get(4)? };
-            Ok((state, row.get(5)?))
-        };
-        let row = connection.prepare_cached(select).and_then(|mut select| select.query_row([], load));
-        let (state, sum): (Self, i64) = row.map_err(|error| match error {
-            rusqlite::Error::QueryReturnedNoRows => corrupt("the `state` row is missing"),
-            other => store_error(other),
-        })?;
-        if state.checksum() == sum { Ok(state) } else { Err(corrupt("the `state` row does not match its checksum")) }
-    }
-
-    pub(crate) fn save(self, connection: &Connection) -> Result<(), StoreError> {
-        let insert = "INSERT OR REPLACE INTO state (id, sequence, digest, folded, first, replaced, sum) \
-                      VALUES (1, ?, ?, ?, ?, ?, ?)";
-        let [sequence, digest, folded, first, replaced] = self.columns();
-        let row = (sequence, digest, folded, first, replaced, self.checksum());
-        connection.prepare_cached(insert).and_then(|mut insert| insert.execute(row)).map(drop).map_err(store_error)
-    }
-
-    fn checksum(self) -> i64 {
-        checksum(Table::State, [self.columns().map(i64::to_le_bytes).as_flattened()])
-    }
-
-    fn columns(self) -> [i64; 5] {
-        [self.sequence.cast_signed(), self.digest, self.folded.cast_signed(), self.first, self.replaced]
     }
 }
 

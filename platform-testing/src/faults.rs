@@ -237,7 +237,7 @@ mod tests {
         for (fault, fields) in [
             (json!({}), &["code"][..]),
             (json!({"code": "OK"}), &["code"]),
-            (json!({"code": "UNAVAILABLE", "percent": 0}), &[]),
+            (json!({"code": "UNAVAILABLE", "percent": 0}), &["percent"]),
             (
                 json!({"code": "UNAVAILABLE", "percent": 101, "times": -1, "delay": "61s"}),
                 &["percent", "times", "delay"],

@@ -10,7 +10,7 @@ pub(crate) fn text(input: &Input, name: &str) -> Option<String> {
     input.value(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// Returns a number in these bounds, and adds a violation for another one. 0 is the same as no value.
+/// Returns a number in these bounds, and adds a violation for another one.
 pub(crate) fn number(input: &mut Input, name: &str, least: i32, most: i32) -> Option<i32> {
     let number = i32::try_from(input.value(name)?.as_i64()?).ok()?;
     if !(least..=most).contains(&number) {

@@ -4,7 +4,6 @@
 //! into the struct again for each of them would take longer than the lookups.
 
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::{
     store::{KeyName, KeyValue},
@@ -105,7 +104,5 @@ impl Unique {
 fn in_parent(body: &Value, field: &str) -> Option<KeyValue> {
     let parent = uid::parent(body.get("uid")?.as_str()?)?;
     let text = body.get(field).and_then(Value::as_str).unwrap_or_default();
-    // Uids contain no NUL, so different pairs never give the same text. Hashing keeps the key short for any text.
-    let hash = Sha256::digest(format!("{parent}\0{text}"));
-    Some(KeyValue::from_bytes(hash.to_vec()))
+    Some(KeyValue::in_parent(parent.as_bytes(), text.as_bytes()))
 }

@@ -3,7 +3,12 @@
 //! Citus runs a statement on one node if the planner of PostgreSQL finds, for each table, that the organization is equal
 //! to one value. These tests read the same from the plans of PostgreSQL, so that they need no Citus.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use platform_engine::{
     store::{Commit, Epoch, Key, Query, Scope, Store},
@@ -14,7 +19,7 @@ use platform_store_postgres::{
     testing::{
         Cluster, Reach,
         shards::{hashint8, organization, shard},
-        statements_for_citus,
+        statements, statements_for_citus,
     },
 };
 use tokio_postgres::Client;
@@ -134,6 +139,94 @@ fn subqueries(sql: &str) -> impl Iterator<Item = &str> {
         });
         &inner[..end.unwrap_or(inner.len())]
     })
+}
+
+/// The statements of checks that are not made on Citus, by their beginnings.
+const NOT_FOR_CITUS: [&str; 4] = [
+    "SELECT r.kind, r.uid FROM record r WHERE strpos",
+    "SELECT d.kind, d.uid FROM deep d WHERE",
+    "SELECT o.org, o.space, o.value, o.kind, o.uid, EXISTS",
+    "SELECT (SELECT count(*) FROM (SELECT DISTINCT r.kind",
+];
+
+#[test]
+fn every_statement_about_tables_in_the_source_is_among_those_that_the_rules_are_held_against() {
+    let known: Vec<String> = statements_for_citus()
+        .into_iter()
+        .map(|(_, sql, _)| sql)
+        .chain(statements().into_iter().map(|(_, sql)| sql.to_owned()))
+        .collect();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = 0;
+    for file in files(&source).into_iter().filter(|file| !file.ends_with("testing.rs")) {
+        let text = fs::read_to_string(&file).unwrap();
+        let code = text.split("\nmod tests {").next().unwrap();
+        for literal in literals(code) {
+            let is_statement = ["SELECT", "(SELECT", "INSERT", "UPDATE", "DELETE", "WITH"]
+                .iter()
+                .any(|verb| literal.strip_prefix(verb).is_some_and(|rest| rest.starts_with(' ')));
+            let names_table = tables(&literal).next().is_some()
+                || ["UPDATE {table}", " slot", " document"].iter().any(|table| literal.contains(table));
+            if !is_statement || !names_table || NOT_FOR_CITUS.iter().any(|other| literal.starts_with(other)) {
+                continue;
+            }
+            found += 1;
+            let parts: Vec<&str> = literal
+                .split('{')
+                .enumerate()
+                .map(|(index, part)| if index == 0 { part } else { after_brace(part) })
+                .collect();
+            let is_known = known.iter().any(|sql| contains_in_order(sql, &parts)) || known.contains(&of_one(&literal));
+            assert!(is_known, "{} has a statement that is not listed: {literal}", file.display());
+        }
+    }
+    assert!(found > 70, "{found} statements were found");
+}
+
+/// Returns the statement about one organization of one about a set of them.
+fn of_one(sql: &str) -> String {
+    sql.replace("ANY($1::int8[])", "$1")
+}
+
+fn after_brace(part: &str) -> &str {
+    part.split_once('}').map_or(part, |(_, rest)| rest)
+}
+
+fn contains_in_order(text: &str, parts: &[&str]) -> bool {
+    parts.iter().try_fold(text, |rest, part| Some(&rest[rest.find(part)? + part.len()..])).is_some()
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// Returns the string literals of a source text, without the breaks of their lines.
+fn literals(code: &str) -> Vec<String> {
+    let mut literals = Vec::new();
+    let mut chars = code.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '/' if chars.peek() == Some(&'/') => drop(chars.by_ref().find(|char| *char == '\n')),
+            // A character, and not a lifetime.
+            '\'' if chars.peek() == Some(&'"') => drop(chars.next()),
+            '"' => {
+                let mut literal = String::new();
+                while let Some(char) = chars.next().filter(|char| *char != '"') {
+                    match char {
+                        '\\' if chars.next_if(|next| *next == '\n').is_some() => {
+                            while chars.next_if(|next| next.is_whitespace()).is_some() {}
+                        }
+                        '\\' => literal.extend(chars.next()),
+                        _ => literal.push(char),
+                    }
+                }
+                literals.push(literal);
+            }
+            _ => {}
+        }
+    }
+    literals
 }
 
 #[tokio::test(flavor = "multi_thread")]

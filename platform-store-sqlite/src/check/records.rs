@@ -13,7 +13,7 @@ use crate::{
     record::{self, Stored, columns},
     replaced::Before,
     schema::{NameId, Names},
-    writer::State,
+    state::State,
 };
 
 pub(super) fn check(

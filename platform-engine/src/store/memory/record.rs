@@ -1,19 +1,21 @@
 //! A record packed into one allocation. With a million records, one byte per record is a megabyte.
 //!
-//! After a small header come the uid, the sort values, the filter values, the unique keys and the private part, each
-//! prefixed with its length, and then the body. A filter value that equals a sort value, such as a name, is written as
-//! a reference to it, and so is the part of a unique key that equals the uid or a sort value.
+//! After a small header come the uid, the sort values, the filter values, the unique keys and the private part, and then
+//! the body. What can be derived is not stored twice: a value whose bytes occur near the start of the body, such as the
+//! uid and the name, is written as a reference into it; a filter value that equals a sort value, as a reference to that;
+//! and a unique key that is the hash of a sort value within the parent is computed when it is read.
 
-use std::cmp::Ordering;
+use std::borrow::Cow;
 
 use bytes::Bytes;
+use memchr::memmem;
 use triomphe::ThinArc;
 
 use super::super::{
     Key, KeyName, KeyValue, KindName, Put, Record, UniqueKey,
     order::{sequence_of, sequence_value},
 };
-use crate::uid::Uid;
+use crate::uid::{self, Uid};
 
 /// A record of the memory store. Clones share the allocation.
 #[derive(Debug, Clone)]
@@ -27,10 +29,16 @@ struct Header {
     body_len: u32,
 }
 
-/// The parts that are prefixed with their length.
+/// The number of bytes at the start of a body that are searched for values.
+const SEARCHED: usize = 2_048;
+/// Shorter values are written where they are read: a reference would take nearly as much space.
+const MIN_REFERRED: usize = 5;
+/// The length of a hash of [`KeyValue::in_parent`], in bytes.
+const HASH_LEN: usize = 32;
+
+/// The parts that follow the uid, prefixed with their length.
 #[derive(Debug, Clone, Copy)]
 enum Part {
-    Uid,
     Sort,
     Filter,
     Unique,
@@ -54,14 +62,14 @@ impl Packed {
         let sort: Vec<&[u8]> = sort.iter().map(|name| sort_value(put, name)).collect();
         let mut part = Writer::default();
         let mut bytes = Writer(Vec::with_capacity(put.key.uid.len() + put.private.len() + put.body.len() + 128));
-        bytes.value(put.key.uid.as_bytes());
-        sort.iter().for_each(|value| part.value(value));
-        bytes.part(&mut part);
-        part.filters(&put.filter, &sort, filter_id);
-        bytes.part(&mut part);
-        part.uniques(&put.unique, &put.key.uid, &sort, space_id);
-        bytes.part(&mut part);
-        bytes.value(&put.private);
+        bytes.value(put.key.uid.as_bytes(), &put.body);
+        sort.iter().for_each(|value| part.value(value, &put.body));
+        bytes.part(&part.take());
+        part.filters(put, &sort, filter_id);
+        bytes.part(&part.take());
+        part.uniques(put, &sort, space_id);
+        bytes.part(&part.take());
+        bytes.part(&put.private);
         bytes.0.extend_from_slice(&put.body);
         // Bodies are far shorter than 4 GiB, because larger ones cannot be put.
         let body_len = u32::try_from(put.body.len()).unwrap_or(u32::MAX);
@@ -77,7 +85,7 @@ impl Packed {
 
     /// Returns the bytes of the uid, which sort like uids.
     pub(super) fn uid(&self) -> &[u8] {
-        self.part(Part::Uid)
+        Reader(&self.0.slice).value(self.body())
     }
 
     pub(super) fn uid_text(&self) -> &str {
@@ -91,19 +99,20 @@ impl Packed {
 
     /// Returns the sort value at this index of the kind's sort keys, or the empty value.
     pub(super) fn sort_value(&self, place: usize) -> &[u8] {
-        let mut values = Reader(self.part(Part::Sort));
+        let (mut values, body) = (Reader(self.part(Part::Sort)), self.body());
         // Each value takes a byte at least, so a place beyond the last value is reached after as many steps as bytes.
         for _ in 0..place.min(values.0.len()) {
-            values.value();
+            values.value(body);
         }
-        values.value()
+        values.value(body)
     }
 
     /// Returns the filter keys and values in the order of the put.
     pub(super) fn filters(&self) -> impl Iterator<Item = (NameId, &[u8])> {
         let mut values = Reader(self.part(Part::Filter));
         std::iter::from_fn(move || {
-            (!values.0.is_empty()).then(|| (values.number(), self.referred(values.number(), &mut values)))
+            let name = (!values.0.is_empty()).then(|| values.number())?;
+            Some((name, values.sort_place().map_or_else(|| values.value(self.body()), |place| self.sort_value(place))))
         })
     }
 
@@ -112,24 +121,16 @@ impl Packed {
         self.filters().nth(place as usize).unwrap_or_default()
     }
 
-    /// Returns the unique keys in the order of the put.
-    pub(super) fn uniques(&self) -> impl Iterator<Item = Unique<'_>> {
+    /// Returns the spaces and values of the unique keys in the order of the put.
+    pub(super) fn uniques(&self) -> impl Iterator<Item = (NameId, Cow<'_, [u8]>)> {
         let mut values = Reader(self.part(Part::Unique));
         std::iter::from_fn(move || {
-            (!values.0.is_empty()).then(|| {
-                let space = values.number();
-                let shared = self.uid().get(..values.number() as usize).unwrap_or_default();
-                let end = values.number();
-                let middle = values.value();
-                let end = end.checked_sub(1).map_or(&[][..], |place| self.sort_value(place as usize));
-                Unique { space, parts: [shared, middle, end] }
-            })
+            let space = (!values.0.is_empty()).then(|| values.number())?;
+            let Some(place) = values.sort_place() else { return Some((space, values.value(self.body()).into())) };
+            let parent = uid::parent(self.uid_text()).unwrap_or_default();
+            let value = KeyValue::in_parent(parent.as_bytes(), self.sort_value(place));
+            Some((space, value.as_bytes().to_vec().into()))
         })
-    }
-
-    /// Returns the unique key at this index.
-    pub(super) fn unique(&self, place: u32) -> Unique<'_> {
-        self.uniques().nth(place as usize).unwrap_or_default()
     }
 
     /// Returns whether both have the same filter keys and values in the same order.
@@ -162,24 +163,12 @@ impl Packed {
     }
 
     fn part(&self, part: Part) -> &[u8] {
-        self.from(part).value()
-    }
-
-    /// Returns a reader at the start of this part.
-    fn from(&self, part: Part) -> Reader<'_> {
         let mut bytes = Reader(&self.0.slice);
+        bytes.skip_value();
         for _ in 0..part as usize {
-            bytes.value();
+            bytes.part();
         }
-        bytes
-    }
-
-    /// Returns the value that follows, or the referenced sort value if `reference` is not 0.
-    fn referred<'a>(&'a self, reference: u32, values: &mut Reader<'a>) -> &'a [u8] {
-        match reference.checked_sub(1) {
-            None => values.value(),
-            Some(place) => self.sort_value(place as usize),
-        }
+        bytes.part()
     }
 }
 
@@ -199,49 +188,13 @@ fn shared(record: Packed, part: fn(&Packed) -> &[u8]) -> Bytes {
     if part(&record).is_empty() { Bytes::new() } else { Bytes::from_owner(Owner(record, part)) }
 }
 
-/// A unique key of a packed record: the index of its space, and its value in parts.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Unique<'a> {
-    space: NameId,
-    parts: [&'a [u8]; 3],
-}
-
-impl Unique<'_> {
-    /// Compares by space and then by value, bytewise.
-    pub(super) fn compare(&self, space: NameId, mut value: &[u8]) -> Ordering {
-        let by_space = self.space.cmp(&space);
-        if by_space.is_ne() {
-            return by_space;
-        }
-        for part in self.parts {
-            let (same, rest) = value.split_at(part.len().min(value.len()));
-            let by_part = part.cmp(same);
-            if by_part.is_ne() {
-                return by_part;
-            }
-            value = rest;
-        }
-        if value.is_empty() { Ordering::Equal } else { Ordering::Less }
-    }
-
-    pub(super) fn space(&self) -> NameId {
-        self.space
-    }
-
-    pub(super) fn value(&self) -> Vec<u8> {
-        self.parts.concat()
-    }
-}
-
-/// Writes numbers with seven bits per byte (LEB128), and values prefixed with their length.
+/// Writes numbers with seven bits per byte (LEB128), and bytes prefixed with their length.
 #[derive(Default)]
 struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Writes the content of the other writer as a value, and clears the other writer.
-    fn part(&mut self, other: &mut Self) {
-        self.value(&other.0);
-        other.0.clear();
+    fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.0)
     }
 
     fn number(&mut self, mut number: u32) {
@@ -252,50 +205,61 @@ impl Writer {
         self.0.push(number as u8);
     }
 
-    fn value(&mut self, value: &[u8]) {
-        self.number(u32::try_from(value.len()).unwrap_or(u32::MAX));
-        self.0.extend_from_slice(value);
+    fn part(&mut self, bytes: &[u8]) {
+        self.number(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+        self.0.extend_from_slice(bytes);
     }
 
-    fn filters(&mut self, filters: &[(KeyName, KeyValue)], sort: &[&[u8]], mut id: impl FnMut(KeyName) -> NameId) {
-        for (place, (name, value)) in filters.iter().enumerate() {
-            if filters.iter().take(place).any(|(earlier, other)| earlier == name && other == value) {
-                continue;
+    /// Writes a value: twice its length and its bytes; or, if it occurs in the body, one more than twice its offset
+    /// there, and its length.
+    fn value(&mut self, value: &[u8], body: &[u8]) {
+        let start = body.get(..SEARCHED).unwrap_or(body);
+        let found = if value.len() < MIN_REFERRED { None } else { memmem::find(start, value) };
+        match found {
+            Some(offset) => {
+                self.number(offset as u32 * 2 + 1);
+                self.number(value.len() as u32);
             }
-            self.number(id(name));
-            match sort.iter().position(|sorted| *sorted == value.as_bytes()) {
-                Some(place) => self.number(place as u32 + 1),
-                None => {
-                    self.number(0);
-                    self.value(value.as_bytes());
-                }
+            None => {
+                self.number(u32::try_from(value.len() * 2).unwrap_or(u32::MAX - 1));
+                self.0.extend_from_slice(value);
             }
         }
     }
 
-    fn uniques(
-        &mut self,
-        uniques: &[UniqueKey],
-        uid: &str,
-        sort: &[&[u8]],
-        mut id: impl FnMut(&'static str) -> NameId,
-    ) {
-        for (place, UniqueKey { space, value }) in uniques.iter().enumerate() {
-            if uniques.iter().take(place).any(|earlier| earlier.space == *space && earlier.value == *value) {
+    /// Writes one more than the index of a sort value, or 0 for none.
+    fn sort_place(&mut self, place: Option<usize>) {
+        self.number(place.map_or(0, |place| place as u32 + 1));
+    }
+
+    fn filters(&mut self, put: &Put, sort: &[&[u8]], mut id: impl FnMut(KeyName) -> NameId) {
+        for (place, (name, value)) in put.filter.iter().enumerate() {
+            if put.filter.iter().take(place).any(|(earlier, other)| earlier == name && other == value) {
                 continue;
             }
-            let value = value.as_bytes();
-            let shared = value.iter().zip(uid.as_bytes()).take_while(|(left, right)| left == right).count();
-            let rest = value.get(shared..).unwrap_or_default();
-            let is_end = |sorted: &&[u8]| !sorted.is_empty() && rest.ends_with(sorted);
-            let (reference, end) = match sort.iter().position(is_end) {
-                Some(place) => (place as u32 + 1, sort.get(place).map_or(0, |sorted| sorted.len())),
-                None => (0, 0),
-            };
+            self.number(id(name));
+            let known = sort.iter().position(|sorted| *sorted == value.as_bytes());
+            self.sort_place(known);
+            if known.is_none() {
+                self.value(value.as_bytes(), &put.body);
+            }
+        }
+    }
+
+    fn uniques(&mut self, put: &Put, sort: &[&[u8]], mut id: impl FnMut(&'static str) -> NameId) {
+        let parent = uid::parent(&put.key.uid);
+        for (place, UniqueKey { space, value }) in put.unique.iter().enumerate() {
+            if put.unique.iter().take(place).any(|earlier| earlier.space == *space && earlier.value == *value) {
+                continue;
+            }
             self.number(id(space));
-            self.number(shared as u32);
-            self.number(reference);
-            self.value(rest.get(..rest.len() - end).unwrap_or_default());
+            let is_hash =
+                |parent: &str| sort.iter().position(|sorted| KeyValue::in_parent(parent.as_bytes(), sorted) == *value);
+            let hashed = parent.filter(|_| value.as_bytes().len() == HASH_LEN).and_then(is_hash);
+            self.sort_place(hashed);
+            if hashed.is_none() {
+                self.value(value.as_bytes(), &put.body);
+            }
         }
     }
 }
@@ -317,11 +281,34 @@ impl<'a> Reader<'a> {
         number
     }
 
-    fn value(&mut self) -> &'a [u8] {
-        let len = self.number() as usize;
-        let (value, rest) = self.0.split_at_checked(len).unwrap_or_default();
+    fn bytes(&mut self, len: usize) -> &'a [u8] {
+        let (bytes, rest) = self.0.split_at_checked(len).unwrap_or_default();
         self.0 = rest;
-        value
+        bytes
+    }
+
+    fn part(&mut self) -> &'a [u8] {
+        let len = self.number() as usize;
+        self.bytes(len)
+    }
+
+    /// Reads a value of a record with this body.
+    fn value(&mut self, body: &'a [u8]) -> &'a [u8] {
+        let number = self.number() as usize;
+        if number.is_multiple_of(2) {
+            return self.bytes(number / 2);
+        }
+        let len = self.number() as usize;
+        body.get(number / 2..).and_then(|bytes| bytes.get(..len)).unwrap_or_default()
+    }
+
+    fn skip_value(&mut self) {
+        self.value(&[]);
+    }
+
+    /// Reads the index of a sort value, if there is one.
+    fn sort_place(&mut self) -> Option<usize> {
+        self.number().checked_sub(1).map(|place| place as usize)
     }
 }
 
@@ -375,17 +362,35 @@ mod tests {
     }
 
     #[test]
-    fn unique_keys_unpack_regardless_of_what_they_share_with_the_record() {
-        let values = ["", "ab/c", "ab", "ab/a name", "ab/c/a name", "ab\0a name", "other", "a name", "ab/ca name"];
-        let unique = |value: &&str| UniqueKey { space: "s", value: KeyValue::text(value) };
-        let packed = pack(&Put { unique: values.iter().map(unique).collect(), ..put("ab/c") }, 1);
-        for (place, value) in values.iter().enumerate() {
-            let unique = packed.unique(place as u32);
-            assert_eq!(unique.value(), value.as_bytes());
-            for other in values {
-                assert_eq!(unique.compare(1, other.as_bytes()), value.cmp(&other), "{value} compared with {other}");
-            }
-            assert_eq!((unique.compare(0, b"zzz"), unique.compare(2, b"")), (Ordering::Greater, Ordering::Less));
+    fn unique_keys_unpack_also_if_they_are_hashes_of_sort_values() {
+        let hash = |text: &str| KeyValue::in_parent(b"ab", text.as_bytes());
+        let values = [KeyValue::text(""), KeyValue::text("other"), hash("a name"), hash("another"), hash("")];
+        let unique = |value: &KeyValue| UniqueKey { space: "s", value: value.clone() };
+        for uid in ["ab/c", "ab"] {
+            let packed = pack(&Put { unique: values.iter().map(unique).collect(), ..put(uid) }, 1);
+            let unpacked: Vec<_> =
+                packed.uniques().map(|(space, value)| (space, KeyValue::from_bytes(&*value))).collect();
+            assert_eq!(unpacked, values.clone().map(|value| (1, value)), "{uid}");
+        }
+    }
+
+    #[test]
+    fn values_that_are_in_the_body_are_not_stored_again() {
+        let body = |rest: &str| Bytes::from(format!(r#"{{"uid":"0123456789/abcdef","color":"dark red"}}{rest}"#));
+        let plain = |uid: &str, color: &str, rest: &str| Put {
+            filter: vec![("color", KeyValue::text(color))],
+            body: body(rest),
+            ..put(uid)
+        };
+        let len = |put: &Put| pack(put, 1).0.slice.len();
+        let same = plain("0123456789/abcdef", "dark red", "");
+        let other = plain("0123456789/abcdeg", "dark rad", "");
+        assert_eq!(len(&other) - len(&same), "0123456789/abcdef".len() - 1 + "dark red".len() - 1);
+        for put in [same, other, plain("x/y", &"z".repeat(20), &format!("{}{}", "y".repeat(SEARCHED), "z".repeat(20)))]
+        {
+            let packed = pack(&put, 1);
+            assert_eq!((packed.uid_text(), packed.body()), (&*put.key.uid, &put.body[..]));
+            assert_eq!(packed.filter(0), (1, put.filter[0].1.as_bytes()));
         }
     }
 
@@ -395,13 +400,13 @@ mod tests {
         let mut writer = Writer(Vec::new());
         for number in numbers {
             writer.number(number);
-            writer.value(&vec![7; number as usize % 1_000]);
+            writer.part(&vec![7; number as usize % 1_000]);
         }
         let mut reader = Reader(&writer.0);
         for number in numbers {
             assert_eq!(reader.number(), number);
-            assert_eq!(reader.value().len(), number as usize % 1_000);
+            assert_eq!(reader.part().len(), number as usize % 1_000);
         }
-        assert_eq!((reader.number(), reader.value()), (0, &b""[..]));
+        assert_eq!((reader.number(), reader.part()), (0, &b""[..]));
     }
 }

@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    hash::{BuildHasher, RandomState},
     sync::Arc,
 };
 
 use super::{
     super::{Commit, Conflict, Delete, Epoch, Key, KindName, Put, Read, Require, StoreError, UniqueKey},
-    kind::{Kind, Posting},
+    kind::Kind,
     order::Records,
     rank_tree::RankTree,
     record::{NameId, Packed},
@@ -20,10 +21,20 @@ pub(super) struct State {
     sequence: u64,
     records: Records,
     kinds: BTreeMap<KindName, Arc<Kind>>,
-    /// The unique keys of all records, sorted by space and value.
-    unique: RankTree<Posting>,
+    /// The owners of the unique keys of all records, sorted.
+    unique: RankTree<Owner>,
     spaces: Vec<&'static str>,
+    /// Has random keys, so that callers cannot choose values with equal hashes.
+    hasher: RandomState,
     epochs: rpds::HashTrieMapSync<Epoch, u64>,
+}
+
+/// The hash of a unique key, and the number of the record that has the key. Records are only read where the hashes are
+/// equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Owner {
+    hash: u32,
+    id: u32,
 }
 
 /// Allocates record numbers, and reuses those of deleted records. A number can be reused at once, because readers of an
@@ -173,30 +184,37 @@ impl State {
     /// Returns the number of the record that has the unique key.
     fn owner(&self, key: &UniqueKey) -> Option<u32> {
         let space = self.spaces.iter().position(|space| *space == key.space)? as NameId;
-        let rank = self.unique_rank(space, key.value.as_bytes());
-        let Posting { id, place } = self.unique.get(rank)?;
-        let found = self.records.get(id)?.unique(place);
-        found.compare(space, key.value.as_bytes()).is_eq().then_some(id)
+        let value = key.value.as_bytes();
+        let has_key = |record: &Packed| record.uniques().any(|(own, other)| own == space && *other == *value);
+        let hash = self.hash(space, value);
+        let start = self.unique_rank(Owner { hash, id: 0 });
+        let mut alike = self.unique.range(start..self.unique.len()).take_while(|owner| owner.hash == hash);
+        alike.find(|owner| self.records.get(owner.id).is_some_and(has_key)).map(|owner| owner.id)
     }
 
-    fn unique_rank(&self, space: NameId, value: &[u8]) -> usize {
-        self.unique.partition_point(|Posting { id, place }| {
-            self.records.get(id).is_some_and(|record| record.unique(place).compare(space, value).is_lt())
-        })
+    fn hash(&self, space: NameId, value: &[u8]) -> u32 {
+        self.hasher.hash_one((space, value)) as u32
+    }
+
+    fn unique_rank(&self, owner: Owner) -> usize {
+        self.unique.partition_point(|other| other < owner)
+    }
+
+    /// Returns the entries of the record with this number in the index of unique keys.
+    fn owners(&self, id: u32, record: &Packed) -> Vec<Owner> {
+        record.uniques().map(|(space, value)| Owner { hash: self.hash(space, &value), id }).collect()
     }
 
     fn remove_unique(&mut self, id: u32) {
-        let Some(record) = self.records.get(id).cloned() else { return };
-        for unique in record.uniques() {
-            let rank = self.unique_rank(unique.space(), &unique.value());
-            self.unique.remove(rank);
+        let owners = self.records.get(id).map_or_else(Vec::new, |record| self.owners(id, record));
+        for owner in owners {
+            self.unique.remove(self.unique_rank(owner));
         }
     }
 
     fn insert_unique(&mut self, id: u32, record: &Packed) {
-        for (unique, place) in record.uniques().zip(0..) {
-            let rank = self.unique_rank(unique.space(), &unique.value());
-            self.unique.insert(rank, Posting { id, place });
+        for owner in self.owners(id, record) {
+            self.unique.insert(self.unique_rank(owner), owner);
         }
     }
 
