@@ -10,6 +10,8 @@
 //! and each count equals the number of leaf entries below. All leaves have the same depth: nodes split upwards, and
 //! only a root loses a level.
 
+#[cfg(test)]
+mod memory;
 pub(crate) mod merge;
 pub(crate) mod write;
 
