@@ -3,14 +3,13 @@
 //! With `PLATFORM_CITUS_URL`, the database is that of a coordinator. Without it, it is one of PostgreSQL with the catalog
 //! of Citus, which shows that the statements are right, but not that Citus accepts them.
 
-use std::{collections::HashSet, env, path::PathBuf, sync::OnceLock, thread};
+mod support;
 
-use platform_engine::store::conformance::{self, Suite};
-use platform_store_postgres::{
-    Options, PostgresStore,
-    testing::{Cluster, sent, statements_for_citus},
-};
-use tokio::runtime::{Handle, Runtime};
+use std::{collections::HashSet, env, sync::OnceLock};
+
+use platform_engine::store::conformance;
+use platform_store_postgres::testing::{Cluster, sent, statements_for_citus};
+use tokio::runtime::Runtime;
 
 /// Returns the database, and whether it is one of Citus.
 fn cluster() -> Option<(&'static Cluster, bool)> {
@@ -22,25 +21,12 @@ fn cluster() -> Option<(&'static Cluster, bool)> {
 fn main() -> std::process::ExitCode {
     let Some(_) = cluster() else { return std::process::ExitCode::SUCCESS };
     let Ok(runtime) = Runtime::new() else { return std::process::ExitCode::FAILURE };
-    let open = async |directory: PathBuf| {
-        let name = directory.file_name().unwrap_or_default().to_string_lossy().replace('.', "case_");
-        let url = match cluster().ok_or("no cluster")? {
-            (citus, true) => citus.schema(&name).await?,
-            (cluster, false) => cluster.schema_like_citus(&name).await?,
-        };
-        PostgresStore::migrate(&url, &Options::default()).await.map_err(|error| error.to_string())?;
-        PostgresStore::open(&url, Options::default().readers(4).lanes(2)).await.map_err(|error| error.to_string())
+    let schema = async |name: String| match cluster().ok_or("no cluster")? {
+        (citus, true) => Ok(citus.schema(&name).await?),
+        (cluster, false) => Ok(cluster.schema_like_citus(&name).await?),
     };
-    let suite = Suite::checked(open, |store: &PostgresStore| {
-        let handle = Handle::current();
-        thread::scope(|scope| {
-            // The case runs on a thread of the runtime, where nothing may block on a future.
-            let check = scope.spawn(|| handle.block_on(store.check()));
-            check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    });
     let reason = "each organization is read in a state of its own";
-    let suite = suite
+    let suite = support::suite(runtime, schema)
         .without("atomic::a_get_never_sees_part_of_a_commit", reason)
         .without("atomic::a_list_never_sees_part_of_a_commit", reason)
         .without("atomic::an_epoch_is_always_consistent_with_the_records_read_with_it", reason)
@@ -49,7 +35,7 @@ fn main() -> std::process::ExitCode {
     let is_long = env::var("PLATFORM_POSTGRES_RECORDS").is_ok() || env::var("PLATFORM_CITUS_URL").is_ok();
     let suite =
         if is_long { suite } else { suite.without("large", "slow, and the statements are those of other cases") };
-    let result = conformance::main(suite.block_on(move |case| runtime.block_on(case)));
+    let result = conformance::main(suite);
     // The tests of all statements know those that were sent.
     let known: HashSet<String> = statements_for_citus().into_iter().map(|(_, sql, _)| sql).collect();
     let unknown: Vec<String> =
