@@ -3,6 +3,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TERM_COLOR=never
+# Nothing is built twice here, and the state of incremental builds takes gigabytes.
+export CARGO_INCREMENTAL=0
 # Without this, Python holds back its output when it is written to a pipe.
 export PYTHONUNBUFFERED=1
 

@@ -10,11 +10,14 @@ Sign-ins in progress are in the memory of one server, to which HAProxy sends the
 
 `PLATFORM_FLEET_CHECKS` chooses the checks, `PLATFORM_FLEET_SECONDS` is the time for which each is repeated (default: once),
 and `PLATFORM_FLEET_PERIOD` the time between two kills (default: 10 s). With `PLATFORM_FLEET_SIGNAL=TERM` the servers are
-restarted as for an upgrade instead, and clients must not have to repeat any request.
+restarted as for an upgrade instead, and clients must not have to repeat any request. `PLATFORM_FLEET_OLD` is the program
+of another release: members then start with it, and each restart of a member changes its release, so that both releases
+serve side by side, and each reads what the other wrote.
 """
 
 import collections
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -74,16 +77,17 @@ def wait_until(condition, what: str, seconds: float = START) -> None:
 class Member:
     """A server of the fleet, on a port of its own."""
 
-    def __init__(self, number: int, command: list[object], env: dict, log: pathlib.Path):
+    def __init__(self, number: int, programs: list[object], options: list[str], env: dict, log: pathlib.Path):
         self.port = database.free_port()
         self.name = f"member-{number}"
-        self.command = [*command, "--listen", f"127.0.0.1:{self.port}", "--instance", self.name]
+        self.programs = itertools.cycle(programs)
+        self.options = [*options, "--listen", f"127.0.0.1:{self.port}", "--instance", self.name]
         self.env, self.log = env, log
         self.process = None
 
     def start(self) -> None:
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(self.command, env=self.env, stdout=log, stderr=log)
+            self.process = subprocess.Popen([next(self.programs), *self.options], env=self.env, stdout=log, stderr=log)
 
     def ready(self) -> bool:
         if self.process.poll() is not None:
@@ -186,8 +190,9 @@ def servers(*options: str):
             "PLATFORM_STOP_DELAY": "3s",
         }
         run = {"env": env, "check": True, "stdout": subprocess.PIPE, "text": True}
-        subprocess.run([program, "migrate"], **run)
-        members = [Member(number, [program, *options], env, log) for number in range(1, spec["members"] + 1)]
+        programs = [os.environ["PLATFORM_FLEET_OLD"], program] if "PLATFORM_FLEET_OLD" in os.environ else [program]
+        subprocess.run([programs[0], "migrate"], **run)
+        members = [Member(number, programs, options, env, log) for number in range(1, spec["members"] + 1)]
         file = folder / "haproxy.cfg"
         file.write_text(configuration(port, members, certificate))
         balancer = None
@@ -196,6 +201,8 @@ def servers(*options: str):
                 member.start()
             for member in members:
                 member.wait()
+            # Of an upgrade: the servers of the old release continue.
+            subprocess.run([program, "migrate"], **run)
             with log.open("a") as errors:
                 balancer = subprocess.Popen([haproxy(), "-db", "-q", "-f", file], stdout=errors, stderr=errors)
             wait_until(lambda: is_ready(balancer, port, certificate), "the balancer is ready")
