@@ -242,6 +242,12 @@ impl Platform {
         Ok(grants)
     }
 
+    /// Returns how often grants were found in the cache since the platform was built, and how often they were resolved
+    /// from the store and cached; for metrics.
+    pub fn grants_counts(&self) -> (u64, u64) {
+        self.grants.counts()
+    }
+
     /// Returns the current grants of a caller's identity and sign-in, compared with the store.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{
-    HeaderName, HeaderValue, Request, Uri,
+    HeaderMap, HeaderName, HeaderValue, Request, Uri,
     header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT},
 };
 use http_body_util::{BodyExt, Full, Limited};
@@ -46,6 +46,8 @@ pub struct WebhookOptions {
     pub allow_private: bool,
     /// The trusted certificate authorities.
     pub roots: RootCertStore,
+    /// Called with the headers of each request, to add to them, such as the trace of the delivery. None by default.
+    pub stamp: Option<fn(&mut HeaderMap)>,
     /// The resolver of names; None for the system's. Tests substitute their own.
     pub lookup: Option<Arc<dyn reach::Lookup>>,
 }
@@ -54,7 +56,7 @@ impl Default for WebhookOptions {
     /// Returns options with neither `http` nor private addresses, with Mozilla's certificate authorities, and with the
     /// system's resolver.
     fn default() -> Self {
-        Self { allow_http: false, allow_private: false, roots: reach::mozilla(), lookup: None }
+        Self { allow_http: false, allow_private: false, roots: reach::mozilla(), stamp: None, lookup: None }
     }
 }
 
@@ -141,6 +143,9 @@ impl Webhook {
         let extensions = event.extensions.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         for (name, value) in context.into_iter().chain(extensions) {
             add(&format!("ce-{name}"), &utf8_percent_encode(value, ENCODED).to_string());
+        }
+        if let (Some(stamp), Some(headers)) = (self.options.stamp, request.headers_mut()) {
+            stamp(headers);
         }
         request.body(Full::new(body)).map_err(|error| error.to_string())
     }

@@ -7,6 +7,7 @@ use platform_engine::{
     kind::{self, Action, Http, Registered, Verb},
     platform::{ListReply, Platform},
 };
+use platform_http::ApiMethod;
 use prost_reflect::{
     DescriptorError, DescriptorPool, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor, ServiceDescriptor,
 };
@@ -37,6 +38,8 @@ pub enum BadContract {
 /// An RPC: its operation, and the decoding and encoding of its messages.
 #[derive(Debug)]
 pub(crate) struct Method {
+    /// For metrics.
+    pub(crate) call: Arc<ApiMethod>,
     pub(crate) operation: Operation,
     pub(crate) domain: &'static str,
     pub(crate) input: MessageDescriptor,
@@ -96,7 +99,8 @@ pub(crate) fn all(
             let Some((domain, operation)) = find_operation(&service, &method, platform, mounts)? else { continue };
             let path = format!("/{}/{}", service.full_name(), method.name());
             let output = Plan::of(&method.output(), own)?;
-            methods.insert(path, Method { operation, domain, input: method.input(), output });
+            let call = ApiMethod::new("grpc", format!("{}.{}", service.name(), method.name()));
+            methods.insert(path, Method { call, operation, domain, input: method.input(), output });
         }
     }
     Ok(methods)

@@ -26,7 +26,7 @@ use platform_engine::{
     platform::{ActionReply, Platform},
     request::ListRequest,
 };
-use platform_http::{BoxError, Limits, Origin, Shares, bearer};
+use platform_http::{BoxError, Called, Limits, Origin, Shares, bearer};
 use prost_reflect::DescriptorPool;
 use serde_json::{Map, Value};
 use tonic::{Status, body::Body, server::UnaryService};
@@ -238,8 +238,13 @@ impl Inner {
         // Unwind safe: the platform's state is guarded by locks, and no panic leaves it half changed, since every write
         // is one commit. Boxed, since the future is large and would be moved into each of the futures that wrap it.
         let handled = AssertUnwindSafe(Box::pin(self.handle(method, &origin, request))).catch_unwind();
+        let called = |mut response: Response<Body>, code| {
+            let received = origin.received();
+            response.extensions_mut().insert(Called { method: Arc::clone(&method.call), code, received });
+            response
+        };
         let error = match tokio::time::timeout(time, handled).await {
-            Ok(Ok(Ok(response))) => return response,
+            Ok(Ok(Ok(response))) => return called(response, None),
             Ok(Ok(Err(error))) => error,
             Ok(Err(panic)) => Error::panicked(&*panic),
             Err(_) => {
@@ -249,7 +254,8 @@ impl Inner {
                 Error::new(Code::DeadlineExceeded, "The request took too long")
             }
         };
-        self.error_response(&error.of_domain(method.domain))
+        let code = Some(error.code());
+        called(self.error_response(&error.of_domain(method.domain)), code)
     }
 
     async fn handle<B>(&self, method: &Method, origin: &Origin, request: Request<B>) -> Result<Response<Body>>

@@ -1,7 +1,14 @@
 //! Middleware around a service: request ids, one log line per request, compression and CORS. All of it comes from
 //! tower-http; it is combined here once, so that the REST API and an embedder's other routes share it.
 
-use std::{convert::Infallible, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{
@@ -20,12 +27,15 @@ use tower_http::{
     },
     cors::CorsLayer,
     request_id::{MakeRequestId, PropagateRequestIdLayer, RequestId, SetRequestIdLayer},
-    trace::TraceLayer,
+    trace::{OnResponse, TraceLayer},
 };
 use tracing::Span;
 use uuid::fmt::Hyphenated;
 
-use crate::BoxError;
+use crate::{
+    BoxError,
+    calls::{Called, GRPC_STATUS, Measured},
+};
 
 /// Smaller bodies are not compressed, because they fit into one packet. Our choice.
 const MIN_COMPRESSED: u64 = 1024;
@@ -48,9 +58,6 @@ const GRPC_WEB_REQUEST_HEADERS: [HeaderName; 3] = [
 const GRPC_WEB_RESPONSE_HEADERS: [HeaderName; 3] =
     [GRPC_STATUS, HeaderName::from_static("grpc-message"), HeaderName::from_static("grpc-status-details-bin")];
 
-/// Header with the code of a rejected gRPC call, whose HTTP status is always 200.
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-
 const GRPC_RESOURCE_EXHAUSTED: &str = "8";
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -61,11 +68,44 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The id is returned with the response and written to the log. The log has one line per request with method, path,
 /// status, the code of a failed gRPC call, and latency; never a query, a header or a body, since these can contain
 /// tokens. Lines are at level INFO. Lines of CORS preflights and of requests rejected by a limit (RESOURCE_EXHAUSTED)
-/// are at DEBUG, so that clients without a token cannot fill the log.
+/// are at DEBUG, so that clients without a token cannot fill the log. A request that takes longer than
+/// [`Layers::slow`] has a line of its own at WARN, with the API method that it called.
 #[derive(Debug, Clone, Default)]
 pub struct Layers {
     /// Origins whose pages may call the API. Empty by default, which disables CORS.
     pub origins: Vec<HeaderValue>,
+    /// Time above which a request is logged as slow. None by default.
+    pub slow: SlowRequests,
+    /// Whether to record the metrics of requests ([`describe_requests`](crate::describe_requests)). Off by default.
+    pub metrics: bool,
+}
+
+/// Time above which a request is slow. It can be changed while the server runs: clones share it.
+#[derive(Debug, Clone)]
+pub struct SlowRequests(Arc<AtomicU64>);
+
+impl Default for SlowRequests {
+    /// Returns a threshold that no request exceeds.
+    fn default() -> Self {
+        Self(Arc::new(AtomicU64::new(u64::MAX)))
+    }
+}
+
+impl SlowRequests {
+    /// Sets the time, in microseconds; with `None`, no request is slow.
+    pub fn set(&self, time: Option<Duration>) {
+        let micros = time.map_or(u64::MAX, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+        self.0.store(micros, Ordering::Relaxed);
+    }
+
+    /// Returns the time.
+    pub fn get(&self) -> Option<Duration> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|micros| *micros != u64::MAX).map(Duration::from_micros)
+    }
+
+    fn is_exceeded(&self, micros: u64) -> bool {
+        micros > self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Layers {
@@ -96,12 +136,13 @@ impl Layers {
         let traced = TraceLayer::new_for_http()
             .make_span_with(request_span::<B>)
             .on_request(())
-            .on_response(log_response)
+            .on_response(LogResponse(self.slow.clone()))
             .on_body_chunk(())
             .on_eos(())
             .on_failure(());
         let service = SetRequestIdLayer::new(X_REQUEST_ID, RandomId).layer(traced.layer(service));
-        MapRequestLayer::new(remove_invalid_request_id::<B>).layer(service)
+        let service = MapRequestLayer::new(remove_invalid_request_id::<B>).layer(service);
+        Measured::new(service, self.metrics)
     }
 
     fn cors(&self) -> Option<CorsLayer> {
@@ -160,16 +201,26 @@ fn truncated(text: &str, most: usize) -> &str {
     (0..=most.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
-fn log_response<B>(response: &Response<B>, latency: Duration, _: &Span) {
-    let grpc = response.headers().get(GRPC_STATUS).and_then(|code| code.to_str().ok());
-    // As a 64-bit number, because the log writes longer ones as text.
-    let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-    let status = response.status().as_u16();
-    let is_preflight = response.headers().contains_key(ACCESS_CONTROL_ALLOW_METHODS);
-    let is_over_limit = response.status() == StatusCode::TOO_MANY_REQUESTS || grpc == Some(GRPC_RESOURCE_EXHAUSTED);
-    if is_preflight || is_over_limit {
-        tracing::debug!(status, grpc, micros, "answered");
-    } else {
-        tracing::info!(status, grpc, micros, "answered");
+/// Logs responses.
+#[derive(Debug, Clone)]
+struct LogResponse(SlowRequests);
+
+impl<B> OnResponse<B> for LogResponse {
+    fn on_response(self, response: &Response<B>, latency: Duration, _: &Span) {
+        let grpc = response.headers().get(GRPC_STATUS).and_then(|code| code.to_str().ok());
+        // As a 64-bit number, because the log writes longer ones as text.
+        let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        let status = response.status().as_u16();
+        let is_preflight = response.headers().contains_key(ACCESS_CONTROL_ALLOW_METHODS);
+        let is_over_limit = response.status() == StatusCode::TOO_MANY_REQUESTS || grpc == Some(GRPC_RESOURCE_EXHAUSTED);
+        if is_preflight || is_over_limit {
+            tracing::debug!(status, grpc, micros, "answered");
+        } else {
+            tracing::info!(status, grpc, micros, "answered");
+        }
+        if self.0.is_exceeded(micros) {
+            let (method, _) = Called::of(response);
+            tracing::warn!(status, grpc, micros, call = method.name(), "slow request");
+        }
     }
 }

@@ -37,6 +37,7 @@ mod reply;
 mod request;
 pub mod status;
 
+mod calls;
 mod layers;
 mod limits;
 mod listener;
@@ -55,7 +56,8 @@ mod docs;
 #[cfg(feature = "docs")]
 pub use docs::Docs;
 pub use ipnet::IpNet;
-pub use layers::Layers;
+pub use calls::{ApiMethod, Called, describe as describe_requests};
+pub use layers::{Layers, SlowRequests};
 pub use limits::{
     Limits,
     open_paths::{OpenPath, OpenPaths},

@@ -64,6 +64,11 @@ pub trait Mount: fmt::Debug + Send + Sync + 'static {
     /// percent-encoded, of any length, perhaps with a trailing slash. Called for every request, so it must be cheap.
     fn has(&self, path: &str) -> bool;
 
+    /// Returns the name of this mount in metrics: that of a service, such as `Scim`; by default `other`.
+    fn name(&self) -> &'static str {
+        "other"
+    }
+
     /// Returns the domain of errors, such as `iam`; by default none, so that errors name only the service domain.
     fn domain(&self) -> &'static str {
         ""

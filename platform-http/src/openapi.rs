@@ -272,7 +272,7 @@ mod tests {
             for (method, operation) in methods.as_object().unwrap() {
                 let method: Method = method.to_uppercase().parse().unwrap();
                 let sent = path.replace(['{', '}'], "");
-                let Found::Endpoint(endpoint, _) = routes.find(&method, &sent) else { panic!("{method} {sent}") };
+                let Found::Endpoint(endpoint, _, _) = routes.find(&method, &sent) else { panic!("{method} {sent}") };
                 let id = match endpoint {
                     Endpoint::Standard(verb, Registered { kind, .. }, _) => kind.rpc(*verb),
                     Endpoint::Action(kind, action, _) => kind.operation(action),

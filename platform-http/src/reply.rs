@@ -270,6 +270,10 @@ impl Refusal {
         Self::new(Code::DeadlineExceeded, StatusCode::REQUEST_TIMEOUT, "The body took too long to arrive")
     }
 
+    pub(crate) fn code(&self) -> Code {
+        self.error.code()
+    }
+
     /// Returns the HTTP status and the message of the error, for responses in another format.
     pub fn status_and_message(&self) -> (StatusCode, &str) {
         (self.status, self.error.message())

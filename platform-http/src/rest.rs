@@ -25,6 +25,7 @@ use tower::Service;
 
 use crate::{
     BoxError,
+    calls::{ApiMethod, Called},
     limits::{
         Limits,
         origin::{Origin, Shares},
@@ -50,6 +51,8 @@ struct Inner {
     platform: Arc<Platform>,
     authenticator: Arc<dyn Authenticator>,
     mounts: Vec<Arc<dyn Mount>>,
+    /// The API methods of the mounts, in their order.
+    mount_calls: Vec<Arc<ApiMethod>>,
     routes: Routes,
     limits: Limits,
     shares: Arc<Shares>,
@@ -67,13 +70,16 @@ impl Rest {
     ) -> Result<Self, BadRoute> {
         let routes = Routes::of(platform.registered())?;
         let shares = Shares::new(&limits);
-        Ok(Self(Arc::new(Inner { platform, authenticator, mounts: Vec::new(), routes, limits, shares })))
+        let (mounts, mount_calls) = (Vec::new(), Vec::new());
+        Ok(Self(Arc::new(Inner { platform, authenticator, mounts, mount_calls, routes, limits, shares })))
     }
 
     /// Adds these endpoints. A path belongs to the first mount that contains it, and otherwise to the kinds.
     #[must_use]
     pub fn mount(mut self, mount: impl Mount) -> Self {
-        Arc::make_mut(&mut self.0).mounts.push(Arc::new(mount));
+        let inner = Arc::make_mut(&mut self.0);
+        inner.mount_calls.push(ApiMethod::new("rest", mount.name()));
+        inner.mounts.push(Arc::new(mount));
         self
     }
 
@@ -100,7 +106,7 @@ impl Rest {
     /// its RPC, such as `ReposService.ListRepos`. `None` for the paths of mounts and for unknown ones.
     pub fn method_of(&self, method: &Method, path: &str) -> Option<String> {
         match self.0.routes.find(method, path) {
-            Found::Endpoint(endpoint, _) if self.0.mount(path).is_none() => Some(endpoint.rpc()),
+            Found::Endpoint(_, _, call) if self.0.mount(path).is_none() => Some(call.name().to_owned()),
             _ => None,
         }
     }
@@ -149,7 +155,9 @@ impl Inner {
         // Unwinding is safe: the platform's state is guarded by locks, and a panic cannot leave it half changed,
         // because every write is one commit. The future is large, so it is boxed instead of being moved into each of
         // the futures around it.
-        let handled = AssertUnwindSafe(Box::pin(self.handle(&head, &origin, body.as_mut()))).catch_unwind();
+        let mut call = None;
+        let handled = Box::pin(self.handle(&head, &origin, body.as_mut(), &mut call));
+        let handled = AssertUnwindSafe(handled).catch_unwind();
         let reply = match tokio::time::timeout(self.limits.request_time, handled).await {
             Ok(Ok(done)) => done,
             Ok(Err(panic)) => Err(Error::panicked(&*panic).into()),
@@ -163,6 +171,7 @@ impl Inner {
             true => origin.reply(reply::length(&reply)).map(|()| reply).map_err(Refusal::from),
             false => Ok(reply),
         });
+        let code = reply.as_ref().err().map(Refusal::code);
         let refused = |refusal: Refusal| {
             let domain = self.domain(head.uri.path());
             refusal.of_domain(domain).into_reply(&self.platform.settings().service_domain)
@@ -171,6 +180,9 @@ impl Inner {
         if !request::drain(&head, body).await {
             reply::close(&head, &mut reply);
         }
+        if let Some(method) = call {
+            reply.extensions_mut().insert(Called { method: Arc::clone(method), code, received: origin.received() });
+        }
         if head.method == Method::HEAD {
             return reply::without_body(reply);
         }
@@ -178,12 +190,21 @@ impl Inner {
         reply
     }
 
-    async fn handle<B>(&self, head: &Parts, origin: &Origin, body: B) -> Result<Reply, Refusal>
+    /// Handles a request, and sets `call` to the method that it calls as soon as that is known.
+    async fn handle<'s, B>(
+        &'s self,
+        head: &Parts,
+        origin: &Origin,
+        body: B,
+        call: &mut Option<&'s Arc<ApiMethod>>,
+    ) -> Result<Reply, Refusal>
     where
         B: Body<Data: Send, Error: Into<BoxError>> + Send,
     {
         origin.admit()?;
-        let mount = self.mount(head.uri.path());
+        let mount = self.mounts.iter().position(|mount| mount.has(head.uri.path()));
+        *call = mount.and_then(|mount| self.mount_calls.get(mount));
+        let mount = mount.and_then(|mount| self.mounts.get(mount));
         let target = request::target(head, &self.limits);
         let (path, query) =
             match target.and_then(|target| request::check_expect(head, &body, &self.limits).map(|()| target)) {
@@ -202,7 +223,10 @@ impl Inner {
             return mount.answer(call, mount::body(body)).await;
         }
         let (endpoint, variables) = match self.routes.find(&head.method, path) {
-            Found::Endpoint(endpoint, variables) => (endpoint, variables),
+            Found::Endpoint(endpoint, variables, method) => {
+                *call = Some(method);
+                (endpoint, variables)
+            }
             Found::OtherMethods(allow) if head.method == Method::OPTIONS => {
                 return Ok(origin.open().map(|()| reply::options(&allow))?);
             }

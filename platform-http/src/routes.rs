@@ -4,12 +4,13 @@
 //! the request is rejected instead of falling through to a greedier template. So `DELETE …/readme` cannot delete a
 //! repo.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use http::Method;
 use platform_engine::kind::{self as standard, Action, Domain, Http, Kind, Parent, Registered, Verb};
 
 use crate::{
+    calls::ApiMethod,
     request,
     template::{Captured, Template},
 };
@@ -50,6 +51,8 @@ struct Collection {
 struct Route {
     template: Template,
     methods: Vec<(Method, Endpoint)>,
+    /// The API methods, in the order of `methods`.
+    calls: Vec<Arc<ApiMethod>>,
 }
 
 /// Path in the notation of the OpenAPI document, with its methods.
@@ -68,8 +71,8 @@ pub(crate) struct Path<'r> {
 /// Result of looking up a path and a method.
 #[derive(Debug)]
 pub(crate) enum Found<'r, 'p> {
-    /// Endpoint, with the text of the path's variables, still percent-encoded.
-    Endpoint(&'r Endpoint, Captured<'p>),
+    /// Endpoint, with the text of the path's variables, still percent-encoded, and the API method for metrics.
+    Endpoint(&'r Endpoint, Captured<'p>, &'r Arc<ApiMethod>),
     /// The path exists, but not with this method. Contains the value of the Allow header.
     OtherMethods(String),
     /// The path belongs to a service that is left out, for this reason.
@@ -122,12 +125,14 @@ impl Routes {
         let route = entry(
             &mut collection.routes,
             |route| route.template == template,
-            || Route { template: template.clone(), methods: Vec::new() },
+            || Route { template: template.clone(), methods: Vec::new(), calls: Vec::new() },
         );
         if route.methods.iter().any(|(other, _)| *other == method) {
             return Err(error("another method has the same path"));
         }
-        route.methods.push((method, endpoint(names)));
+        let endpoint = endpoint(names);
+        route.calls.push(ApiMethod::new("rest", endpoint.rpc()));
+        route.methods.push((method, endpoint));
         Ok(())
     }
 
@@ -136,7 +141,7 @@ impl Routes {
         let collections = self.domains.iter().flat_map(|(domain, all)| all.iter().map(move |one| (domain, one)));
         let routes =
             collections.flat_map(|(domain, collection)| collection.routes.iter().map(move |one| (domain, one)));
-        routes.map(move |(domain, Route { template, methods })| {
+        routes.map(move |(domain, Route { template, methods, .. })| {
             let names = methods.first().map(|(_, endpoint)| endpoint.variables()).unwrap_or_default();
             let (path, greedy) = template.documented(names);
             Path { text: format!("/{}/{}/{path}", domain.name, domain.version()), names, greedy, methods }
@@ -157,8 +162,8 @@ impl Routes {
             return reason.map_or(Found::Nothing, Found::LeftOut);
         };
         let method = if *method == Method::HEAD { &Method::GET } else { method };
-        match route.methods.iter().find(|(other, _)| other == method) {
-            Some((_, endpoint)) => Found::Endpoint(endpoint, captured),
+        match route.methods.iter().zip(&route.calls).find(|((other, _), _)| other == method) {
+            Some(((_, endpoint), call)) => Found::Endpoint(endpoint, captured, call),
             None => Found::OtherMethods(route.allow()),
         }
     }
@@ -254,7 +259,7 @@ mod tests {
 
     fn found(method: &Method, path: &str) -> String {
         match Routes::of(KINDS).unwrap().find(method, path) {
-            Found::Endpoint(endpoint, captured) => format!("{endpoint} {captured:?}"),
+            Found::Endpoint(endpoint, captured, _) => format!("{endpoint} {captured:?}"),
             Found::OtherMethods(allow) => format!("405 {allow}"),
             Found::LeftOut(reason) => format!("501 {}", reason.split(',').next().unwrap()),
             Found::Nothing => "404".to_owned(),

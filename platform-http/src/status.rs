@@ -22,6 +22,47 @@ pub const fn of(code: Code) -> StatusCode {
     }
 }
 
+/// Returns the code of a response that is not in the format of AIP-193; `None` for a success. For metrics alone: several
+/// codes have the same status.
+pub(crate) fn code_of(status: StatusCode) -> Option<Code> {
+    Some(match status.as_u16() {
+        ..=399 => return None,
+        401 => Code::Unauthenticated,
+        403 => Code::PermissionDenied,
+        404 => Code::NotFound,
+        405 | 501 => Code::Unimplemented,
+        408 | 504 => Code::DeadlineExceeded,
+        409 => Code::Aborted,
+        429 => Code::ResourceExhausted,
+        499 => Code::Cancelled,
+        503 => Code::Unavailable,
+        400..=499 => Code::InvalidArgument,
+        _ => Code::Internal,
+    })
+}
+
+/// Returns the code with this number, which a `grpc-status` header has.
+pub(crate) fn code_of_grpc(number: &[u8]) -> Code {
+    match number {
+        b"1" => Code::Cancelled,
+        b"3" => Code::InvalidArgument,
+        b"4" => Code::DeadlineExceeded,
+        b"5" => Code::NotFound,
+        b"6" => Code::AlreadyExists,
+        b"7" => Code::PermissionDenied,
+        b"8" => Code::ResourceExhausted,
+        b"9" => Code::FailedPrecondition,
+        b"10" => Code::Aborted,
+        b"11" => Code::OutOfRange,
+        b"12" => Code::Unimplemented,
+        b"13" => Code::Internal,
+        b"14" => Code::Unavailable,
+        b"15" => Code::DataLoss,
+        b"16" => Code::Unauthenticated,
+        _ => Code::Unknown,
+    }
+}
+
 /// Status 499, which is not in any standard, but is what gateways for this kind of API use.
 const CLIENT_CLOSED_REQUEST: StatusCode = match StatusCode::from_u16(499) {
     Ok(status) => status,
@@ -53,6 +94,9 @@ mod tests {
             (Code::Unauthenticated, 401),
         ] {
             assert_eq!(of(code).as_u16(), status, "{code:?}");
+            assert_eq!(code_of_grpc((code as u8).to_string().as_bytes()), code);
+            let back = code_of(of(code)).unwrap();
+            assert_eq!(of(back), of(code), "{code:?} and {back:?} have the same status");
         }
     }
 }

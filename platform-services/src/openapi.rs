@@ -46,11 +46,16 @@ pub fn well_known() -> Value {
     })
 }
 
-/// Returns the part for servers with health checks at `/livez` and `/readyz`.
+/// Returns the part for servers with health checks at `/livez`, `/readyz` and `/startupz`.
 pub fn health() -> Value {
     let get = |id: &str, summary: &str, unavailable: &str| {
         json!({ "get": {
             "tags": ["Health"], "operationId": id, "summary": summary, "security": [],
+            "parameters": [{
+                "name": "verbose", "in": "query", "allowEmptyValue": true,
+                "description": "Whether the reply lists all checks with their states.",
+                "schema": { "type": "boolean", "default": false },
+            }],
             "responses": {
                 "200": { "$ref": "#/components/responses/Healthy" },
                 "503": {
@@ -61,7 +66,18 @@ pub fn health() -> Value {
         } })
     };
     let status = json!({ "type": "string", "const": "SERVING", "description": "Always `SERVING`." });
-    let schema = json!({ "type": "object", "properties": { "status": status }, "required": ["status"] });
+    let check = json!({
+        "type": "object",
+        "properties": {
+            "name": { "type": "string", "description": "The name of the check." },
+            "status": { "type": "string", "enum": ["SERVING", "NOT_SERVING"], "description": "Its state." },
+            "reason": { "type": "string", "description": "The reason why it fails." },
+        },
+        "required": ["name", "status"],
+    });
+    let checks = json!({ "type": "array", "items": check, "description": "All checks, with `verbose`." });
+    let properties = json!({ "status": status, "checks": checks });
+    let schema = json!({ "type": "object", "properties": properties, "required": ["status"] });
     json!({
         "tags": [{
             "name": "Health",
@@ -77,6 +93,11 @@ pub fn health() -> Value {
                 "GetReadiness",
                 "Reports whether the server is ready to serve all requests",
                 "The store is full or cannot write, or the server is stopping.",
+            ),
+            "/startupz": get(
+                "GetStartup",
+                "Reports whether the server has started",
+                "The server opens or migrates its store.",
             ),
         },
         "components": { "responses": { "Healthy": {

@@ -80,6 +80,10 @@ pub struct Scim;
 
 #[async_trait]
 impl Mount for Scim {
+    fn name(&self) -> &'static str {
+        "Scim"
+    }
+
     fn has(&self, path: &str) -> bool {
         path.starts_with(PREFIX)
     }

@@ -95,6 +95,10 @@ impl Endpoint {
 
 #[async_trait]
 impl Mount for BrowserSignIn {
+    fn name(&self) -> &'static str {
+        "BrowserSignIn"
+    }
+
     fn has(&self, path: &str) -> bool {
         Endpoint::find(path).is_some()
     }

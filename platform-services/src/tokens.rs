@@ -46,6 +46,10 @@ impl Tokens {
 
 #[async_trait]
 impl Mount for Tokens {
+    fn name(&self) -> &'static str {
+        "Tokens"
+    }
+
     fn has(&self, path: &str) -> bool {
         Endpoint::find(path).is_some()
     }

@@ -31,6 +31,7 @@ use std::{
     },
 };
 
+use metrics::{Counter, counter};
 use platform_engine::store::Epoch;
 use quick_cache::{DefaultHashBuilder, Weighter, sync};
 
@@ -121,6 +122,8 @@ pub(crate) struct Cache {
     stamps: Box<[AtomicU64]>,
     /// Entries by the hash of their rows' keys.
     entries: sync::Cache<u64, Tagged, Weight>,
+    hits: Counter,
+    misses: Counter,
 }
 
 impl Cache {
@@ -131,6 +134,8 @@ impl Cache {
             hasher: DefaultHashBuilder::default(),
             stamps: (0..if bytes == 0 { 0 } else { STAMPS }).map(|_| AtomicU64::new(0)).collect(),
             entries: sync::Cache::with_weighter(items, bytes, Weight),
+            hits: counter!("platform_store_cache_hits_total"),
+            misses: counter!("platform_store_cache_misses_total"),
         }
     }
 
@@ -142,6 +147,12 @@ impl Cache {
         let Tagged { snapshot: tag, entry } = self.entries.get(&hash)?;
         let stamp = self.stamp_of(hash)?.load(Ordering::Acquire);
         (stamp <= snapshot.min(tag) && entry.is(row)).then_some(entry)
+    }
+
+    /// Counts the lookups of a call, for metrics.
+    pub(crate) fn count(&self, hits: u64, misses: u64) {
+        self.hits.increment(hits);
+        self.misses.increment(misses);
     }
 
     /// Caches a row that was read from a snapshot.

@@ -55,6 +55,7 @@ impl Readers {
                 Err(_) if view.is_stale.take() => read(&view, &names),
                 result => result,
             };
+            self.cache.count(view.hits.get(), view.misses.get());
             if let Some(connection) = view.connection.into_inner() {
                 self.end(connection)?;
             }
@@ -145,12 +146,24 @@ pub(crate) struct View<'a> {
     connection: OnceCell<Connection>,
     /// Whether the transaction's snapshot differs from the one of the rows read before it.
     is_stale: Cell<bool>,
+    /// The numbers of rows that the cache had, and did not have. Counted here, because a count that all threads share
+    /// would cost more than the lookup.
+    hits: Cell<u64>,
+    misses: Cell<u64>,
 }
 
 impl<'a> View<'a> {
     fn new(readers: &'a Readers) -> Self {
         let first = readers.snapshots.current();
-        Self { readers, first, snapshot: OnceCell::new(), connection: OnceCell::new(), is_stale: Cell::new(false) }
+        Self {
+            readers,
+            first,
+            snapshot: OnceCell::new(),
+            connection: OnceCell::new(),
+            is_stale: Cell::new(false),
+            hits: Cell::new(0),
+            misses: Cell::new(0),
+        }
     }
 
     fn snapshot(&self) -> &Snapshot {
@@ -176,7 +189,10 @@ impl<'a> View<'a> {
     }
 
     fn cached(&self, row: Row<'_>) -> Option<Entry> {
-        self.readers.cache.get(row, self.snapshot().sequence)
+        let found = self.readers.cache.get(row, self.snapshot().sequence);
+        let count = if found.is_some() { &self.hits } else { &self.misses };
+        count.set(count.get() + 1);
+        found
     }
 
     fn cache(&self, row: Row<'_>, entry: impl FnOnce() -> Entry) {

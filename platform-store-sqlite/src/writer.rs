@@ -25,6 +25,7 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use futures_channel::oneshot;
+use metrics::{Histogram, histogram};
 use platform_engine::store::{Commit, Committed, KeyValue, StoreError};
 use rusqlite::{Connection, ErrorCode};
 
@@ -97,6 +98,8 @@ pub(crate) struct Writer {
     health: Arc<Health>,
     /// The number of records written since the last checkpoint.
     since_checkpoint: usize,
+    /// For metrics.
+    group_sizes: Histogram,
 }
 
 /// When and how new records are indexed together.
@@ -175,6 +178,7 @@ impl Writer {
             failure: None,
             health,
             since_checkpoint: 0,
+            group_sizes: histogram!("platform_store_group_commits"),
         };
         writer.replay()?;
         Ok(writer)
@@ -264,6 +268,7 @@ impl Writer {
                 records += next.commit.put.len();
                 group.push(next);
             }
+            self.group_sizes.record(group.len() as f64);
             self.commit_group(group);
             self.since_checkpoint += records;
             let most = if self.bulk.loading.is_some() { CHECKPOINT_RECORDS_OF_LOADS } else { CHECKPOINT_RECORDS };

@@ -50,6 +50,9 @@ pub(crate) enum Command {
     Env,
     /// Print an access token for an identity
     Token(Token),
+    /// Show the options of the server and where their values come from, or the format of the configuration file
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// List or rotate the keys of the installation
     ///
     /// The keys sign access tokens and webhook tokens, authenticate page tokens and encrypt (seal) secrets in the
@@ -87,6 +90,21 @@ pub(crate) enum Command {
     /// or its sign-in no longer works. As the operator, binds a registered person or an identity of the organization to
     /// the role owner at the organization. Changes the store of a stopped server, or with --api a running server.
     RepairOwner(RepairOwner),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print each option with its value and its source: default, file, environment or flag
+    ///
+    /// Reads the same flags, variables and file as `serve`. Secrets are not printed. Also reports variables with the
+    /// prefix PLATFORM_ that belong to no option.
+    Explain {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a JSON Schema of the configuration file, for editors
+    Schema,
 }
 
 #[cfg(feature = "dev")]

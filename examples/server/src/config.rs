@@ -6,6 +6,7 @@
 mod events;
 mod file;
 mod limits;
+mod observe;
 mod sign_in;
 
 use std::{convert::Infallible, fmt, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
@@ -14,7 +15,15 @@ use anyhow::{Result, bail};
 use clap::Args;
 use platform_core::{resources::iam::TermsDocument, uid::Uid};
 
-pub(crate) use self::{events::EventOptions, file::read, limits::LimitOptions, sign_in::SignInOptions};
+#[cfg(feature = "otlp")]
+pub(crate) use self::observe::OtlpOptions;
+pub(crate) use self::{
+    events::EventOptions,
+    file::{Given, read, similar},
+    limits::LimitOptions,
+    observe::ObserveOptions,
+    sign_in::SignInOptions,
+};
 
 /// The effective configuration.
 #[derive(Debug, Args)]
@@ -136,6 +145,8 @@ pub(crate) struct Config {
     pub(crate) sign_in: SignInOptions,
     #[command(flatten)]
     pub(crate) events: EventOptions,
+    #[command(flatten)]
+    pub(crate) observe: ObserveOptions,
     #[command(flatten)]
     pub(crate) limits: LimitOptions,
 }

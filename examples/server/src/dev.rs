@@ -14,11 +14,12 @@ use platform_testing::{Emulator, Preset, Tenant};
 use crate::{
     cli::Dev,
     config::Config,
-    serve::{BACKLOG, bind, log_to_stderr, stopped},
+    log,
+    serve::{BACKLOG, bind, stopped},
 };
 
 pub(crate) fn run(config: &Config, dev: &Dev) -> Result<ExitCode> {
-    log_to_stderr(config)?;
+    log::to_stderr(config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     runtime.block_on(serve(config, dev))?;
     runtime.shutdown_timeout(Duration::from_millis(100));

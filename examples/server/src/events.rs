@@ -1,20 +1,18 @@
 //! Delivery of events while the server runs, and `platform-server events`, with which an operator inspects it.
 
-use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use axum::{Router, routing::get};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use platform_core::platform::Platform;
 use platform_events::{Dispatcher, Options, Policy, Wakeups, Webhook, WebhookOptions};
-use platform_http::{Limits, serve};
 use platform_oidc::Issuer;
-use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::{
     cli,
     config::Config,
     installation::Shared,
+    otlp::{self, Otlp},
     shared::{SharedStore, carry_wakeups, random_name, send_last},
 };
 
@@ -35,9 +33,9 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Starts the delivery task. `shared` is the store, if several servers share it.
+    /// Starts the delivery task, which traces deliveries for the collector, if there is one. `shared` is the store, if several servers share it.
     pub(crate) fn start(
-        config: &Config,
+        (config, otlp): (&Config, Option<&Otlp>),
         platform: Arc<Platform>,
         issuer: Arc<Issuer>,
         shared: Option<&Shared>,
@@ -46,6 +44,7 @@ impl Delivery {
         let webhook = WebhookOptions {
             allow_http: options.allow_http_sinks,
             allow_private: options.allow_private_sinks,
+            stamp: otlp.and(otlp::STAMP),
             ..WebhookOptions::default()
         };
         let webhook = Webhook::new(issuer, webhook).context("cannot set up TLS")?;
@@ -62,7 +61,7 @@ impl Delivery {
             carry_wakeups(store, wakeups, &platform);
         }
         let (stop, stopped) = oneshot::channel();
-        let dispatcher = Dispatcher::new(platform, Arc::new(webhook), options);
+        let dispatcher = Dispatcher::new(platform, otlp::sink(webhook, otlp), options);
         let task = tokio::spawn(dispatcher.run(async { drop::<Result<(), _>>(stopped.await) }));
         Ok(Self { stop, task, shared })
     }
@@ -86,27 +85,5 @@ fn dispatcher_name(config: &Config, is_shared: bool) -> String {
         // Only one process at a time can open the store, so an earlier dispatcher of this name has ended and its leases
         // can be taken over.
         (None, false) => "platform-server".to_owned(),
-    }
-}
-
-/// Serves metrics on a separate address until the process ends.
-pub(crate) async fn serve_metrics(address: SocketAddr) -> Result<()> {
-    let metrics = PrometheusBuilder::new().install_recorder().context("cannot set up metrics")?;
-    platform_events::metrics::describe();
-    let listener = TcpListener::bind(address).await.with_context(|| format!("cannot serve metrics on {address}"))?;
-    let address = listener.local_addr().context("cannot determine the address of the metrics")?;
-    tracing::info!(%address, "serving metrics");
-    let rendered = metrics.clone();
-    let service = Router::new().route("/metrics", get(async move || rendered.render()));
-    tokio::spawn(run_upkeep(metrics));
-    tokio::spawn(async move { serve(listener, service, &Limits::default(), std::future::pending()).await });
-    Ok(())
-}
-
-/// Aggregates recorded samples periodically: without upkeep they accumulate in memory until metrics are scraped.
-async fn run_upkeep(metrics: PrometheusHandle) {
-    loop {
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        metrics.run_upkeep();
     }
 }

@@ -1,8 +1,8 @@
-//! Health checks from the state of the store: `/livez`, `/readyz` and gRPC health.
+//! Health checks from the state of the store: `/livez`, `/readyz`, `/startupz` and gRPC health.
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -10,7 +10,7 @@ use std::{
 
 use axum::{
     Router,
-    http::{HeaderValue, StatusCode, header::CONTENT_TYPE},
+    http::{HeaderValue, StatusCode, Uri, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -20,6 +20,7 @@ use platform_core::{
     store::{Commit, Store, StoreError},
 };
 use platform_grpc::Grpc;
+use serde_json::{Map, Value, json};
 
 use crate::{
     config::OnStoreFailure,
@@ -28,6 +29,92 @@ use crate::{
 
 /// Interval at which the store's health is polled, and at which a full store is probed for free space.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The endpoints of health checks, which answer before the server has started. Clones share the same state.
+#[derive(Debug, Clone)]
+pub(crate) struct Probes {
+    service_domain: Arc<str>,
+    /// The health of the server, once it has started.
+    started: Arc<OnceLock<Health>>,
+}
+
+/// The result of a check: its name, and the reason if it fails.
+struct Check(&'static str, Result<(), &'static str>);
+
+/// The endpoints.
+#[derive(Debug, Clone, Copy)]
+enum Probe {
+    Live,
+    Ready,
+    Startup,
+}
+
+impl Probes {
+    pub(crate) fn new(service_domain: &str) -> Self {
+        Self { service_domain: service_domain.into(), started: Arc::default() }
+    }
+
+    /// Sets the health of the server, which has started.
+    pub(crate) fn started(&self, health: Health) {
+        let _ = self.started.set(health);
+    }
+
+    /// Returns `/livez`, which fails if a restart would help, `/readyz`, which fails while any request cannot be served,
+    /// and `/startupz`, which fails until the server has started. None requires a token, waits, or reads from the store.
+    pub(crate) fn routes(&self) -> Router {
+        let route = |probe| {
+            let probes = self.clone();
+            get(async move |uri: Uri| probes.response(probe, uri.query().unwrap_or_default()))
+        };
+        Router::new()
+            .route("/livez", route(Probe::Live))
+            .route("/readyz", route(Probe::Ready))
+            .route("/startupz", route(Probe::Startup))
+    }
+
+    fn checks(&self, probe: Probe) -> Vec<Check> {
+        let is_starting = Check("startup", Err("The server is starting"));
+        match (self.started.get(), probe) {
+            // A server that opens a large store is slow and not dead.
+            (None, Probe::Live) => Vec::new(),
+            (None, _) => vec![is_starting],
+            (Some(_), Probe::Startup) => vec![Check("startup", Ok(()))],
+            (Some(health), Probe::Live) => health.live(),
+            (Some(health), Probe::Ready) => health.ready(),
+        }
+    }
+
+    /// Returns 200, or 503 with the error of the first check that fails. With the parameter `verbose`, the body also has
+    /// all checks.
+    fn response(&self, probe: Probe, query: &str) -> Response {
+        let checks = self.checks(probe);
+        let (status, mut body) = match checks.iter().find_map(|Check(_, done)| done.err()) {
+            None => (StatusCode::OK, json!({ "status": "SERVING" })),
+            Some(reason) => {
+                let status = Error::new(Code::Unavailable, reason).status(&self.service_domain);
+                (StatusCode::SERVICE_UNAVAILABLE, serde_json::to_value(&status).unwrap_or_default())
+            }
+        };
+        if query.split('&').any(|pair| matches!(pair, "verbose" | "verbose=" | "verbose=true")) {
+            body["checks"] = checks.iter().map(Check::to_json).collect();
+        }
+        let json = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        (status, json, body.to_string()).into_response()
+    }
+}
+
+impl Check {
+    fn to_json(&self) -> Value {
+        let Self(name, done) = self;
+        let mut check = Map::new();
+        check.insert("name".to_owned(), (*name).into());
+        check.insert("status".to_owned(), if done.is_ok() { "SERVING" } else { "NOT_SERVING" }.into());
+        if let Err(reason) = done {
+            check.insert("reason".to_owned(), (*reason).into());
+        }
+        check.into()
+    }
+}
 
 /// Handle of the server's health. Clones share the same state.
 #[derive(Debug, Clone)]
@@ -45,54 +132,40 @@ impl Health {
         Self { platform, shared, unreachable: Arc::default(), stopping: Arc::default() }
     }
 
-    /// Returns `/livez`, which fails if a restart would help, and `/readyz`, which fails while any request cannot be
-    /// served. Neither requires a token, waits, or reads from the store.
-    pub(crate) fn routes(&self) -> Router {
-        let (live, ready) = (self.clone(), self.clone());
-        Router::new()
-            .route("/livez", get(async move || live.response(live.is_alive())))
-            .route("/readyz", get(async move || ready.response(ready.is_ready())))
-    }
-
     /// Reports the server as not ready from now on.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    fn is_alive(&self) -> Result<(), &'static str> {
-        if self.shared.is_some() {
-            // A restart would not make the database answer.
-            return Ok(());
-        }
-        match self.platform.store().health() {
+    /// Returns the checks of `/livez`: a restart helps if one fails.
+    fn live(&self) -> Vec<Check> {
+        let store = match self.platform.store().health() {
+            // A restart would not make the database answer, and would not free space.
+            _ if self.shared.is_some() => Ok(()),
             Ok(()) | Err(StoreError::Full(_)) => Ok(()),
             Err(_) => Err("The store accepts no more writes; restart the server"),
-        }
+        };
+        vec![Check("store", store)]
     }
 
-    fn is_ready(&self) -> Result<(), &'static str> {
-        self.is_alive()?;
-        if self.unreachable.load(Ordering::Relaxed) {
-            return Err("The database does not answer");
+    /// Returns the checks of `/readyz`: requests cannot be served while one fails.
+    fn ready(&self) -> Vec<Check> {
+        let mut checks = self.live();
+        let health = self.platform.store().health();
+        if self.shared.is_some() {
+            let answers = !self.unreachable.load(Ordering::Relaxed);
+            checks.push(Check("database", if answers { Ok(()) } else { Err("The database does not answer") }));
+            let writes = match health {
+                Err(ref error) if !matches!(error, StoreError::Full(_)) => Err("The database accepts no writes"),
+                _ => Ok(()),
+            };
+            checks.push(Check("writes", writes));
         }
-        match (self.platform.store().health(), &self.shared) {
-            (Ok(()), _) => {}
-            (Err(StoreError::Full(_)), _) | (_, None) => return Err("The store is full"),
-            (Err(_), Some(_)) => return Err("The database accepts no writes"),
-        }
-        if self.stopping.load(Ordering::Relaxed) { Err("The server is stopping") } else { Ok(()) }
-    }
-
-    fn response(&self, health: Result<(), &str>) -> Response {
-        let json = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
-        match health {
-            Ok(()) => (json, r#"{"status":"SERVING"}"#).into_response(),
-            Err(reason) => {
-                let error = Error::new(Code::Unavailable, reason);
-                let body = serde_json::to_string(&error.status(&self.platform.settings().service_domain));
-                (StatusCode::SERVICE_UNAVAILABLE, json, body.unwrap_or_default()).into_response()
-            }
-        }
+        let is_full = matches!(health, Err(StoreError::Full(_)));
+        checks.push(Check("space", if is_full { Err("The store is full") } else { Ok(()) }));
+        let is_stopping = self.stopping.load(Ordering::Relaxed);
+        checks.push(Check("shutdown", if is_stopping { Err("The server is stopping") } else { Ok(()) }));
+        checks
     }
 
     /// Polls the store. Updates gRPC health and logs when the state changes, and detects when a full store has free

@@ -36,7 +36,9 @@ use platform_store_sqlite::SqliteStore;
 use crate::{
     config::{self, Config},
     env::word,
-    key_encryption, settings,
+    key_encryption,
+    metrics::Timed,
+    settings,
     shared::{self, SharedStore},
     transfer,
 };
@@ -169,10 +171,12 @@ impl Installation {
 
     /// Opens the configured store as it is.
     pub(crate) fn store(&self, config: &Config, purpose: Purpose) -> Result<Arc<dyn Store>> {
-        match &self.shared {
-            Some(shared) => Ok(shared.store.store()),
-            None => open_store(config, purpose),
-        }
+        let store = match &self.shared {
+            Some(shared) => shared.store.store(),
+            None => open_store(config, purpose)?,
+        };
+        // Without metrics, nothing is measured: this applies to the recorder of a server.
+        Ok(if config.observe.is_measured() { Timed::new(store) } else { store })
     }
 
     /// Returns the place of the keys and uids of a configuration.

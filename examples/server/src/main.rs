@@ -20,10 +20,16 @@ mod check;
 mod dev;
 mod env;
 mod events;
+mod explain;
 mod health;
 mod import;
 mod keys;
+mod log;
+mod metrics;
 mod migrate;
+#[cfg_attr(not(feature = "otlp"), path = "no_otlp.rs")]
+mod otlp;
+mod reload;
 mod repair;
 mod serve;
 mod tls;
@@ -55,10 +61,11 @@ fn run() -> anyhow::Result<ExitCode> {
     let arguments: Vec<_> = std::env::args_os().collect();
     let cli::Cli { command, config } = config::read(&arguments)?;
     match command.unwrap_or_default() {
-        cli::Command::Serve => serve::run(&config),
+        cli::Command::Serve => serve::run(&config, arguments),
         #[cfg(feature = "dev")]
         cli::Command::Dev(dev) => dev::run(&config, &dev),
         cli::Command::Env => env::run(&config),
+        cli::Command::Config(command) => explain::run(&arguments, &command),
         cli::Command::Token(token) => token::run(&config, &token),
         cli::Command::Keys(keys) => keys::run(&config, &keys),
         cli::Command::Check => check::run(&config),

@@ -1,8 +1,8 @@
 //! `platform-server serve`: serves REST and gRPC on one port until a signal stops it.
 
 use std::{
-    backtrace::{Backtrace, BacktraceStatus},
-    io::{self, ErrorKind, IsTerminal, Write, stderr, stdout},
+    ffi::OsString,
+    io::{self, ErrorKind, Write, stdout},
     net::SocketAddr,
     process::ExitCode,
     sync::{Arc, OnceLock},
@@ -17,7 +17,9 @@ use axum::{
 };
 use platform_core::{platform::Platform, resources::iam::normalize_issuer};
 use platform_grpc::Grpc;
-use platform_http::{Docs, Layers, Listener, OpenPaths, Rest, SystemClock, openapi::ServedDocument, serve};
+use platform_http::{
+    Docs, Layers, Listener, OpenPaths, Rest, Shares, SlowRequests, SystemClock, openapi::ServedDocument, serve,
+};
 use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
 use platform_services::{
     BrowserSignIn, Import, Scim, Tokens,
@@ -28,29 +30,42 @@ use tokio::{
     net::TcpSocket,
     signal::unix::{SignalKind, signal},
 };
-use tracing_subscriber::EnvFilter;
 
 use crate::{
     blobs,
-    config::{Config, LogFormat},
+    config::Config,
     env::word,
     events::{self, Delivery},
-    health::Health,
+    health::{Health, Probes},
     installation::{self, Installation, Purpose, store_path},
+    log::{self, LogFilter, LogRoutes},
+    metrics::{Metrics, Sources},
+    otlp::{self, Otlp},
+    reload::Reload,
     tls,
 };
 
-pub(crate) fn run(config: &Config) -> Result<ExitCode> {
-    log_to_stderr(config)?;
+pub(crate) fn run(config: &Config, arguments: Vec<OsString>) -> Result<ExitCode> {
+    let filter = log::to_stderr(config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
-    runtime.block_on(serve_until_stopped(config))?;
+    runtime.block_on(serve_until_stopped(config, arguments, filter))?;
     // Open requests were drained before, so tasks that are still running are abandoned.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve_until_stopped(config: &Config) -> Result<()> {
+async fn serve_until_stopped(config: &Config, arguments: Vec<OsString>, filter: LogFilter) -> Result<()> {
     let stopped = stopped()?;
+    // Served first, so that the probes answer while a large store is opened.
+    let probes = Probes::new(&config.service_domain);
+    let otlp = Otlp::new(&config.observe)?;
+    let metrics = match config.observe.is_measured() {
+        true => Some(Metrics::install(otlp.as_ref())?),
+        false => None,
+    };
+    if let (Some(metrics), Some(address)) = (&metrics, config.observe.metrics_listen) {
+        metrics.serve(address, &probes).await?;
+    }
     let installation = Installation::open(config).await?;
     let is_shared = installation.shared.is_some();
     let start_lock = if is_shared { None } else { Some(installation::lock_for_start(config)?) };
@@ -70,16 +85,26 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let limits = config.limits.limits();
     let tokens = Arc::new(tokens(config, Arc::clone(&platform), Arc::clone(&verifier))?);
     follow_keys(&installation, &issuer, &platform);
-    if let Some(address) = config.events.metrics_listen {
-        events::serve_metrics(address).await?;
+    let shares = Shares::new(&limits);
+    if let Some(metrics) = &metrics {
+        let (platform, shares) = (Arc::clone(&platform), Arc::clone(&shares));
+        let data_dir = config.data_dir.clone();
+        metrics.read_from(Sources { platform, shares, store: store_path(config), data_dir });
     }
+    let slow = SlowRequests::default();
+    slow.set(config.observe.slow_request);
+    Reload { arguments, filter: filter.clone(), slow: slow.clone(), shares: Arc::clone(&shares), tls: tls.clone() }
+        .on_hangup()?;
+    let log = LogRoutes { platform: platform.clone(), authenticator: verifier.clone(), filter, slow: slow.clone() };
     // The paths to which `platform-server import --api` writes.
     let import = Import::all(Arc::clone(&platform), verifier.clone(), limits.clone());
-    let operator_routes = events::routes(&platform, verifier.clone());
+    let operator_routes = events::routes(&platform, verifier.clone()).merge(log.into_router());
     blobs::collect_daily(Arc::clone(&platform));
-    let delivery = Delivery::start(config, Arc::clone(&platform), Arc::clone(&issuer), installation.shared.as_ref())?;
+    let deliverer = (config, otlp.as_ref());
+    let delivery = Delivery::start(deliverer, Arc::clone(&platform), Arc::clone(&issuer), installation.shared.as_ref())?;
     let documentation = documentation_routes(&platform);
     let health = Health::new(Arc::clone(&platform), installation.shared.as_ref().map(|shared| shared.store.clone()));
+    probes.started(health.clone());
     let grpc =
         Grpc::new(Arc::clone(&platform), verifier.clone(), limits.clone())?.mount(Tokens::new(tokens.clone()))?;
     let rest = Rest::new(platform, verifier, limits.clone())?
@@ -89,13 +114,15 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     let document = rest.openapi(INFO).with(import.openapi()).with(openapi::well_known()).with(openapi::health());
     let rest = rest.with_openapi(document);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
-    let layers = Layers { origins: origins.collect::<Result<_, _>>().context("invalid --cors-origin")? };
+    let origins = origins.collect::<Result<_, _>>().context("invalid --cors-origin")?;
+    let layers = Layers { origins, slow, metrics: metrics.is_some() };
     let open = well_known_routes(&issuer).merge(documentation);
     let open = open.layer(OpenPaths::new(&limits, &config.service_domain));
     // Health checks cost nothing and are not rate limited: behind a proxy that is not trusted, all clients share one
     // address, and a flood of their requests must not make a load balancer consider the server dead.
-    let routes = open.merge(health.routes()).merge(operator_routes).route_service("/import/{kind}", import);
+    let routes = open.merge(probes.routes()).merge(operator_routes).route_service("/import/{kind}", import);
     let service = layers.around(grpc.clone().or_else_http(routes.fallback_service(rest)));
+    let service = otlp::traced(service, otlp.as_ref());
     let listener = socket.listen(BACKLOG).map_err(|error| cannot_listen(address, &error))?;
     let failed = Arc::new(OnceLock::new());
     let stopped = {
@@ -117,13 +144,16 @@ async fn serve_until_stopped(config: &Config) -> Result<()> {
     };
 
     announce(config, &config.url_of(address), &url);
-    let listener = Listener::from(listener);
+    let listener = Listener::from(listener).with_shares(shares);
     let listener = match &tls {
         Some(tls) => listener.with_tls(tls),
         None => listener,
     };
     let served = serve(listener, service, &limits, stopped).await;
     delivery.stop().await;
+    if let Some(otlp) = otlp {
+        let _ = tokio::task::spawn_blocking(move || otlp.stop()).await;
+    }
     if let Some(reason) = failed.get() {
         bail!("{reason}: the server exits because of --on-store-failure=exit");
     }
@@ -257,22 +287,4 @@ fn announce(config: &Config, address: &str, url: &str) {
          curl -s -H \"Authorization: Bearer $TOKEN\" \"$API/iam/v2/groups\"\n  \
          curl -s -H \"Authorization: Bearer $TOKEN\" -d '{{\"name\":\"my repo\"}}' \"$API/registry/v2/repos/$ORG_ID\"\n"
     );
-}
-
-pub(crate) fn log_to_stderr(config: &Config) -> Result<()> {
-    let filter = EnvFilter::try_new(&config.log).context("invalid log filter")?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(stderr().is_terminal());
-    match config.log_format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
-    }
-    // Logs panics like other errors, so that the operator sees those that are caught and do not end the process.
-    std::panic::set_hook(Box::new(|panic| {
-        let backtrace = Backtrace::capture();
-        match backtrace.status() {
-            BacktraceStatus::Captured => tracing::error!(%backtrace, "{panic}"),
-            _ => tracing::error!("{panic}"),
-        }
-    }));
-    Ok(())
 }

@@ -1,6 +1,12 @@
 //! A cache of resolved grants, bounded in bytes.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use quick_cache::{Weighter, sync::Cache};
 
@@ -38,30 +44,44 @@ impl Weighter<Holder, Arc<Grants>> for Weight {
 const TYPICAL_GRANTS: u64 = 4 << 10;
 
 /// A cache of grants. Evicted grants are resolved again.
-pub(super) struct GrantsCache(Cache<Holder, Arc<Grants>, Weight>);
+pub(super) struct GrantsCache {
+    cache: Cache<Holder, Arc<Grants>, Weight>,
+    /// The numbers of grants that were found, and of those that were resolved.
+    found: AtomicU64,
+    resolved: AtomicU64,
+}
 
 impl GrantsCache {
     /// Returns an empty cache of at most this many bytes, approximately.
     pub(super) fn new(bytes: u64) -> Self {
-        Self(Cache::with_weighter(usize::try_from(bytes / TYPICAL_GRANTS).unwrap_or(usize::MAX), bytes, Weight))
+        let cache = Cache::with_weighter(usize::try_from(bytes / TYPICAL_GRANTS).unwrap_or(usize::MAX), bytes, Weight);
+        Self { cache, found: AtomicU64::new(0), resolved: AtomicU64::new(0) }
     }
 
     pub(super) fn get(&self, holder: &Holder) -> Option<Arc<Grants>> {
-        self.0.get(holder)
+        let found = self.cache.get(holder)?;
+        self.found.fetch_add(1, Ordering::Relaxed);
+        Some(found)
+    }
+
+    /// Returns how often grants were found in the cache, and how often they were added to it.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.found.load(Ordering::Relaxed), self.resolved.load(Ordering::Relaxed))
     }
 
     pub(super) fn insert(&self, holder: Holder, grants: Arc<Grants>) {
-        self.0.insert(holder, grants);
+        self.resolved.fetch_add(1, Ordering::Relaxed);
+        self.cache.insert(holder, grants);
     }
 
     pub(super) fn remove(&self, holder: &Holder) {
-        self.0.remove(holder);
+        self.cache.remove(holder);
     }
 }
 
 impl fmt::Debug for GrantsCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GrantsCache").field("bytes", &self.0.weight()).finish_non_exhaustive()
+        f.debug_struct("GrantsCache").field("bytes", &self.cache.weight()).finish_non_exhaustive()
     }
 }
 
@@ -91,9 +111,9 @@ mod tests {
         let cache = GrantsCache::new(64 << 20);
         for sign_in in 0..400 {
             cache.insert(holder(sign_in), grants(3_000));
-            assert!(cache.0.weight() <= 64 << 20);
+            assert!(cache.cache.weight() <= 64 << 20);
         }
-        assert!(cache.0.len() > 10, "{}", cache.0.len());
+        assert!(cache.cache.len() > 10, "{}", cache.cache.len());
         let (small, large) = (grants(1).bytes(), grants(3_000).bytes());
         assert!(small < 8 << 10, "{small}");
         assert!((200 << 10..2 << 20).contains(&large), "{large}");

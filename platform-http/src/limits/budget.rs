@@ -89,6 +89,11 @@ impl Charge {
         self.budget.held.lock().add(&self.holders, more);
     }
 
+    /// Returns the amount that was taken.
+    pub(crate) const fn amount(&self) -> usize {
+        self.amount
+    }
+
     /// Releases a part of the charge, at most all of it.
     pub(crate) fn release(&mut self, less: usize) {
         let less = less.min(self.amount);

@@ -1,6 +1,7 @@
 //! Origin of a request: its address and caller, and the budgets and rate limits that apply to them.
 
 use std::{
+    collections::HashMap,
     num::NonZeroU32,
     pin::Pin,
     sync::Arc,
@@ -77,6 +78,14 @@ impl Shares {
             organizations: Rates::new(limits.organization_rate).with(&limits.organization_rates),
             warnings: Rates::new(Some(Rate { every: WARNING_INTERVAL, burst: NonZeroU32::MIN })),
         })
+    }
+
+    /// Replaces the rate limits by those of `limits`, for requests from now on. A limit that changes gives every caller
+    /// its whole burst again. Other limits do not change.
+    pub fn set_rates(&self, limits: &Limits) {
+        self.open.set(limits.open_rate, &HashMap::new());
+        self.identities.set(limits.identity_rate, &limits.identity_rates);
+        self.organizations.set(limits.organization_rate, &limits.organization_rates);
     }
 
     /// Returns the number of bytes of buffered request bodies: first on token paths, then on all other paths.
@@ -224,6 +233,11 @@ impl Origin {
             true => Ok(()),
             false => Err(exhausted("Too many bytes of replies are unread", RETRY_DELAY)),
         }
+    }
+
+    /// Returns the number of bytes of the request's body that were read so far.
+    pub fn received(&self) -> usize {
+        self.body.lock().amount()
     }
 
     /// Returns a permit for a stream without an end, which is released on drop.

@@ -9,6 +9,7 @@ use governor::{
     DefaultDirectRateLimiter, Quota, RateLimiter,
     clock::{Clock, DefaultClock},
 };
+use parking_lot::RwLock;
 use platform_engine::error::{Code, Detail, Error, Result};
 use quick_cache::sync::Cache;
 
@@ -49,36 +50,52 @@ impl FromStr for Rate {
 
 /// Rate limiters by key, in a cache of bounded size.
 pub(crate) struct Rates<K> {
-    quota: Option<Quota>,
-    /// Quotas of individual keys, which override `quota`; `None` is unlimited.
-    overrides: HashMap<K, Option<Quota>>,
+    quotas: RwLock<Quotas<K>>,
     limiters: Cache<K, Arc<DefaultDirectRateLimiter>>,
     clock: DefaultClock,
 }
 
+#[derive(Debug)]
+struct Quotas<K> {
+    common: Option<Quota>,
+    /// Quotas of individual keys, which override `common`; `None` is unlimited.
+    overrides: HashMap<K, Option<Quota>>,
+}
+
 impl<K> fmt::Debug for Rates<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rates").field("quota", &self.quota).finish_non_exhaustive()
+        f.debug_struct("Rates").field("quota", &self.quotas.read().common).finish_non_exhaustive()
     }
 }
 
 impl<K: Hash + Eq + Clone> Rates<K> {
     /// Returns limiters with this rate. `None` is unlimited.
     pub(crate) fn new(rate: Option<Rate>) -> Self {
-        let (quota, limiters) = (rate.and_then(Rate::quota), Cache::new(MAX_KEYS));
-        Self { quota, overrides: HashMap::new(), limiters, clock: DefaultClock::default() }
+        let quotas = Quotas { common: rate.and_then(Rate::quota), overrides: HashMap::new() };
+        Self { quotas: RwLock::new(quotas), limiters: Cache::new(MAX_KEYS), clock: DefaultClock::default() }
     }
 
     /// Sets the rates of individual keys, which override the common rate.
     #[must_use]
     pub(crate) fn with(mut self, overrides: &HashMap<K, Rate>) -> Self {
-        self.overrides = overrides.iter().map(|(key, rate)| (key.clone(), rate.quota())).collect();
+        self.quotas.get_mut().overrides = quotas(overrides);
         self
+    }
+
+    /// Replaces all rates, if any has changed. Each key then has its whole burst again.
+    pub(crate) fn set(&self, rate: Option<Rate>, overrides: &HashMap<K, Rate>) {
+        let new = Quotas { common: rate.and_then(Rate::quota), overrides: quotas(overrides) };
+        let mut current = self.quotas.write();
+        if (current.common, &current.overrides) != (new.common, &new.overrides) {
+            *current = new;
+            self.limiters.clear();
+        }
     }
 
     /// Returns whether any key has a rate limit.
     pub(crate) fn is_limited(&self) -> bool {
-        self.quota.is_some() || self.overrides.values().any(Option::is_some)
+        let quotas = self.quotas.read();
+        quotas.common.is_some() || quotas.overrides.values().any(Option::is_some)
     }
 
     /// Counts one event of this key.
@@ -86,14 +103,21 @@ impl<K: Hash + Eq + Clone> Rates<K> {
     /// # Errors
     /// RESOURCE_EXHAUSTED, with the time after which to retry.
     pub(crate) fn check(&self, key: &K) -> Result<()> {
-        let Some(quota) = self.overrides.get(key).copied().unwrap_or(self.quota) else { return Ok(()) };
+        let quotas = self.quotas.read();
+        let Some(quota) = quotas.overrides.get(key).copied().unwrap_or(quotas.common) else { return Ok(()) };
         let new = || Ok(Arc::new(RateLimiter::direct(quota)));
+        // With the lock, so that no limiter of a replaced rate is added after the others were removed.
         let Ok(limiter) = self.limiters.get_or_insert_with::<_, Infallible>(key, new);
+        drop(quotas);
         limiter.check().map_err(|not_until| {
             let wait = not_until.wait_time_from(self.clock.now());
             exhausted("Too many requests", wait)
         })
     }
+}
+
+fn quotas<K: Hash + Eq + Clone>(rates: &HashMap<K, Rate>) -> HashMap<K, Option<Quota>> {
+    rates.iter().map(|(key, rate)| (key.clone(), rate.quota())).collect()
 }
 
 /// Returns a RESOURCE_EXHAUSTED error that asks the client to retry after `wait`.
@@ -130,6 +154,22 @@ mod tests {
         let rates = Rates::new(None).with(&overrides);
         assert!(rates.is_limited());
         assert_eq!([1, 2, 3].map(|key| passed(&rates, key)), [5, 1, 10]);
+    }
+
+    #[test]
+    fn new_rates_apply_at_once_and_equal_ones_keep_what_was_used() {
+        let hourly = |burst| Rate { every: Duration::from_secs(3600), burst: NonZeroU32::new(burst).unwrap() };
+        let passed = |rates: &Rates<u8>| (0..10).take_while(|_| rates.check(&1).is_ok()).count();
+        let rates = Rates::new(Some(hourly(2)));
+        assert_eq!(passed(&rates), 2);
+        rates.set(Some(hourly(2)), &HashMap::new());
+        assert_eq!(passed(&rates), 0);
+        rates.set(Some(hourly(3)), &HashMap::new());
+        assert_eq!(passed(&rates), 3);
+        rates.set(Some(hourly(3)), &HashMap::from([(1, hourly(5))]));
+        assert_eq!(passed(&rates), 5);
+        rates.set(None, &HashMap::new());
+        assert_eq!(passed(&rates), 10);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Options of event delivery and metrics.
+//! Options of event delivery.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
 
@@ -34,7 +34,4 @@ pub(crate) struct EventOptions {
     /// Maximum pending events per subscription; beyond it, the oldest become dead letters
     #[arg(long, global = true, env = "PLATFORM_MAX_BACKLOG", value_name = "EVENTS", default_value_t = 10_000)]
     pub(crate) max_backlog: u64,
-    /// Address that serves Prometheus metrics at /metrics, without authentication [default: none]
-    #[arg(long, global = true, env = "PLATFORM_METRICS_LISTEN", value_name = "IP:PORT")]
-    pub(crate) metrics_listen: Option<SocketAddr>,
 }

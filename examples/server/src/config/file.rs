@@ -1,10 +1,14 @@
 //! The configuration file: its keys are the long names of the options.
 
-use std::{ffi::OsString, path::Path};
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{
-    CommandFactory, FromArgMatches,
+    ArgMatches, CommandFactory, FromArgMatches,
     error::{ContextKind, ContextValue},
 };
 
@@ -16,23 +20,42 @@ use crate::cli::Cli;
 /// Returns a [`clap::Error`] when flags or variables are invalid or help is requested, and another error when the file
 /// is invalid.
 pub(crate) fn read(arguments: &[OsString]) -> Result<Cli> {
-    let given = parse(command(), arguments)?;
-    let cli = match &given.config.config {
-        None => given,
-        Some(path) => {
-            let name_file = |error: clap::Error| {
-                let text = error.to_string();
-                let line = text.lines().next().unwrap_or_default();
-                anyhow!("{}: {}", path.display(), line.trim_start_matches("error: "))
-            };
-            // Flags and variables were parsed without error above, so an error now comes from the file.
-            parse(with_defaults_of(path)?, arguments).map_err(name_file)?
-        }
-    };
+    let given = Given::of(arguments)?;
+    let cli = Cli::from_arg_matches(&given.matches).map_err(|error| given.named(error))?;
     if !cli.is_emulator() {
         cli.config.checked()?;
     }
     Ok(cli)
+}
+
+/// The options of a command line, the environment, and the file.
+pub(crate) struct Given {
+    pub(crate) matches: ArgMatches,
+    pub(crate) file: Option<PathBuf>,
+    /// The keys of the file.
+    pub(crate) keys: BTreeSet<String>,
+}
+
+impl Given {
+    pub(crate) fn of(arguments: &[OsString]) -> Result<Self> {
+        let matches = command().try_get_matches_from(arguments)?;
+        let Some(path) = Cli::from_arg_matches(&matches)?.config.config else {
+            return Ok(Self { matches, file: None, keys: BTreeSet::new() });
+        };
+        let (command, keys) = with_defaults_of(&path)?;
+        let mut given = Self { matches, file: Some(path), keys };
+        // Flags and variables were parsed without error above, so an error now comes from the file.
+        given.matches = command.try_get_matches_from(arguments).map_err(|error| given.named(error))?;
+        Ok(given)
+    }
+
+    /// Adds the name of the file to an error.
+    fn named(&self, error: clap::Error) -> anyhow::Error {
+        let Some(path) = &self.file else { return error.into() };
+        let text = error.to_string();
+        let line = text.lines().next().unwrap_or_default();
+        anyhow!("{}: {}", path.display(), line.trim_start_matches("error: "))
+    }
 }
 
 /// Returns the command line parser. Ignores variables set to the empty string, as shells and compose files do.
@@ -43,32 +66,30 @@ fn command() -> clap::Command {
     })
 }
 
-fn parse(command: clap::Command, arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    Cli::from_arg_matches(&command.try_get_matches_from(arguments)?)
-}
-
-/// Returns the command line parser with the values of the file as defaults.
-fn with_defaults_of(path: &Path) -> Result<clap::Command> {
+/// Returns the command line parser with the values of the file as defaults, and the keys of the file.
+fn with_defaults_of(path: &Path) -> Result<(clap::Command, BTreeSet<String>)> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let table: toml::Table = text.parse().with_context(|| format!("{} is not valid TOML", path.display()))?;
-    let mut command = command();
+    let (mut command, mut keys) = (command(), BTreeSet::new());
     for (key, value) in table {
         let named = |argument: &&clap::Arg| argument.get_long() == Some(&key) && key != "config";
         let Some(id) = command.get_arguments().find(named).map(|argument| argument.get_id().clone()) else {
-            bail!("{}: unknown option `{key}`{}", path.display(), similar(command, &key));
+            let near = similar(command, &key).map(|near| format!("; did you mean `{near}`?"));
+            bail!("{}: unknown option `{key}`{}", path.display(), near.unwrap_or_default());
         };
         let values = values(value).with_context(|| format!("{}: option `{key}`", path.display()))?;
         command = command.mut_arg(id, |argument| argument.default_values(values));
+        keys.insert(key);
     }
-    Ok(command)
+    Ok((command, keys))
 }
 
-/// Returns the option with the most similar name, as the end of a message; nothing if there is none.
-fn similar(command: clap::Command, key: &str) -> String {
+/// Returns the option with the most similar name.
+pub(crate) fn similar(command: clap::Command, key: &str) -> Option<String> {
     let refused = command.try_get_matches_from(["platform-server", &format!("--{key}")]).err();
     match refused.as_ref().and_then(|error| error.get(ContextKind::SuggestedArg)) {
-        Some(ContextValue::String(name)) => format!("; did you mean `{}`?", name.trim_start_matches('-')),
-        _ => String::new(),
+        Some(ContextValue::String(name)) => Some(name.trim_start_matches('-').to_owned()),
+        _ => None,
     }
 }
 
@@ -130,6 +151,8 @@ mod tests {
             name if name.ends_with("-rate") => "'7:70'",
             name if name.starts_with("max-") => "7",
             name if name.ends_with("-timeout") || name.ends_with("-delay") => "'7s'",
+            "slow-request" => "'7s'",
+            "trace-ratio" => "'0.5'",
             "terms-document" => "['a,b,c']",
             "open-organisations" | "recreate-missing" | "replace-settings" => "true",
             name if name.starts_with("allow-") => "true",
