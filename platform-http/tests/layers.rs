@@ -14,7 +14,7 @@ use axum::{Router, routing::get};
 use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::Full;
-use platform_http::{Layers, Limits};
+use platform_http::{Called, Layers, Limits};
 use support::{Answer, OPERATOR, ORG};
 use tower::ServiceExt;
 
@@ -98,4 +98,24 @@ async fn only_pages_of_configured_origins_can_call_the_api() {
         assert_eq!(allowed_origin(&preflight.headers), allowed, "{origin}");
         assert!(!preflight.headers.contains_key("access-control-allow-credentials"));
     }
+}
+
+#[tokio::test]
+async fn a_response_names_the_api_method_and_the_code_for_metrics() {
+    let rest = support::rest(Limits::default()).await;
+    let called = async |method: &str, path: &str, body: &'static str| {
+        let request = Request::builder().method(method).uri(path).header("authorization", format!("Bearer {OPERATOR}"));
+        let response = rest.clone().oneshot(request.body(Full::new(Bytes::from(body))).unwrap()).await.unwrap();
+        let received = response.extensions().get::<Called>().map(|called| called.received);
+        let (method, code) = Called::of(&response);
+        let code = code.map(platform_core::error::Code::reason);
+        format!("{} {} {code:?} {received:?}", method.transport(), method.name())
+    };
+    let repos = format!("/registry/v2/repos/{ORG}");
+    assert_eq!(called("GET", "/registry/v2/repos", "").await, "rest ReposService.ListRepos None Some(0)");
+    let created = called("POST", &repos, r#"{"name":"one"}"#).await;
+    assert_eq!(created, "rest ReposService.CreateRepo None Some(14)");
+    let exists = called("POST", &repos, r#"{"name":"one"}"#).await;
+    assert_eq!(exists, r#"rest ReposService.CreateRepo Some("ALREADY_EXISTS") Some(14)"#);
+    assert_eq!(called("GET", "/nosuch", "").await, r#"rest other Some("NOT_FOUND") None"#);
 }

@@ -4,6 +4,7 @@
 - The section "systemd", line by line, on Debian's PostgreSQL in namespaces of its own, so that it changes nothing on this
   machine. Stand-ins replace apt-get, sudo and systemctl: the last starts what the units say, as the users that they name.
 - systemd-analyze verifies the units, HAProxy its configuration, and the library of docker compose the compose file.
+- promtool checks the alerts, the queries of the dashboard, and the metrics of a server.
 - The library of Helm renders the chart, and the results are checked against the schemas of Kubernetes; building the
   library takes minutes, so that happens where it was built before or `PLATFORM_HELM=1`.
 
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import urllib.request
 
+import alerts
 import database
 from fleet import haproxy, status, wait_until
 from sdk import go
@@ -195,6 +197,7 @@ def main() -> None:
     two_commands()
     compose()
     chart()
+    alerts.alerts()
     walk_through()
 
 

@@ -14,6 +14,7 @@
     tests/clients/run.py failover      makes a PostgreSQL cluster with Patroni and etcd fail under two servers that work
     tests/clients/run.py terraform-calls  makes the calls of the Terraform provider from a Go program
     tests/clients/run.py fleet         passes some of these checks while servers on one PostgreSQL are killed
+    tests/clients/run.py cost          prints what metrics and traces cost in instructions, with Valgrind
     tests/clients/run.py deploy        follows the commands that start servers on PostgreSQL, and checks deploy/
 
 Python dependencies are installed in a virtual environment under target/, missing Debian packages with apt.
@@ -42,6 +43,7 @@ CHECKS = {
     "sdk": "sdk.py",
     "terraform-calls": "terraform_calls.py",
     "fleet": "fleet.py",
+    "cost": "cost.py",
     "deploy": "deploy.py",
     "failover": "failover.py",
 }

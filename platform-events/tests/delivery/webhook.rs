@@ -227,6 +227,20 @@ async fn an_endless_response_is_acknowledged_without_waiting_for_its_end() {
     assert_eq!(connections.load(Ordering::SeqCst), 1, "acknowledged at the first attempt");
 }
 
+#[tokio::test]
+async fn an_embedder_can_add_headers_such_as_the_trace_of_a_delivery() {
+    let receiver = Receiver::start(|_| 200).await;
+    let stamp: fn(&mut http::HeaderMap) = |headers| {
+        headers.insert("traceparent", http::HeaderValue::from_static("00-1-2-01"));
+    };
+    let options = WebhookOptions { allow_http: true, allow_private: true, stamp: Some(stamp), ..WebhookOptions::default() };
+    let webhook = Webhook::new(issuer(), options).unwrap();
+    assert_eq!(webhook.deliver(&subscription(receiver.url()), &event()).await, DeliveryResult::Status(200));
+    let [(head, _)] = &receiver.requests()[..] else { panic!("one request") };
+    assert_eq!(head.headers["traceparent"], "00-1-2-01");
+    assert!(head.headers.contains_key("ce-id"));
+}
+
 /// A resolver that returns fixed addresses.
 #[derive(Debug)]
 struct FixedAddresses(Vec<SocketAddr>);

@@ -1,8 +1,12 @@
 //! Tests of errors: the codes, messages and details equal those of REST.
 
+use bytes::Bytes;
+use http_body_util::Full;
+use platform_http::Called;
 use prost::Message;
 use serde_json::{Value, json};
 use tonic::Code;
+use tower::ServiceExt;
 
 use crate::support::{OPERATOR, ORG, TestServer, as_rest};
 
@@ -182,4 +186,24 @@ async fn services_that_are_left_out_say_why() {
         assert_eq!(status.code(), Code::Unimplemented, "{path}");
         assert!(status.message().starts_with(reason), "{path}: {}", status.message());
     }
+}
+
+#[tokio::test]
+async fn a_response_names_the_api_method_and_the_code_for_metrics() {
+    let server = TestServer::new().await;
+    let called = async |path: &str, token: &str| {
+        let request = http::Request::post(path)
+            .version(http::Version::HTTP_2)
+            .header("content-type", "application/grpc")
+            .header("authorization", format!("Bearer {token}"))
+            .body(Full::new(Bytes::from_static(&[0; 5])));
+        let response = server.grpc.clone().oneshot(request.unwrap()).await.unwrap();
+        let (method, code) = Called::of(&response);
+        (method.transport(), method.name().to_owned(), code.map(platform_core::error::Code::reason))
+    };
+    let path = "/chainguard.platform.registry.v2.ReposService/ListRepos";
+    assert_eq!(called(path, OPERATOR).await, ("grpc", "ReposService.ListRepos".to_owned(), None));
+    let refused = called(path, "nobody").await;
+    assert_eq!(refused, ("grpc", "ReposService.ListRepos".to_owned(), Some("UNAUTHENTICATED")));
+    assert_eq!(called("/nosuch", OPERATOR).await, ("grpc", "other".to_owned(), Some("UNIMPLEMENTED")));
 }
