@@ -36,7 +36,7 @@ pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status"
 pub fn describe() {
     describe_counter!(REQUESTS, "Requests, by API method and by the code of the answer");
     describe_histogram!(SECONDS, Unit::Seconds, "Time from a request's head to its answer's head");
-    describe_histogram!(REQUEST_BYTES, Unit::Bytes, "Size of a request's body as the API has read it");
+    describe_histogram!(REQUEST_BYTES, Unit::Bytes, "Size of a request's body as the API has read it, if there is one");
     describe_histogram!(RESPONSE_BYTES, Unit::Bytes, "Size of an answer's body as it was sent");
 }
 
@@ -208,7 +208,8 @@ where
         let series = method.series();
         method.count(series, code);
         series.seconds.record(started.elapsed());
-        if let Some(Called { received, .. }) = called {
+        // Most requests have no body, and each sample has a cost.
+        if let Some(Called { received: received @ 1.., .. }) = called {
             series.request_bytes.record(*received as f64);
         }
         let sent = Some(Sent { bytes: 0, sizes: series.response_bytes.clone() });

@@ -21,7 +21,7 @@ use opentelemetry::{
     Context as Scope, KeyValue,
     metrics::MeterProvider as _,
     propagation::{Extractor, Injector, TextMapPropagator},
-    trace::{Span as _, SpanKind, Status, TraceContextExt, Tracer as _, TracerProvider as _},
+    trace::{SpanKind, Status, TraceContextExt, Tracer as _, TracerProvider as _},
 };
 use opentelemetry_otlp::{MetricExporter, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::{
