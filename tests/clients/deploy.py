@@ -4,6 +4,7 @@
 - The section "systemd", line by line, on Debian's PostgreSQL in namespaces of its own, so that it changes nothing on this
   machine. Stand-ins replace apt-get, sudo and systemctl: the last starts what the units say, as the users that they name.
 - systemd-analyze verifies the units, HAProxy its configuration, and the library of docker compose the compose file.
+- The server runs with the files of deploy/container alone, in a chroot.
 - promtool checks the alerts, the queries of the dashboard, and the metrics of a server.
 - The library of Helm renders the chart, and the results are checked against the schemas of Kubernetes; building the
   library takes minutes, so that happens where it was built before or `PLATFORM_HELM=1`.
@@ -164,6 +165,34 @@ def compose() -> None:
     print("NOT RUN: the compose file was not started, which needs Docker and images from a registry")
 
 
+def container() -> None:
+    """Starts the server in the files of the container, and builds the container if buildah is installed."""
+    if os.geteuid():
+        print("NOT RUN: the files of the container were not tried, which needs root")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder) / "root"
+        output(DEPLOY / "container" / "files.sh", binary(), root)
+        command = ["chroot", "--userspec=65534:65534", root, "/usr/local/bin/platform-server", "serve"]
+        command += ["--listen", "127.0.0.1:0", "--data-dir", "/var/lib/platform"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"]})
+        try:
+            line = process.stdout.readline()
+            assert line.startswith("Listening on "), line
+            assert status(f"{line.split()[2]}/startupz") == 200
+        finally:
+            process.terminate()
+        assert process.wait(60) == 0
+        print("passed: the server runs with the files of the container alone")
+        if not shutil.which("buildah"):
+            print("NOT RUN: the container was not built, which needs buildah")
+            return
+        for made in (root / "var" / "lib" / "platform").iterdir():
+            shutil.rmtree(made) if made.is_dir() else made.unlink()
+        output("buildah", "build", "--storage-driver", "vfs", "--file", DEPLOY / "container" / "Dockerfile", root)
+        print("passed: buildah builds the container")
+
+
 def chart() -> None:
     """Renders the chart, and checks the result against the schemas of Kubernetes."""
     built = ROOT / "target" / "clients-go" / "chart"
@@ -196,6 +225,7 @@ def main() -> None:
     os.environ["PLATFORM_SERVER"] = str(binary())
     two_commands()
     compose()
+    container()
     chart()
     alerts.alerts()
     walk_through()
