@@ -81,7 +81,8 @@ impl ApiMethod {
 
     fn series(&self) -> &Series {
         self.series.get_or_init(|| {
-            let histogram = |name: &'static str| histogram!(name, "transport" => self.transport, "method" => self.name.clone());
+            let histogram =
+                |name: &'static str| histogram!(name, "transport" => self.transport, "method" => self.name.clone());
             Series {
                 requests: Default::default(),
                 seconds: histogram(SECONDS),

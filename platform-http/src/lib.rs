@@ -53,10 +53,10 @@ pub mod openapi;
 #[cfg(feature = "docs")]
 mod docs;
 
+pub use calls::{ApiMethod, Called, describe as describe_requests};
 #[cfg(feature = "docs")]
 pub use docs::Docs;
 pub use ipnet::IpNet;
-pub use calls::{ApiMethod, Called, describe as describe_requests};
 pub use layers::{Layers, SlowRequests};
 pub use limits::{
     Limits,

@@ -82,7 +82,10 @@ fn allowed_origin(headers: &HeaderMap) -> Option<&str> {
 
 #[tokio::test]
 async fn only_pages_of_configured_origins_can_call_the_api() {
-    let (off, on) = (Layers::default(), Layers { origins: vec!["https://console.example.com".parse().unwrap()], ..Layers::default() });
+    let (off, on) = (
+        Layers::default(),
+        Layers { origins: vec!["https://console.example.com".parse().unwrap()], ..Layers::default() },
+    );
     for (layers, origin, allowed) in [
         (&off, "https://console.example.com", None),
         (&off, "null", None),

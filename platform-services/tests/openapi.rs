@@ -69,8 +69,7 @@ const TOKEN_SERVICES: [&str; 7] = [
 ];
 
 /// Path prefixes of our extensions that are not methods of kinds.
-const EXTENSIONS: [&str; 7] =
-    ["/scim/", "/import/", "/.well-known/", "/livez", "/readyz", "/startupz", "/orgcheck"];
+const EXTENSIONS: [&str; 7] = ["/scim/", "/import/", "/.well-known/", "/livez", "/readyz", "/startupz", "/orgcheck"];
 
 #[test]
 fn the_document_has_exactly_the_methods_of_the_kinds_and_the_token_services() {

@@ -78,9 +78,7 @@ fn source(argument: &Arg, name: &str, given: &Given) -> (&'static str, Option<St
         Some(ValueSource::EnvVariable) => {
             ("environment", argument.get_env().map(|variable| variable.to_string_lossy().into_owned()))
         }
-        Some(_) if given.keys.contains(name) => {
-            ("file", given.file.as_ref().map(|path| path.display().to_string()))
-        }
+        Some(_) if given.keys.contains(name) => ("file", given.file.as_ref().map(|path| path.display().to_string())),
         _ => ("default", None),
     }
 }
@@ -92,9 +90,9 @@ fn value(argument: &Arg, matches: &ArgMatches) -> Option<String> {
     Some(match argument.is_hide_env_values_set() {
         false => text,
         // Printed without user and password.
-        true if argument.get_long() == Some("store") => text.parse::<Store>().map_or(text.clone(), |store| {
-            if store.is_shared() { store.to_string() } else { text }
-        }),
+        true if argument.get_long() == Some("store") => {
+            text.parse::<Store>().map_or(text.clone(), |store| if store.is_shared() { store.to_string() } else { text })
+        }
         true => "(hidden)".to_owned(),
     })
 }

@@ -142,9 +142,7 @@ impl LogRoutes {
         let slow = match wanted.slow_request.as_deref() {
             None => None,
             Some("") => Some(None),
-            Some(time) => {
-                Some(Some(duration(time).map_err(|rule| Error::invalid_field("slowRequest", rule))?))
-            }
+            Some(time) => Some(Some(duration(time).map_err(|rule| Error::invalid_field("slowRequest", rule))?)),
         };
         if let Some(text) = &wanted.filter {
             let filter = LogFilter::parse(text).map_err(|rule| Error::invalid_field("filter", rule))?;

@@ -258,7 +258,8 @@ fn end<R>(scope: &Scope, response: &Response<R>) {
     }
     if let Some(code) = code {
         span.set_attribute(KeyValue::new("error.type", code.reason()));
-        if matches!(code, Code::Internal | Code::Unknown | Code::DataLoss | Code::Unavailable | Code::DeadlineExceeded) {
+        if matches!(code, Code::Internal | Code::Unknown | Code::DataLoss | Code::Unavailable | Code::DeadlineExceeded)
+        {
             span.set_status(Status::error(code.reason()));
         }
     }

@@ -101,7 +101,8 @@ async fn serve_until_stopped(config: &Config, arguments: Vec<OsString>, filter: 
     let operator_routes = events::routes(&platform, verifier.clone()).merge(log.into_router());
     blobs::collect_daily(Arc::clone(&platform));
     let deliverer = (config, otlp.as_ref());
-    let delivery = Delivery::start(deliverer, Arc::clone(&platform), Arc::clone(&issuer), installation.shared.as_ref())?;
+    let delivery =
+        Delivery::start(deliverer, Arc::clone(&platform), Arc::clone(&issuer), installation.shared.as_ref())?;
     let documentation = documentation_routes(&platform);
     let health = Health::new(Arc::clone(&platform), installation.shared.as_ref().map(|shared| shared.store.clone()));
     probes.started(health.clone());

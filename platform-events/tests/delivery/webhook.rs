@@ -233,7 +233,8 @@ async fn an_embedder_can_add_headers_such_as_the_trace_of_a_delivery() {
     let stamp: fn(&mut http::HeaderMap) = |headers| {
         headers.insert("traceparent", http::HeaderValue::from_static("00-1-2-01"));
     };
-    let options = WebhookOptions { allow_http: true, allow_private: true, stamp: Some(stamp), ..WebhookOptions::default() };
+    let options =
+        WebhookOptions { allow_http: true, allow_private: true, stamp: Some(stamp), ..WebhookOptions::default() };
     let webhook = Webhook::new(issuer(), options).unwrap();
     assert_eq!(webhook.deliver(&subscription(receiver.url()), &event()).await, DeliveryResult::Status(200));
     let [(head, _)] = &receiver.requests()[..] else { panic!("one request") };

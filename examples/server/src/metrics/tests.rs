@@ -90,7 +90,8 @@ fn every_query_of_the_dashboard_and_the_alerts_names_existing_metrics() {
     for rule in rules["groups"][0]["rules"].as_array().unwrap() {
         assert!(rule["alert"].as_str().unwrap().starts_with("Platform"), "{rule}");
         check_query(rule["expr"].as_str().unwrap(), &metrics, &mut used);
-        for part in [&rule["labels"]["severity"], &rule["annotations"]["summary"], &rule["annotations"]["description"]] {
+        for part in [&rule["labels"]["severity"], &rule["annotations"]["summary"], &rule["annotations"]["description"]]
+        {
             assert!(part.as_str().is_some_and(|text| !text.is_empty()), "{rule}");
         }
     }

@@ -141,8 +141,7 @@ async fn a_traced_request_continues_the_trace_of_its_caller_and_the_store_and_ou
     flush(&otlp).await;
     let received = collector.metrics.lock().unwrap().clone();
     let all: Vec<_> = received.iter().flat_map(|one| &one.resource_metrics).collect();
-    let metrics: Vec<_> =
-        all.iter().flat_map(|one| &one.scope_metrics).flat_map(|one| &one.metrics).cloned().collect();
+    let metrics: Vec<_> = all.iter().flat_map(|one| &one.scope_metrics).flat_map(|one| &one.metrics).cloned().collect();
     let data = |name: &str| metrics.iter().find(|one| one.name == name).and_then(|one| one.data.clone()).unwrap();
     let metric::Data::Sum(sum) = data("platform_requests_total") else { panic!("{metrics:?}") };
     assert_eq!(sum.data_points[0].attributes[0].key, "code");

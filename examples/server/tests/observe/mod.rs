@@ -142,9 +142,7 @@ fn metrics_have_requests_by_method_and_the_state_of_the_store() {
         assert_eq!(requests("ReposService.CreateRepo", "OK"), 1.0);
         assert_eq!(requests("ReposService.CreateRepo", "INVALID_ARGUMENT"), 1.0);
         assert_eq!(requests("other", "NOT_FOUND"), 1.0);
-        let of = |name: &str, method: &str| {
-            scraped.value(&format!(r#"{name}{{transport="rest",method="{method}"}}"#))
-        };
+        let of = |name: &str, method: &str| scraped.value(&format!(r#"{name}{{transport="rest",method="{method}"}}"#));
         assert_eq!(of("platform_request_seconds_count", "ReposService.ListRepos"), 4.0);
         assert_eq!(of("platform_request_bytes_sum", "ReposService.CreateRepo"), 14.0 + 11.0);
         assert!(of("platform_response_bytes_sum", "ReposService.GetRepo") > 3.0 * 40.0);
@@ -179,10 +177,7 @@ fn health_checks_are_verbose_on_demand_and_readiness_falls_while_the_server_stop
         }
         assert_eq!(checks(&client.get("/livez?verbose").ok()), ["store SERVING"]);
         assert_eq!(checks(&client.get("/startupz?verbose=true").ok()), ["startup SERVING"]);
-        assert_eq!(
-            checks(&client.get("/readyz?verbose").ok()),
-            ["store SERVING", "space SERVING", "shutdown SERVING"]
-        );
+        assert_eq!(checks(&client.get("/readyz?verbose").ok()), ["store SERVING", "space SERVING", "shutdown SERVING"]);
     }
     server.terminate();
     until(|| metrics.get("/readyz").status == 503);
