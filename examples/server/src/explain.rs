@@ -160,32 +160,36 @@ fn property(argument: &Arg) -> Value {
     let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
     let one = value_schema(argument);
     let mut property = match argument.get_value_delimiter() {
-        Some(_) => json!({ "anyOf": [one, { "type": "array", "items": one }] }),
+        Some(_) => Map::from_iter([("anyOf".to_owned(), json!([one, { "type": "array", "items": one }]))]),
         None => one,
     };
-    property["description"] = help.into();
     if let [default] = argument.get_default_values()
         && let Some(default) = default.to_str()
     {
-        property["default"] = match property["type"].as_str() {
+        let default = match property.get("type").and_then(Value::as_str) {
             Some("boolean") => (default == "true").into(),
             Some("integer") => default.parse::<u64>().map_or_else(|_| default.into(), Value::from),
             _ => default.into(),
         };
+        property.insert("default".to_owned(), default);
     }
-    property
+    property.insert("description".to_owned(), help.into());
+    property.into()
 }
 
-fn value_schema(argument: &Arg) -> Value {
+/// Returns the schema of one value of an option.
+fn value_schema(argument: &Arg) -> Map<String, Value> {
     let possible: Vec<_> = argument.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     let unit = argument.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());
-    match (possible.as_slice(), unit) {
-        ([first, second], _) if first == "true" && second == "false" => json!({ "type": "boolean" }),
-        ([_, ..], _) => json!({ "type": "string", "enum": possible }),
-        (_, "BYTES") => json!({ "type": ["integer", "string"], "minimum": 0 }),
-        (_, "NUMBER" | "LEVELS" | "LINES" | "EVENTS") => json!({ "type": "integer", "minimum": 0 }),
-        _ => json!({ "type": "string" }),
-    }
+    let (ty, limit) = match (possible.as_slice(), unit) {
+        ([first, second], _) if first == "true" && second == "false" => (json!("boolean"), None),
+        ([_, ..], _) => (json!("string"), Some(("enum", json!(possible)))),
+        (_, "BYTES") => (json!(["integer", "string"]), Some(("minimum", json!(0)))),
+        (_, "NUMBER" | "LEVELS" | "LINES" | "EVENTS") => (json!("integer"), Some(("minimum", json!(0)))),
+        _ => (json!("string"), None),
+    };
+    let limit = limit.map(|(name, limit)| (name.to_owned(), limit));
+    std::iter::once(("type".to_owned(), ty)).chain(limit).collect()
 }
 
 #[cfg(test)]

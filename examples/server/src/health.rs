@@ -96,7 +96,9 @@ impl Probes {
             }
         };
         if query.split('&').any(|pair| matches!(pair, "verbose" | "verbose=" | "verbose=true")) {
-            body["checks"] = checks.iter().map(Check::to_json).collect();
+            if let Some(body) = body.as_object_mut() {
+                body.insert("checks".to_owned(), checks.iter().map(Check::to_json).collect());
+            }
         }
         let json = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         (status, json, body.to_string()).into_response()

@@ -176,7 +176,7 @@ impl Installation {
             None => open_store(config, purpose)?,
         };
         // Without metrics, nothing is measured: this applies to the recorder of a server.
-        Ok(if config.observe.is_measured() { Timed::new(store) } else { store })
+        Ok(if config.observe.is_measured() { Timed::around(store) } else { store })
     }
 
     /// Returns the place of the keys and uids of a configuration.

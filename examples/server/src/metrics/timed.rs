@@ -61,7 +61,7 @@ impl Operation {
 
 impl Timed {
     /// Returns this store with metrics, for the recorder that is installed now.
-    pub(crate) fn new(store: Arc<dyn Store>) -> Arc<dyn Store> {
+    pub(crate) fn around(store: Arc<dyn Store>) -> Arc<dyn Store> {
         let [get, list, commit] = ["get", "list", "commit"].map(Operation::new);
         Arc::new(Self { store, get, list, commit })
     }

@@ -98,7 +98,7 @@ async fn send(service: impl Service<Request<Body>, Response: Send, Error: fmt::D
 #[tokio::test(flavor = "multi_thread")]
 async fn a_traced_request_continues_the_trace_of_its_caller_and_the_store_and_outgoing_requests_are_part_of_it() {
     let (collector, otlp) = Collector::start(0.0).await;
-    let store = Timed::new(Arc::new(MemoryStore::default()) as Arc<dyn Store>);
+    let store = Timed::around(Arc::new(MemoryStore::default()) as Arc<dyn Store>);
     let sent = Arc::new(Mutex::new(Vec::new()));
     let outgoing = Arc::clone(&sent);
     let app = Router::new().route(
