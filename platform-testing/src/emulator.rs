@@ -258,7 +258,7 @@ impl Emulator {
                 let Ok(reply) = self.0.document.get_or_init(document).clone().call(request).await;
                 reply
             }
-            "/livez" | "/readyz" => mount::json(r#"{"status":"SERVING"}"#),
+            "/livez" | "/readyz" | "/startupz" => mount::json(r#"{"status":"SERVING"}"#),
             "/.well-known/openid-configuration" => mount::json(default.discovery_document()),
             "/.well-known/jwks.json" => mount::json(self.jwks()),
             #[cfg(feature = "docs")]

@@ -234,6 +234,7 @@ def walk(call: Walk, server) -> None:
     call("GetJwks")
     call("GetLiveness")
     call("GetReadiness")
+    call("GetStartup")
     iam(call, server, org)
     registry(call, server, org)
     data(call, server, org)
