@@ -95,10 +95,10 @@ impl Probes {
                 (StatusCode::SERVICE_UNAVAILABLE, serde_json::to_value(&status).unwrap_or_default())
             }
         };
-        if query.split('&').any(|pair| matches!(pair, "verbose" | "verbose=" | "verbose=true")) {
-            if let Some(body) = body.as_object_mut() {
-                body.insert("checks".to_owned(), checks.iter().map(Check::to_json).collect());
-            }
+        if query.split('&').any(|pair| matches!(pair, "verbose" | "verbose=" | "verbose=true"))
+            && let Some(body) = body.as_object_mut()
+        {
+            body.insert("checks".to_owned(), checks.iter().map(Check::to_json).collect());
         }
         let json = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         (status, json, body.to_string()).into_response()
