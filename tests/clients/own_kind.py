@@ -1,8 +1,6 @@
 """Walks a kind of an embedder, that of examples/own-kind, with grpcio by reflection and with REST."""
 
 import json
-import os
-import pathlib
 import re
 import subprocess
 import urllib.error
@@ -11,7 +9,7 @@ import urllib.request
 import grpc
 from google.protobuf import descriptor_pool, json_format, message_factory
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from server import ROOT
+from server import built
 
 SERVICE = "example.tickets.v1.TicketsService"
 METADATA = [("authorization", "Bearer me")]
@@ -43,9 +41,7 @@ def rest(method: str, url: str, body: object = None) -> dict:
 
 
 def main() -> None:
-    subprocess.run(["cargo", "build", "--locked", "-p", "own-kind"], cwd=ROOT, check=True)
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    program = subprocess.Popen([target / "debug" / "own-kind"], stdout=subprocess.PIPE, text=True)
+    program = subprocess.Popen([built("own-kind")], stdout=subprocess.PIPE, text=True)
     try:
         text = ""
         while "grpcurl" not in text:

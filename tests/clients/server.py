@@ -49,8 +49,17 @@ def binary() -> pathlib.Path:
     path = os.environ.get("PLATFORM_SERVER")
     if path:
         return pathlib.Path(path).resolve()
-    subprocess.run(["cargo", "build", "--locked", "-p", "platform-server"], cwd=ROOT, check=True)
-    return ROOT / "target" / "debug" / "platform-server"
+    return built("platform-server")
+
+
+def built(name: str) -> pathlib.Path:
+    """Builds a program of the workspace.
+
+    Builds all programs with the features of `cargo test --workspace`, so that after the tests little more than linking is
+    left. A build of one package has other features of its dependencies, which would be compiled again.
+    """
+    subprocess.run(["cargo", "build", "--workspace", "--bins", "--examples", "--locked"], cwd=ROOT, check=True)
+    return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "debug" / name
 
 
 @contextlib.contextmanager
