@@ -9,9 +9,11 @@ mod authority;
 mod caller;
 mod capability;
 mod grants;
+mod revocations;
 
 pub use authenticate::Authenticator;
 pub use authority::{Authority, FixedGrants};
 pub use caller::{ActsAs, Caller, Narrowing, RegistrationId, Session};
 pub use capability::{Capabilities, Capability, CapabilitySet};
 pub use grants::{AsOf, Grants, Nodes, topmost};
+pub use revocations::{Credential, Revocations};

@@ -200,6 +200,11 @@ impl Error {
         Self::unauthenticated("A bearer token is required")
     }
 
+    /// Returns UNAUTHENTICATED, for a token that was revoked.
+    pub fn revoked_token() -> Self {
+        Self::unauthenticated("The token was revoked")
+    }
+
     /// Returns ABORTED, for an operation that kept conflicting with other changes. The client may retry after 100 ms.
     pub fn busy() -> Self {
         Self::new(Code::Aborted, "Too many changes at once; try again").with(Detail::RetryInfo { millis: 100 })

@@ -227,11 +227,13 @@ impl Platform {
     /// what to show, and let the operation itself check access.
     ///
     /// # Errors
-    /// UNAUTHENTICATED when the identity does not exist or its sign-in has ended, and those of the store.
+    /// UNAUTHENTICATED when the identity does not exist, its sign-in has ended or the caller's token was revoked, and
+    /// those of the store.
     pub async fn grants_of(&self, caller: &Caller) -> Result<Arc<Grants>> {
         let holder = Holder::of(caller, self.store().history());
-        // The cached grants may be of an earlier registration of the person.
-        if let Some(grants) = self.grants.get(&holder).filter(|grants| grants.are_of(caller.acts_as)) {
+        // The cached grants may be of an earlier registration of the person, or older than the token.
+        let is_valid = |grants: &Arc<Grants>| grants.are_of(caller.acts_as) && grants.admit(caller);
+        if let Some(grants) = self.grants.get(&holder).filter(is_valid) {
             return Ok(grants);
         }
         let grants = Arc::new(self.read_grants(caller).await?);
@@ -239,7 +241,10 @@ impl Platform {
             return Err(Error::unauthenticated("The token's identity does not exist"));
         }
         self.grants.insert(holder, Arc::clone(&grants));
-        Ok(grants)
+        match grants.admit(caller) {
+            true => Ok(grants),
+            false => Err(Error::revoked_token()),
+        }
     }
 
     /// Returns how often grants were found in the cache since the platform was built, and how often they were resolved

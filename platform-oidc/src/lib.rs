@@ -72,7 +72,7 @@ pub use self::{
     fetch::{Fetch, HttpFetch},
     issuer::{AccessToken, Issuer},
     jws::Algorithm,
-    sts::{SignInProvider, Sts, StsOptions},
+    sts::{SignInProvider, Sts, StsOptions, offline_claims},
     url::InvalidIssuer,
     verifier::{Verified, Verifier, VerifierOptions},
 };

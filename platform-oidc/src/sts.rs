@@ -51,6 +51,8 @@ use crate::{
 
 use self::{pending::Pending, proof::Proof};
 
+pub use self::private::offline_claims;
+
 /// The lifetime of an access token from an exchange, unless its proof expires earlier.
 pub const ACCESS_TOKEN_TTL: Duration = Duration::from_secs(3600);
 /// The lifetime of a sign-in, however often it is refreshed; our choice: 30 days.

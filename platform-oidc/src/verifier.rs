@@ -9,7 +9,7 @@ use std::{
 };
 
 use platform_core::{
-    access::{ActsAs, Caller, Narrowing, RegistrationId, Session},
+    access::{ActsAs, Caller, Credential, Narrowing, RegistrationId, Session},
     clock::Clock,
     resources::iam::{normalize_issuer, person_uid},
     timestamp::Timestamp,
@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    claims::Claims,
+    claims::{Claims, is_bounded_text},
     discovery::TrustedIssuer,
     error::TokenError,
     issuer::{ACCESS_TOKEN_TYPE, Issuer, WEBHOOK_AUDIENCE, WEBHOOK_SUBJECT},
@@ -108,9 +108,15 @@ pub struct Verified {
     pub session: Option<Arc<Session>>,
     /// The registration of the person that one of the server's own tokens was issued for.
     pub registration: Option<RegistrationId>,
+    /// The properties by which the token can be revoked.
+    pub credential: Arc<Credential>,
     /// All claims, those above included.
     pub claims: Map<String, Value>,
 }
+
+/// The maximum length of a token's id, in bytes; a longer one is ignored. The ids of the server's own tokens have 32. Our
+/// choice.
+const MAX_ID: usize = 128;
 
 type Fingerprint = [u8; 32];
 
@@ -262,6 +268,13 @@ impl Verifier {
 impl Verified {
     fn new(claims: Claims, principal: Uid, own: bool) -> Result<Self, TokenError> {
         let private = if own { PrivateClaims::parse(&claims.all)? } else { PrivateClaims::default() };
+        let issued = match private.since.map(|since| Timestamp::from_millis(since.saturating_mul(1000))) {
+            Some(since) => claims.issued.map(|issued| issued.min(since)),
+            None => claims.issued,
+        };
+        let id = claims.all.get("jti").and_then(Value::as_str).filter(|id| is_bounded_text(id, MAX_ID));
+        let credential =
+            Credential { id: id.map(str::to_owned), generation: private.generation, ..Credential::issued_at(issued) };
         let (email, email_unverified) = if claims.email_verified { (claims.email, None) } else { (None, claims.email) };
         Ok(Self {
             principal,
@@ -276,6 +289,7 @@ impl Verified {
             narrowing: private.narrowing.map(Arc::new),
             session: private.session.map(Arc::new),
             registration: private.registration,
+            credential: Arc::new(credential),
             claims: claims.all,
         })
     }
@@ -290,6 +304,7 @@ impl Verified {
         let (narrowing, session) = (self.narrowing.clone(), self.session.clone());
         let mut caller = Caller::new(self.principal.clone());
         (caller.narrowing, caller.session, caller.acts_as) = (narrowing, session, acts_as);
+        caller.credential = Some(Arc::clone(&self.credential));
         caller
     }
 }

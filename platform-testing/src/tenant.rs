@@ -25,7 +25,7 @@ use platform_grpc::Grpc;
 use platform_http::{Limits, Pool, Rest, SystemEntropy};
 use platform_oidc::{
     AccessToken, Algorithm, Bootstrap, DiscoveryOptions, HttpFetch, Issuer, Keys, Sts, StsOptions, TrustedIssuer,
-    Verifier, VerifierOptions,
+    Verifier, VerifierOptions, offline_claims,
 };
 use platform_services::{Import, Scim, Tokens};
 use serde_json::{Map, Value};
@@ -234,7 +234,7 @@ impl Tenant {
     /// INVALID_ARGUMENT when the lifetime is not from 1 second to 30 days.
     pub fn token_for(&self, identity: &Uid, ttl: Duration) -> Result<String> {
         let audiences = [self.url()];
-        let request = AccessToken { subject: identity, audiences: &audiences, ttl, claims: Map::new() };
+        let request = AccessToken { subject: identity, audiences: &audiences, ttl, claims: offline_claims() };
         let issued = self.0.issuer.access_token(&request);
         issued.map(|issued| issued.token).map_err(|error| Error::invalid_field("ttl", error.to_string()))
     }

@@ -279,6 +279,7 @@ def iam(call: Walk, server, org: str) -> None:
     call("GetIdentity", identity)
     assert call("ListIdentities", name="ci", relationshipType="RELATIONSHIP_TYPE_CLAIM_MATCH")["totalCount"] == "1"
     assert call("RepairOwner", org, body={"identityUid": identity})["roleBinding"]["role"]["name"] == "owner"
+    assert call("RevokeTokens", identity, body={"tokenId": "0" * 32})["endedSignIns"] == 0
     call("LookupIdentity", issuer="https://issuer.example.com", subject="me")
     call("UpdateIdentityMetadata", body={"identityMetadata": {"company": "Example"}})
     call("ListDirectoryUsers")

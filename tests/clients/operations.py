@@ -25,7 +25,7 @@ CHECKS = (
 )
 
 # They would invalidate the token or delete the caller of all other requests.
-LEFT_OUT = ("EndSignIns", "Delete")
+LEFT_OUT = ("EndSignIns", "RevokeTokens", "Delete")
 
 
 def resources(server: Server) -> dict[str, list[str]]:

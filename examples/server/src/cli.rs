@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand};
-use platform_core::{resources::registry::Digest, uid::Uid};
+use platform_core::{resources::registry::Digest, timestamp::Timestamp, uid::Uid};
 use platform_import::source::Limits;
 
 use crate::config::{self, Config};
@@ -48,7 +48,7 @@ pub(crate) enum Command {
     ///
     /// The token acts as the operator and is valid for 12 hours. Works whether or not the server is running.
     Env,
-    /// Print an access token for an identity
+    /// Print an access token for an identity, or revoke tokens
     Token(Token),
     /// Show the options of the server and where their values come from, or the format of the configuration file
     #[command(subcommand)]
@@ -216,12 +216,39 @@ impl Export {
 
 #[derive(Debug, Args)]
 pub(crate) struct Token {
+    #[command(subcommand)]
+    pub(crate) command: Option<TokenCommand>,
     /// The identity to act as [default: the operator]
     #[arg(long, value_name = "UID", value_parser = Uid::parse)]
     pub(crate) identity: Option<Uid>,
     /// Lifetime of the token, such as 90s, 15m, 1h or 7d; at most 30d
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = config::duration)]
     pub(crate) ttl: Duration,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Revoke tokens of an identity: all that were issued so far, or some
+    ///
+    /// Applies to access tokens, refresh tokens and sign-ins, and to the tokens of other issuers with which they are
+    /// obtained. Holds at once on every server of the store, for requests in flight too. Changes the store of a stopped
+    /// server, or with --api a running server.
+    Revoke(RevokeTokens),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RevokeTokens {
+    /// The identity whose tokens are revoked
+    #[arg(long, value_name = "UID", value_parser = Uid::parse)]
+    pub(crate) identity: Uid,
+    /// Revoke only the token with this id, its claim `jti`
+    #[arg(long, value_name = "ID", conflicts_with = "before")]
+    pub(crate) id: Option<String>,
+    /// Revoke only tokens that were issued at this time or before, such as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
+    pub(crate) before: Option<Timestamp>,
+    #[command(flatten)]
+    pub(crate) at: At,
 }
 
 #[derive(Debug, Args)]

@@ -40,7 +40,7 @@ pub(crate) fn run(config: &Config, repair: &RepairOwner) -> Result<ExitCode> {
 }
 
 /// Sends JSON to a running server and returns its JSON response.
-fn send(url: &str, token: &str, body: &Value) -> Result<Value> {
+pub(crate) fn send(url: &str, token: &str, body: &Value) -> Result<Value> {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .timeout_connect(Some(Duration::from_secs(10)))

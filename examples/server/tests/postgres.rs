@@ -225,6 +225,28 @@ fn a_revocation_on_one_server_holds_at_once_on_the_other() {
 }
 
 #[test]
+fn a_revocation_of_tokens_on_one_server_holds_at_once_on_the_other() {
+    let Some(database) = Database::migrated("revoked_tokens") else { return };
+    let servers = [database.start(&[]), database.start(&[])];
+    let (organization, token) = database.operator();
+    let [one, two] = servers.each_ref().map(|server| Api::new(&server.url, &token));
+    let viewer = uid(&one.get("/iam/v2/roles?name=viewer").ok()["roles"][0]);
+    for round in 0..10 {
+        let (revoking, other) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
+        let claims = json!({ "issuer": "https://issuer.test", "subject": format!("s{round}") });
+        let body = json!({ "name": "robot", "claimMatch": claims });
+        let robot = uid(&one.post(&format!("/iam/v2/identities/{organization}"), &body).ok());
+        let body = json!({ "identityUid": robot, "roleUid": viewer });
+        one.post(&format!("/iam/v2/roleBindings/{organization}"), &body).ok();
+        let robot_at = other.with_token(database.run(&["token", "--identity", &robot]).ok().trim());
+        let group = format!("/iam/v2/groups/{organization}");
+        robot_at.get(&group).ok();
+        revoking.post(&format!("/iam/v2/identities/{robot}:revokeTokens"), &json!({})).ok();
+        robot_at.get(&group).error(401);
+    }
+}
+
+#[test]
 fn what_a_killed_server_has_acknowledged_is_there() {
     let Some(database) = Database::migrated("killed") else { return };
     let survivor = database.start(&[]);

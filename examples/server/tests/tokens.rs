@@ -8,12 +8,17 @@ use std::{
     io::{BufRead, BufReader, Write},
     net::TcpListener,
     path::Path,
-    sync::Arc,
+    process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
-use common::{Api, Response, Server, api, run};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use common::{Api, Ran, Response, Server, api, program, run};
 use platform_core::clock::Clock;
 use platform_http::{SystemClock, SystemEntropy};
 use platform_oidc::{Algorithm, Issuer, Keys, person_uid};
@@ -346,4 +351,96 @@ fn users_provisioned_by_scim_can_sign_in_until_they_are_deactivated_or_deleted()
     assert_eq!(scim.get(&format!("{endpoint}/Groups")).status, 404);
     operator.post(&format!("/iam/v2/identityProviders/{provider}:revokeScimToken"), &json!({})).ok();
     assert_eq!(scim.get(&users).status, 401);
+}
+
+/// Creates an identity with the role viewer.
+fn create_ci(operator: &Api, organization: &str) -> String {
+    let body = json!({ "name": "ci", "claimMatch": { "issuer": "https://issuer.test", "subject": "s" } });
+    let ci = operator.post(&format!("/iam/v2/identities/{organization}"), &body).ok();
+    let binding = json!({ "identityUid": ci["uid"], "roleUid": VIEWER });
+    operator.post(&format!("/iam/v2/roleBindings/{organization}"), &binding).ok();
+    text(&ci, "uid").to_owned()
+}
+
+fn token_id(token: &str) -> String {
+    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
+    text(&serde_json::from_slice(&claims).unwrap(), "jti").to_owned()
+}
+
+#[test]
+fn tokens_are_revoked_over_the_api_and_in_the_store_of_a_stopped_server() {
+    for store in ["sqlite", "memory"] {
+        let dir = tempdir().unwrap();
+        let server = Server::start(dir.path(), &["--store", store]);
+        let (operator, organization) = api(dir.path(), &[]);
+        let ci = create_ci(&operator, &organization);
+        let token = || operator.with_token(run(dir.path(), &["token", "--identity", &ci]).ok().trim());
+        let group = format!("/iam/v2/groups/{organization}");
+        let (one, other) = (token(), token());
+        let revoke = |more: &[&str]| run(dir.path(), &[&["token", "revoke", "--identity", &ci], more].concat());
+        let at = ["--api", &server.url];
+        let id = token_id(&one.token);
+        assert!(revoke(&[&["--id", &id][..], &at].concat()).ok().contains(&id));
+        one.get(&group).error(401);
+        other.get(&group).ok();
+        assert!(revoke(&[&["--id", "x"][..], &at].concat()).failed().contains("tokenId"));
+        assert!(revoke(&[&["--before", "9999-01-01T00:00:00Z"][..], &at].concat()).failed().contains("future"));
+        assert_eq!(revoke(&["--before", "soon"]).code, Some(2));
+        // The identity itself may do so too.
+        other
+            .post(&format!("/iam/v2/identities/{ci}:revokeTokens"), &json!({ "tokenId": token_id(&other.token) }))
+            .ok();
+        other.get(&group).error(401);
+
+        if store == "memory" {
+            assert!(revoke(&[]).failed().contains("--api"));
+            continue;
+        }
+        let third = token();
+        third.get(&group).ok();
+        assert!(revoke(&[]).failed().contains(&format!("--api {}", server.url)), "the server has the store open");
+        server.terminate();
+        server.wait();
+        assert!(revoke(&[]).ok().contains("sign-ins ended: 0"));
+        let server = Server::start(dir.path(), &["--listen", operator.url.strip_prefix("http://").unwrap()]);
+        assert_eq!(server.url, operator.url);
+        third.get(&group).error(401);
+    }
+}
+
+#[test]
+fn a_stream_of_events_ends_when_the_token_is_revoked() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &["--store", "memory"]);
+    let (operator, organization) = api(dir.path(), &[]);
+    let (second, _) = api(dir.path(), &[]);
+    let tail = ["events", "tail", "--api", &server.url, "--token", &operator.token];
+    let mut tail = program(dir.path(), &tail).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
+    // Events before the start of the stream are not in it.
+    let stopped = Arc::new(AtomicBool::new(false));
+    let writer = thread::spawn({
+        let (second, stopped) = (second.with_token(&second.token), Arc::clone(&stopped));
+        move || {
+            for number in 0.. {
+                let body = json!({ "name": format!("repo {number}") });
+                second.post(&format!("/registry/v2/repos/{organization}"), &body).ok();
+                if stopped.load(Ordering::SeqCst) {
+                    return second;
+                }
+            }
+            second
+        }
+    });
+    lines.next().unwrap().unwrap();
+    stopped.store(true, Ordering::SeqCst);
+    let second = writer.join().unwrap();
+    let bootstrap = std::fs::read_to_string(dir.path().join("platform-data/bootstrap.json")).unwrap();
+    let bootstrap: Value = serde_json::from_str(&bootstrap).unwrap();
+    let path = format!("/iam/v2/identities/{}:revokeTokens", text(&bootstrap, "operator"));
+    second.post(&path, &json!({ "tokenId": token_id(&operator.token) })).ok();
+    // Without further events, too.
+    lines.map_while(Result::ok).for_each(drop);
+    let ended = Ran::of(tail.wait_with_output().unwrap());
+    assert!(ended.failed().contains("lost the connection"));
 }

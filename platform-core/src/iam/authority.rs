@@ -69,6 +69,7 @@ async fn resolve(store: &dyn Store, known: &Capabilities, caller: &Caller, opera
         }
     }
     let registration = identity::registration_of(&record.private)?;
+    let revocations = identity::revocations_of(&record.private)?;
     let identity: Identity = parse(&record.body)?;
     let bound = given.into_iter().filter_map(|(group, role)| Some((group, *capabilities.get(&role)?)));
     let mut values = values.into_iter();
@@ -78,7 +79,7 @@ async fn resolve(store: &dyn Store, known: &Capabilities, caller: &Caller, opera
     };
     let organizations: Vec<_> = organizations.into_iter().map(of_organization).collect();
     let own = AsOf::new(own, read.epochs);
-    let grants = Grants::new(identity.uid.clone(), operator, own, organizations, bound);
+    let grants = Grants::new(identity.uid.clone(), operator, own, organizations, bound).with_revocations(revocations);
     // Estimates the memory of the parsed record: its text plus about as much for allocations.
     let bytes = 2 * record.body.len();
     Ok(grants.registered(identity.create_time, registration).with_record(identity, bytes))

@@ -2,6 +2,7 @@
 
 use super::Iam;
 use crate::{
+    access::Credential,
     error::{Code, Error, Result},
     kind::Resource,
     resources::iam::{IdentityProvider, Redeemed, ScimAccess, group_invite, identity_provider},
@@ -24,12 +25,25 @@ impl Iam<'_> {
     /// inviter who could not give the role now, and for a person who is not registered; ALREADY_EXISTS when the person
     /// already has the role there, which does not use up the invite.
     pub async fn redeem_invite(&self, person: &Uid, code: &str) -> Result<Redeemed> {
+        self.redeem_invite_by(person, None, code).await
+    }
+
+    /// As [`redeem_invite`](Self::redeem_invite), for a person who was authenticated by this token.
+    ///
+    /// # Errors
+    /// As [`redeem_invite`](Self::redeem_invite), with the error on `code` for a token that was revoked too.
+    pub async fn redeem_invite_by(
+        &self,
+        person: &Uid,
+        credential: Option<&Credential>,
+        code: &str,
+    ) -> Result<Redeemed> {
         let done = async {
             let (invite, inviter) = self.0.without_caller(async |cx| group_invite::find(cx, code).await).await?;
             self.0
                 .with_caller(&inviter, |cx| {
                     let (invite, person, code) = (invite.clone(), person.clone(), code.to_owned());
-                    Box::pin(async move { group_invite::redeem(cx, &invite, &person, &code).await })
+                    Box::pin(async move { group_invite::redeem(cx, &invite, &person, credential, &code).await })
                 })
                 .await
                 .map_err(|error| match error.code() {

@@ -2,7 +2,7 @@
 
 use super::Iam;
 use crate::{
-    access::{Caller, RegistrationId},
+    access::{Caller, Credential, RegistrationId},
     context::retry,
     error::{Error, Result},
     iam::identity_epoch,
@@ -29,6 +29,8 @@ pub struct Person<'a> {
     pub email: Option<&'a str>,
     /// The email address, if the issuer has not verified it.
     pub email_unverified: Option<&'a str>,
+    /// The token that describes the person, if any: a revoked one changes nothing.
+    pub credential: Option<&'a Credential>,
 }
 
 /// The maximum length of a person's name in bytes; our choice.
@@ -48,7 +50,8 @@ impl Iam<'_> {
     /// # Errors
     /// Those of the store.
     pub async fn register_person(&self, uid: &Uid, issuer: &str, subject: &str, email: Option<&str>) -> Result<()> {
-        self.register(&Person { uid, issuer, subject, name: None, email, email_unverified: None }).await
+        self.register(&Person { uid, issuer, subject, name: None, email, email_unverified: None, credential: None })
+            .await
     }
 
     /// Registers a person. For a person who is already registered, it only updates the name and the email addresses
@@ -58,7 +61,7 @@ impl Iam<'_> {
     /// `registered person`.
     ///
     /// # Errors
-    /// Those of the store.
+    /// UNAUTHENTICATED for a token that was revoked, and those of the store.
     pub async fn register(&self, person: &Person<'_>) -> Result<()> {
         retry(|| self.register_once(person)).await
     }
@@ -74,6 +77,7 @@ impl Iam<'_> {
                 let mut write = Write::default();
                 match cx.record(Identity::KIND, person.uid).await? {
                     Some(record) => {
+                        identity::check_not_revoked(&record.private, person.credential)?;
                         let before: Identity = serde_json::from_slice(&record.body).map_err(Error::internal)?;
                         let mut identity = before.clone();
                         if !email.is_empty() || !email_unverified.is_empty() {

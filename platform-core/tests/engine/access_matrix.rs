@@ -184,6 +184,7 @@ fn request(world: &World, action: &str, group: &Uid) -> Value {
             let heir = world.person(&format!("heir {}", world.serial()), None);
             json!({ "groupUid": group, "identityUid": heir.identity })
         }
+        "RevokeTokens" => json!({ "identityUid": world.identity(group).identity }),
         "LookupIdentity" => json!({ "issuer": "i", "subject": "s" }),
         "UpdateIdentityMetadata" => json!({ "identityMetadata": { "company": "c" } }),
         "BatchCreateRoleBindings" => {

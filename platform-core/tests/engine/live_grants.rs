@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, thread};
 
 use platform_core::{
-    access::{Caller, Narrowing},
+    access::{Caller, Credential, Narrowing},
     error::{Code, Result},
     iam::Iam,
     resources::iam::{Identity, person_uid},
@@ -14,7 +14,7 @@ use platform_core::{
 use pollster::block_on;
 use serde_json::{Value, json};
 
-use crate::common::{ISSUER, World, built_in, code, digest, text, uid_of};
+use crate::common::{BEGIN, ISSUER, World, built_in, code, digest, text, uid_of};
 
 #[test]
 fn a_grant_counts_as_soon_as_it_is_acknowledged_even_after_a_denial() {
@@ -67,6 +67,8 @@ impl Scene {
                 caller
             }
         };
+        let credential = Credential { id: Some(TOKEN.to_owned()), issued: BEGIN, generation: Some(0) };
+        let caller = caller.with_credential(credential);
         let binding = world.bind(&caller, &role, &group);
         let repo = world.repo(&group);
         // Caches the grants.
@@ -115,7 +117,15 @@ impl Scene {
                 drop(world.update(operator, "Role", &self.role, body, None).unwrap());
             }
             Revocation::DeleteIdentity => world.delete(operator, "Identity", &self.caller.identity).unwrap(),
+            Revocation::Token => self.revoke_tokens(json!({ "tokenId": TOKEN })),
+            Revocation::TokensBefore => self.revoke_tokens(json!({ "beforeTime": BEGIN })),
+            Revocation::AllTokens => self.revoke_tokens(json!({})),
         }
+    }
+
+    fn revoke_tokens(&self, mut request: Value) {
+        request["identityUid"] = json!(self.caller.identity);
+        self.world.run(Some(&self.world.operator), "RevokeTokens", request).unwrap();
     }
 
     /// Returns all resources of the group.
@@ -138,14 +148,20 @@ enum Operation {
     Batch,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Revocation {
     DeleteBinding,
     LesserRole,
     AnotherIdentity,
     EmptyRole,
     DeleteIdentity,
+    Token,
+    TokensBefore,
+    AllTokens,
 }
+
+/// The id of the caller's token.
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 const OPERATIONS: [Operation; 9] = [
     Operation::Get,
@@ -159,19 +175,30 @@ const OPERATIONS: [Operation; 9] = [
     Operation::Batch,
 ];
 
-const REVOCATIONS: [Revocation; 5] = [
+const REVOCATIONS: [Revocation; 8] = [
     Revocation::DeleteBinding,
     Revocation::LesserRole,
     Revocation::AnotherIdentity,
     Revocation::EmptyRole,
     Revocation::DeleteIdentity,
+    Revocation::Token,
+    Revocation::TokensBefore,
+    Revocation::AllTokens,
 ];
+
+/// Revocations after which the caller is no longer authenticated.
+const OF_CALLER: &[Revocation] =
+    &[Revocation::DeleteIdentity, Revocation::Token, Revocation::TokensBefore, Revocation::AllTokens];
 
 #[track_caller]
 fn assert_denied(done: Result<Value>, operation: Operation, revocation: Revocation) {
     match (done, operation, revocation) {
-        (Err(error), _, Revocation::DeleteIdentity) => assert_eq!(error.code(), Code::Unauthenticated, "{operation:?}"),
-        (Ok(listed), Operation::List, _) => assert_eq!(listed, json!([]), "{revocation:?}"),
+        (Err(error), _, _) if OF_CALLER.contains(&revocation) => {
+            assert_eq!(error.code(), Code::Unauthenticated, "{operation:?} after {revocation:?}");
+        }
+        (Ok(listed), Operation::List, _) if !OF_CALLER.contains(&revocation) => {
+            assert_eq!(listed, json!([]), "{revocation:?}")
+        }
         (Err(error), _, _) => assert_eq!(error.code(), Code::PermissionDenied, "{operation:?} after {revocation:?}"),
         (Ok(done), _, _) => panic!("{operation:?} after {revocation:?}: {done}"),
     }

@@ -44,6 +44,7 @@ mod persons;
 mod put;
 mod races;
 mod registry;
+mod revocations;
 mod role_bindings;
 mod roles;
 mod scim_tokens;

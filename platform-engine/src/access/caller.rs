@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::CapabilitySet;
+use super::{CapabilitySet, Credential};
 use crate::{
     entropy::Entropy,
     timestamp::Timestamp,
@@ -23,6 +23,8 @@ pub struct Caller {
     pub session: Option<Arc<Session>>,
     /// The registration of the person that the caller acts as.
     pub acts_as: ActsAs,
+    /// The token, which may be revoked; `None` for a caller that was authenticated in another way.
+    pub credential: Option<Arc<Credential>>,
 }
 
 /// Identifies one registration of a person. It is random, and generated when the person registers.
@@ -119,7 +121,7 @@ impl Session {
 impl Caller {
     /// Returns the identity as a caller without narrowing or sign-in.
     pub const fn new(identity: Uid) -> Self {
-        Self { identity, narrowing: None, session: None, acts_as: ActsAs::Current }
+        Self { identity, narrowing: None, session: None, acts_as: ActsAs::Current, credential: None }
     }
 
     /// Returns the caller with the limits of a token.
@@ -138,6 +140,12 @@ impl Caller {
     #[must_use]
     pub fn acting_as(self, acts_as: ActsAs) -> Self {
         Self { acts_as, ..self }
+    }
+
+    /// Returns the caller, authenticated by this token.
+    #[must_use]
+    pub fn with_credential(self, credential: impl Into<Arc<Credential>>) -> Self {
+        Self { credential: Some(credential.into()), ..self }
     }
 }
 

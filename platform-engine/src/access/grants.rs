@@ -4,7 +4,7 @@ use std::{any::Any, collections::HashMap, fmt, sync::Arc};
 
 use parking_lot::Mutex;
 
-use super::{ActsAs, Capability, CapabilitySet, RegistrationId};
+use super::{ActsAs, Caller, Capability, CapabilitySet, RegistrationId, Revocations};
 use crate::{
     scope::Scopes,
     store::{Epoch, Scope},
@@ -50,6 +50,8 @@ pub struct Grants {
     registration: Option<RegistrationId>,
     /// When the identity was created.
     created: Option<Timestamp>,
+    /// The revocations of the identity's tokens.
+    revocations: Revocations,
     /// The data that the authority attached.
     record: Option<Box<dyn Any + Send + Sync>>,
     /// Whether this is the installation's operator.
@@ -150,6 +152,13 @@ impl Grants {
         Self { created, registration, ..self }
     }
 
+    /// Sets the revocations of the identity's tokens.
+    #[must_use]
+    pub fn with_revocations(self, revocations: Revocations) -> Self {
+        let bytes = self.bytes + revocations.bytes();
+        Self { revocations, bytes, ..self }
+    }
+
     /// Adds capabilities that are held everywhere, at the top of the hierarchy too.
     #[must_use]
     pub fn everywhere(self, everywhere: CapabilitySet) -> Self {
@@ -195,12 +204,23 @@ impl Grants {
         }
     }
 
+    /// Returns the revocations of the identity's tokens.
+    pub const fn revocations(&self) -> &Revocations {
+        &self.revocations
+    }
+
+    /// Returns whether the caller's token is not revoked.
+    pub(crate) fn admit(&self, caller: &Caller) -> bool {
+        caller.credential.as_ref().is_none_or(|credential| self.revocations.admit(credential))
+    }
+
     /// Returns the grants of nobody: no capabilities, and no epochs that could become stale.
     pub(crate) fn none() -> Self {
         Self {
             identity: None,
             registration: None,
             created: None,
+            revocations: Revocations::default(),
             record: None,
             operator: false,
             as_of: AsOf::default(),

@@ -24,6 +24,7 @@ use crate::{
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("ReposService.UpdateRepoReadme | ", "updating a readme requires `repo.update`, not an internal capability"),
     ("GroupsService.RepairOwner | ", "our own method, served by REST only"),
+    ("IdentitiesService.RevokeTokens | ", "our own method, served by REST only"),
     ("IdentityMetadata.hubspotUtk: ", "accepted and not stored"),
     ("UpdateIdentityMetadataRequest.identityMetadata.hubspotUtk: ", "accepted and not stored"),
     ("IdentityProvider.oidc.clientSecret: ", "never returned"),

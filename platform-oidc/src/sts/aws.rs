@@ -11,7 +11,7 @@ use http::{
     header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, HOST},
 };
 use platform_core::{
-    access::Caller,
+    access::{Caller, Credential},
     error::{Error, Result},
     iam::Iam,
     timestamp::Timestamp,
@@ -80,7 +80,7 @@ impl Sts {
             return Err(not_authorized());
         }
         let act = json!({ "iss": "https://sts.amazonaws.com", "sub": found.arn, "aud": signed.audience });
-        let caller = Caller::new(requested.clone());
+        let caller = Caller::new(requested.clone()).with_credential(Credential::issued_at(Some(signed.date)));
         Ok(Proof { caller, identity, act, profile: Map::new(), expires: None, refreshable: false })
     }
 

@@ -11,14 +11,22 @@ use platform_core::{
 };
 use serde_json::{Map, Value};
 
-use super::{ACCESS_TOKEN_TTL, Sts, not_authorized, private, proof::Proof};
+use super::{
+    ACCESS_TOKEN_TTL, Sts, not_authorized,
+    private::{self, Internal},
+    proof::Proof,
+};
 use crate::issuer::{AccessToken, IssueError, IssuedToken};
 
-/// An issued token, the `cap` claim that narrows it, if any, and the registration that it was issued for.
+/// An issued token, the `cap` claim that narrows it, if any, the registration that it was issued for, and the number of
+/// revocations before it.
 pub(super) struct Grant {
     pub(super) token: IssuedToken,
     pub(super) narrowing: Option<Value>,
     pub(super) registration: Option<RegistrationId>,
+    pub(super) generation: u64,
+    /// When the first token was issued that the token was exchanged for, in seconds, if that was before.
+    pub(super) since: Option<i64>,
 }
 
 impl Sts {
@@ -40,8 +48,12 @@ impl Sts {
         // The `cap` of a token that is not narrowed is informational: the current grants apply.
         let cap_is_live = !is_narrowed && cap.is_some();
         claims.extend(cap.map(|cap| ("cap".to_owned(), cap)));
-        let registration = grants.registration();
-        let internal = private::encode_internal(cap_is_live, caller.session.as_deref(), registration);
+        let (registration, generation) = (grants.registration(), grants.revocations().generation());
+        // The token counts as issued when the first one was that it is exchanged for. The issuer's clock may be ahead.
+        let since = caller.credential.as_ref().map(|credential| credential.issued.seconds());
+        let since = since.filter(|since| (0..self.clock.now().seconds()).contains(since));
+        let session = caller.session.as_deref();
+        let internal = Internal { cap_is_live, session, registration, since, generation }.encode();
         claims.extend(internal.map(|claim| ("internal".to_owned(), claim)));
 
         let seconds_left = |expires: Timestamp| expires.seconds() - self.clock.now().seconds();
@@ -62,7 +74,7 @@ impl Sts {
             }
             other => Error::internal(other),
         })?;
-        Ok(Grant { token, narrowing, registration })
+        Ok(Grant { token, narrowing, registration, generation, since })
     }
 }
 

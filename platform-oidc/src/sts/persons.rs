@@ -65,10 +65,14 @@ impl Sts {
             name: name.as_deref(),
             email: verified.email.as_deref(),
             email_unverified: verified.email_unverified.as_deref(),
+            credential: Some(&verified.credential),
         };
         Iam::of(&self.platform).register(&person).await?;
         let group = match &request.code {
-            Some(code) => Iam::of(&self.platform).redeem_invite(person.uid, code.expose()).await?.group.to_string(),
+            Some(code) => {
+                let iam = Iam::of(&self.platform);
+                iam.redeem_invite_by(person.uid, person.credential, code.expose()).await?.group.to_string()
+            }
             None => String::new(),
         };
         Ok(Registration { identity: verified.principal.clone(), group })

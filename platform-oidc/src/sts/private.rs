@@ -26,6 +26,10 @@ pub(crate) struct PrivateClaims {
     pub(crate) session: Option<Session>,
     /// The registration of the person that the token was issued for.
     pub(crate) registration: Option<RegistrationId>,
+    /// When the first of the tokens was issued that this one was exchanged for, in seconds.
+    pub(crate) since: Option<i64>,
+    /// How often the tokens of the identity had been revoked; `None` for a token with [`offline_claims`].
+    pub(crate) generation: Option<u64>,
 }
 
 impl PrivateClaims {
@@ -43,7 +47,12 @@ impl PrivateClaims {
         let (session, registration) = (member(internal, "session")?, member(internal, "registration")?);
         let narrowing = claims.get("cap").map(decode_cap).transpose()?;
         let cap_is_live = internal.and_then(|internal| internal.get("capIsLive")) == Some(&Value::Bool(true));
-        Ok(Self { narrowing: narrowing.filter(|_| !cap_is_live), session, registration })
+        let since = member(internal, "since")?;
+        let generation = match member(internal, "offline")? {
+            Some(true) => None,
+            _ => Some(member(internal, "generation")?.unwrap_or_default()),
+        };
+        Ok(Self { narrowing: narrowing.filter(|_| !cap_is_live), session, registration, since, generation })
     }
 }
 
@@ -53,23 +62,38 @@ fn member<T: DeserializeOwned>(internal: Option<&Map<String, Value>>, name: &str
     value.transpose().map_err(|_| TokenError::Claim("internal"))
 }
 
-/// Returns the claim `internal`, or `None` if it would be empty.
-pub(super) fn encode_internal(
-    cap_is_live: bool,
-    session: Option<&Session>,
-    registration: Option<RegistrationId>,
-) -> Option<Value> {
-    let mut internal = Map::new();
-    if cap_is_live {
-        internal.insert("capIsLive".to_owned(), true.into());
+/// The contents of the claim `internal`.
+#[derive(Debug, Default)]
+pub(super) struct Internal<'a> {
+    pub(super) cap_is_live: bool,
+    pub(super) session: Option<&'a Session>,
+    pub(super) registration: Option<RegistrationId>,
+    pub(super) since: Option<i64>,
+    pub(super) generation: u64,
+}
+
+impl Internal<'_> {
+    /// Returns the claim, or `None` if it would be empty.
+    pub(super) fn encode(&self) -> Option<Value> {
+        let mut internal = Map::new();
+        if self.cap_is_live {
+            internal.insert("capIsLive".to_owned(), true.into());
+        }
+        let members = [
+            ("session", self.session.map(|session| json!(session))),
+            ("registration", self.registration.map(|registration| json!(registration))),
+            ("since", self.since.map(Value::from)),
+            ("generation", Some(self.generation).filter(|generation| *generation > 0).map(Value::from)),
+        ];
+        internal.extend(members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+        (!internal.is_empty()).then(|| internal.into())
     }
-    if let Some(session) = session {
-        internal.insert("session".to_owned(), json!(session));
-    }
-    if let Some(registration) = registration {
-        internal.insert("registration".to_owned(), json!(registration));
-    }
-    (!internal.is_empty()).then(|| internal.into())
+}
+
+/// Returns the claims of an access token that is issued without knowledge of the identity's revocations. Such a token
+/// is revoked by its time alone (`docs/api.md`, Revocation of tokens).
+pub fn offline_claims() -> Map<String, Value> {
+    Map::from_iter([("internal".to_owned(), json!({ "offline": true }))])
 }
 
 /// Decodes the claim `cap`: an object from groups to sets of bits. Each set is base64url with padding of an 8-byte
@@ -168,6 +192,9 @@ mod tests {
             json!({ "internal": { "registration": "" } }),
             json!({ "internal": { "registration": "0123" } }),
             json!({ "internal": { "registration": 7 } }),
+            json!({ "internal": { "since": "1" } }),
+            json!({ "internal": { "generation": -1 } }),
+            json!({ "internal": { "offline": 1 } }),
             json!({ "internal": { "session": { "identityProvider": GROUP, "issuer": "i", "x": 1 } } }),
         ] {
             assert!(PrivateClaims::parse(bad.as_object().unwrap()).is_err(), "{bad}");

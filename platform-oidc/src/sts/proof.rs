@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use platform_core::{
-    access::{Caller, Session},
+    access::{Caller, Credential, Session},
     error::{Code, Error, Result},
     iam::{Iam, Person},
     kind::Resource,
@@ -100,7 +100,7 @@ impl Sts {
         } else {
             return Err(not_authorized());
         }
-        let caller = Caller::new(identity.uid.clone());
+        let caller = Caller::new(identity.uid.clone()).with_credential(Credential::issued_at(claims.issued));
         Ok(Proof { caller, identity, act: act(claims), profile: Map::new(), expires, refreshable: false })
     }
 
@@ -147,7 +147,9 @@ impl Sts {
             .as_ref()
             .is_some_and(|claim_match| matching::matches_claims(claim_match, claims, &self.audiences));
         if is_match {
-            Ok(proof(Caller::new(identity.uid.clone()), identity, Map::new()))
+            let since = verified.credential.issued;
+            let caller = Caller::new(identity.uid.clone()).with_credential(Credential::issued_at(Some(since)));
+            Ok(proof(caller, identity, Map::new()))
         } else {
             Err(not_authorized())
         }
@@ -184,14 +186,23 @@ impl Sts {
         // issuer.
         let email_unverified = claims.email.as_deref();
         let (subject, name) = (claims.subject.as_str(), name(&claims.all));
-        let person = Person { uid: &person_uid, issuer, subject, name: name.as_deref(), email: None, email_unverified };
+        let credential = Arc::new(Credential::issued_at(claims.issued));
+        let person = Person {
+            uid: &person_uid,
+            issuer,
+            subject,
+            name: name.as_deref(),
+            email: None,
+            email_unverified,
+            credential: Some(&credential),
+        };
         Iam::of(&self.platform).register(&person).await?;
         let identity = Iam::of(&self.platform).identity(&person_uid).await?.ok_or_else(not_authorized)?;
         let (issuer, groups_claim) = (oidc.issuer.clone(), oidc.groups_claim.clone());
         let session = Session { provider: uid.clone(), issuer, user, groups_claim, groups };
         let mut profile = profile(claims);
         profile.entry("email_verified").and_modify(|verified| *verified = false.into());
-        let caller = Caller::new(person_uid).signed_in(session);
+        let caller = Caller::new(person_uid).signed_in(session).with_credential(credential);
         // Without refresh tokens, a person with external groups signs in again, which updates the groups.
         let refreshable = oidc.groups_claim.is_empty();
         Ok(Proof { caller, identity, act: act(claims), profile, expires: None, refreshable })

@@ -6,7 +6,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use platform_core::{
-    access::{ActsAs, Caller, RegistrationId, Session},
+    access::{ActsAs, Caller, Credential, RegistrationId, Session},
     error::{Error, Result},
     iam::Iam,
     resources::iam::NewSignIn,
@@ -44,6 +44,17 @@ struct State {
     cap: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     registration: Option<RegistrationId>,
+    /// How often the person's tokens had been revoked when the sign-in began.
+    #[serde(skip_serializing_if = "is_zero")]
+    generation: u64,
+    /// When the token was issued with which the sign-in began, in seconds, if that was before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<i64>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The single error for every invalid refresh token.
@@ -62,8 +73,10 @@ impl Sts {
         let lifetime = i64::try_from(SIGN_IN_TTL.as_millis()).unwrap_or(i64::MAX);
         let expire_time = self.clock.now().plus_millis(lifetime);
         let session = proof.caller.session.as_deref().cloned();
-        let (cap, registration) = (grant.narrowing.clone(), grant.registration);
-        let state = State { act: proof.act.clone(), profile: proof.profile.clone(), session, cap, registration };
+        let Grant { narrowing: cap, registration, generation, since, .. } = grant;
+        let (act, profile) = (proof.act.clone(), proof.profile.clone());
+        let (cap, registration) = (cap.clone(), *registration);
+        let state = State { act, profile, session, cap, registration, generation: *generation, since: *since };
         let (family, secret) = (self.random_secret(), self.random_secret());
         let new_sign_in = NewSignIn {
             identity: &proof.caller.identity,
@@ -96,7 +109,10 @@ impl Sts {
         let narrowing = state.cap.as_ref().map(private::decode_cap).transpose().map_err(Error::internal)?;
         let signed_in = sign_in.create_time.unwrap_or(Timestamp::MIN);
         let acts_as = state.registration.map_or(ActsAs::AsOf(signed_in), ActsAs::Registration);
-        let mut caller = Caller::new(presented.identity.clone()).acting_as(acts_as);
+        // A revocation of all tokens ends the sign-in too, and one by time ends those that began before.
+        let issued = state.since.map_or(signed_in, |since| Timestamp::from_millis(since.saturating_mul(1000)));
+        let credential = Credential { id: None, issued, generation: Some(state.generation) };
+        let mut caller = Caller::new(presented.identity.clone()).acting_as(acts_as).with_credential(credential);
         caller.narrowing = narrowing.map(Into::into);
         caller.session = state.session.map(Into::into);
         let identity = Iam::of(&self.platform).identity(&caller.identity).await?.ok_or_else(invalid_token)?;

@@ -8,10 +8,12 @@
 mod headless;
 mod relying_party;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use platform_core::{
-    access::Caller,
+    access::{Caller, Credential},
     error::{Code, Error, Result},
     iam::{Iam, Person},
     kind::Resource,
@@ -165,7 +167,7 @@ impl Sts {
         }
         let mut proof = self.prove_signed_in(&party, open.id_token.expose(), &claims).await?;
         if let Some(code) = &open.request.invite {
-            match iam.redeem_invite(&open.person, code.expose()).await {
+            match iam.redeem_invite_by(&open.person, proof.caller.credential.as_deref(), code.expose()).await {
                 // The person already has the role.
                 Err(error) if error.code() == Code::AlreadyExists => {}
                 redeemed => drop(redeemed?),
@@ -192,6 +194,7 @@ impl Sts {
         }
         let uid = party.person_uid(claims);
         let (name, email) = (name(&claims.all), claims.email.as_deref());
+        let credential = Arc::new(Credential::issued_at(claims.issued));
         let person = Person {
             uid: &uid,
             issuer: party.issuer.url(),
@@ -199,10 +202,11 @@ impl Sts {
             name: name.as_deref(),
             email: email.filter(|_| claims.email_verified),
             email_unverified: email.filter(|_| !claims.email_verified),
+            credential: Some(&credential),
         };
         Iam::of(&self.platform).register(&person).await?;
         let identity = Iam::of(&self.platform).identity(&uid).await?.ok_or_else(not_authorized)?;
-        let (caller, act, profile) = (Caller::new(uid), act(claims), profile(claims));
+        let (caller, act, profile) = (Caller::new(uid).with_credential(credential), act(claims), profile(claims));
         Ok(Proof { caller, identity, act, profile, expires: None, refreshable: true })
     }
 

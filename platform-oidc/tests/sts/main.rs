@@ -21,5 +21,6 @@ mod persons;
 mod providers;
 mod reach;
 mod refresh;
+mod revocations;
 mod sign_in;
 mod slow;

@@ -1,6 +1,6 @@
 //! `/operator/events/…`: the endpoints of a running server that `platform-server events --api` uses.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -10,9 +10,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use futures_util::StreamExt;
+use futures_util::{Stream, stream};
 use platform_core::{
-    access::Authenticator,
+    access::{Authenticator, Caller},
     error::{Error, Result},
     event::StreamItem,
     platform::Platform,
@@ -22,9 +22,13 @@ use platform_events::overview;
 use platform_http::{operator, status};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::time::timeout;
 
 /// Maximum number of lines in a response; the parameter `after` continues with the next page.
 const PAGE: usize = 1000;
+
+/// How often a stream without events checks that its caller may still read it. Our choice.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns the routes, which only operators may call.
 pub(crate) fn routes(platform: &Arc<Platform>, authenticator: Arc<dyn Authenticator>) -> Router {
@@ -63,7 +67,7 @@ impl Operator {
     }
 
     async fn handle(&self, request: &Parts, endpoint: Endpoint) -> Result<Response> {
-        operator(&self.platform, &*self.authenticator, request).await?;
+        let caller = operator(&self.platform, &*self.authenticator, request).await?;
         let platform = &self.platform;
         let uid = uid_param(request, endpoint)?;
         let body = match endpoint {
@@ -73,18 +77,30 @@ impl Operator {
                 let count = overview::redeliver(platform, uid.as_ref()).await?;
                 lines(&[json!({ "redelivered": count })])?
             }
-            Endpoint::Tail => Body::from_stream(platform.subscribe_to_all().map(|heard| {
-                let line = match heard {
-                    StreamItem::Event { sequence, event } => json!({ "sequence": sequence, "event": &*event }),
-                    StreamItem::Missed(count) => json!({ "missed": count }),
-                };
-                Ok::<_, std::convert::Infallible>(Bytes::from(format!("{line}\n")))
-            })),
+            Endpoint::Tail => Body::from_stream(tail(Arc::clone(platform), caller)),
         };
         let mut response = Response::new(body);
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
         Ok(response)
     }
+}
+
+/// Returns the events of this server as lines, until the caller is no longer an operator or the token is revoked.
+fn tail(platform: Arc<Platform>, caller: Caller) -> impl Stream<Item = Result<Bytes>> {
+    let events = platform.subscribe_to_all();
+    stream::try_unfold((events, platform, caller), |(mut events, platform, caller)| async move {
+        loop {
+            let heard = timeout(CHECK_INTERVAL, events.next()).await;
+            platform.demand_operator(&caller).await?;
+            let line = match heard {
+                Err(_) => continue,
+                Ok(None) => return Ok::<_, Error>(None),
+                Ok(Some(StreamItem::Event { sequence, event })) => json!({ "sequence": sequence, "event": &*event }),
+                Ok(Some(StreamItem::Missed(count))) => json!({ "missed": count }),
+            };
+            return Ok(Some((Bytes::from(format!("{line}\n")), (events, platform, caller))));
+        }
+    })
 }
 
 /// The query parameters of all endpoints.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     BoxFuture,
-    access::{ActsAs, Caller, Capability, RegistrationId, Session, cap},
+    access::{ActsAs, Caller, Capability, Credential, RegistrationId, Session, cap},
     context::Context,
     duration::Duration,
     error::{Code, Error, Result},
@@ -371,12 +371,19 @@ fn private_of(record: &Record, code: &str) -> Result<Option<Private>> {
 ///
 /// # Errors
 /// [`invalid_code`], ALREADY_EXISTS when the person already has the role there.
-pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &str) -> Result<Redeemed> {
+pub(crate) async fn redeem(
+    cx: &Context<'_>,
+    invite: &Uid,
+    person: &Uid,
+    credential: Option<&Credential>,
+    code: &str,
+) -> Result<Redeemed> {
     let record = cx.record(GroupInvite::KIND, invite).await?.ok_or_else(invalid_code)?;
     let Private { founding, .. } = private_of(&record, code)?.ok_or_else(invalid_code)?;
     let invite: GroupInvite = serde_json::from_slice(&record.body).map_err(Error::internal)?;
-    let identity =
-        cx.read::<Identity>(person).await?.filter(|identity| identity.uid.is_root()).ok_or_else(invalid_code)?;
+    let found = cx.record(Identity::KIND, person).await?.filter(|_| person.is_root()).ok_or_else(invalid_code)?;
+    identity::check_not_revoked(&found.private, credential)?;
+    let identity: Identity = serde_json::from_slice(&found.body).map_err(Error::internal)?;
     // `email` is verified: an unverified address is in `email_unverified`.
     let is_for_person = invite.email.is_empty() || invite.email.eq_ignore_ascii_case(&identity.email);
     let in_time = invite.expiration_time.is_some_and(|until| cx.now() < until);
@@ -387,7 +394,7 @@ pub(crate) async fn redeem(cx: &Context<'_>, invite: &Uid, person: &Uid, code: &
     }
     let mut write = Write::default();
     write.require_or_retry(Require::Revision(record.key.clone(), record.revision));
-    write.require_or_retry(Require::Exists(Key::new(Identity::KIND.name, person.clone())));
+    write.require_or_retry(Require::Revision(found.key, found.revision));
     if invite.single_use {
         write.delete(Delete::Key(record.key));
     }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     BoxFuture,
-    access::{Capability, RegistrationId, cap},
+    access::{Capability, RegistrationId, Revocations, cap},
     context::Context,
     error::{Error, Result, Violations},
     iam::{identity_epoch, may_give_identity},
@@ -27,10 +27,12 @@ use crate::{
 
 mod lookup;
 mod organizations;
+mod revocation;
 
 pub(crate) use organizations::{
     add_binding, bindings_of, organizations_before, organizations_of, private_in, remove_binding, search,
 };
+pub(crate) use revocation::{check_not_revoked, revocations_of};
 
 /// The capability to list identities.
 const LIST: &[Capability] = &[cap("identity.list")];
@@ -282,16 +284,18 @@ impl Resource for Identity {
         .keys(&[DerivedKey::new("relationshipType", relationship_type), lookup::CLAIMS])
         .roots(Roots::Personal);
 
-    const ACTIONS: &'static [Action] =
-        &[Action::get("LookupIdentity", "identities:lookupIdentity", |_, request| Box::pin(lookup(request)))
+    const ACTIONS: &'static [Action] = &[
+        Action::get("LookupIdentity", "identities:lookupIdentity", |_, request| Box::pin(lookup(request)))
             .request(&[
                 Field::string("issuer").about("The issuer of the person's tokens.").required(),
                 Field::string("subject").about("The subject of the person's tokens.").required(),
             ])
-            .response(&[Field::string("uid").about("The uid that the person has, or would have once registered.")])];
+            .response(&[Field::string("uid").about("The uid that the person has, or would have once registered.")]),
+        revocation::REVOKE,
+    ];
 
     fn without_secrets(private: Bytes) -> Result<Bytes> {
-        // The registration of a person, which is no credential, and the organizations.
+        // The registration of a person, which is no credential, the organizations, and the ids of revoked tokens.
         Ok(private)
     }
 
@@ -380,7 +384,7 @@ impl Resource for Identity {
 /// The maximum number of claims that an identity matches by a pattern. Our choice, so that matching a token is fast.
 const MAX_CLAIM_PATTERNS: usize = 16;
 
-/// The private part of a registered person, which is stored and never returned.
+/// The private part of an identity, which is stored and never returned.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Private {
@@ -389,6 +393,8 @@ struct Private {
     /// The organizations with role bindings; see `organizations.rs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     organizations: Option<BTreeSet<Uid>>,
+    #[serde(skip_serializing_if = "Revocations::is_empty")]
+    revocations: Revocations,
     /// The values of a later release, which are kept.
     #[serde(flatten)]
     other: Map<String, Value>,
