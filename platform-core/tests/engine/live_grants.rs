@@ -197,7 +197,7 @@ fn assert_denied(done: Result<Value>, operation: Operation, revocation: Revocati
             assert_eq!(error.code(), Code::Unauthenticated, "{operation:?} after {revocation:?}");
         }
         (Ok(listed), Operation::List, _) if !OF_CALLER.contains(&revocation) => {
-            assert_eq!(listed, json!([]), "{revocation:?}")
+            assert_eq!(listed, json!([]), "{revocation:?}");
         }
         (Err(error), _, _) => assert_eq!(error.code(), Code::PermissionDenied, "{operation:?} after {revocation:?}"),
         (Ok(done), _, _) => panic!("{operation:?} after {revocation:?}: {done}"),
