@@ -402,7 +402,8 @@ fn tokens_are_revoked_over_the_api_and_in_the_store_of_a_stopped_server() {
         server.terminate();
         server.wait();
         assert!(revoke(&[]).ok().contains("sign-ins ended: 0"));
-        let server = Server::start(dir.path(), &["--listen", operator.url.strip_prefix("http://").unwrap()]);
+        let listen = operator.url.strip_prefix("http://").unwrap();
+        let server = Server::of(&mut program(dir.path(), &["serve", "--listen", listen])).unwrap();
         assert_eq!(server.url, operator.url);
         third.get(&group).error(401);
     }

@@ -30,6 +30,7 @@ const OPEN: &[&str] = &[
     "GetJwks",
     "GetLiveness",
     "GetReadiness",
+    "GetStartup",
 ];
 
 /// Returns every operation of the OpenAPI document: id, method and path.
