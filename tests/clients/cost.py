@@ -20,7 +20,7 @@ import urllib.parse
 
 from server import binary
 
-FEW, MANY = 100, 600
+FEW, MANY = 1_000, 5_000
 REPOS = 200
 
 
