@@ -42,7 +42,7 @@ use std::sync::Arc;
 pub use platform_engine::testing;
 pub use platform_engine::{
     BoxFuture, aip, blob, clock, context, conversion, duration, entropy, error, event, fields, json, kind, offload,
-    platform, request, scope, seal, store, timestamp, uid, verbs, write,
+    platform, quota, request, scope, seal, store, timestamp, uid, verbs, write,
 };
 
 pub mod access {
@@ -77,7 +77,7 @@ use crate::{
         KINDS,
         advisory::PublicAdvisories,
         events::SinkPolicy,
-        iam::{GroupSettings, Terms},
+        iam::{GroupSettings, ResourceLimits, Terms},
         registry::Findings,
     },
     store::Store,
@@ -101,6 +101,7 @@ pub fn builder_of(kinds: &[Registered], store: Arc<dyn Store>, clock: impl Clock
         .descriptors(proto::FILE_DESCRIPTOR_SET)
         .authority(RoleBindings)
         .event_log(PendingEvents)
+        .quotas(ResourceLimits)
         .data(GroupSettings::default())
         .data(Terms::default())
         .data(SinkPolicy::default())

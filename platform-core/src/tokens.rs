@@ -23,8 +23,8 @@ use crate::{
 };
 
 pub use self::sign_in::{
-    Begun, Confirmation, Failure, Finished, HeadlessCode, HeadlessSession, Held, Loopback, Provider, ProviderResponse,
-    SIGN_IN_SECONDS, SignIn, SignInService, Target,
+    Begun, CodeChallenge, Confirmation, Failure, Finished, HeadlessCode, HeadlessSession, Held, Loopback, Provider,
+    ProviderResponse, SIGN_IN_SECONDS, SignIn, SignInService, Target,
 };
 
 /// The methods of the contract's services `SecurityTokenService` and `Auth`. `credential` is always the bearer token.

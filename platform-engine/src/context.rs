@@ -428,10 +428,12 @@ impl<'a> Context<'a> {
     /// # Errors
     /// [`Error::stale`] when the grants have changed. Otherwise, the error that was given to the write for the first
     /// requirement that does not hold; ALREADY_EXISTS when another resource has a unique value; FAILED_PRECONDITION
-    /// when a reference restricts a delete; INVALID_ARGUMENT when a referenced resource does not exist; and those of
-    /// the store.
+    /// when a reference restricts a delete; INVALID_ARGUMENT when a referenced resource does not exist;
+    /// RESOURCE_EXHAUSTED when an organization would have more resources of a kind than its [quota](crate::quota); and
+    /// those of the store.
     pub async fn commit(&self, mut write: Write) -> Result<u64> {
         self.platform.dependents().complete(self.platform.store(), self.now(), &mut write).await?;
+        self.platform.require_quotas(&mut write).await?;
         // The epochs are checked first: a caller whose grants were revoked must not learn of other conflicts.
         let mut whole = Write::default();
         let as_of = self.as_of();
@@ -449,8 +451,8 @@ impl<'a> Context<'a> {
             }
             Err(error) => Err(match meaning.of(error) {
                 Failed::With(error) => error,
-                Failed::Subscribers(organization) => {
-                    self.platform.forget_subscribers(&organization);
+                Failed::Cached(organization) => {
+                    self.platform.forget_organization(&organization);
                     Error::stale()
                 }
                 Failed::Taken(rival) => {

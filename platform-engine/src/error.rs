@@ -30,6 +30,7 @@ pub struct Error(Box<Inner>);
 #[derive(Debug)]
 struct Inner {
     code: Code,
+    reason: Option<&'static str>,
     message: String,
     domain: &'static str,
     details: Vec<Detail>,
@@ -100,6 +101,13 @@ pub enum Detail {
         /// The precondition, for people.
         description: String,
     },
+    /// `google.rpc.QuotaFailure`: the quota that is exceeded.
+    QuotaFailure {
+        /// What has the quota: `organization:` and its uid.
+        subject: String,
+        /// The quota, for people.
+        description: String,
+    },
     /// `google.rpc.ResourceInfo`: the resource that was not found or already exists.
     ResourceInfo {
         /// The domain of the kind, which may be another than the error's.
@@ -121,7 +129,8 @@ impl Error {
     ///
     /// The client receives the message unchanged. Prefer the constructors below, which add details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { code, message: message.into(), domain: "", details: Vec::new(), source: None }))
+        let message = message.into();
+        Self(Box::new(Inner { code, reason: None, message, domain: "", details: Vec::new(), source: None }))
     }
 
     /// Returns INVALID_ARGUMENT for a request with these violations. The message has the first one, the BadRequest all.
@@ -215,6 +224,22 @@ impl Error {
         Self::new(Code::ResourceExhausted, "Too much is waiting; try again").with(Detail::RetryInfo { millis: 1000 })
     }
 
+    /// Returns UNAVAILABLE with the reason `READ_ONLY`, for a write that was not made because the operator has switched
+    /// writes off. Our choice: clients that repeat requests wait until the maintenance ends.
+    pub fn read_only() -> Self {
+        let error = Self::new(Code::Unavailable, "The server is read-only for maintenance; nothing was changed");
+        Self(Box::new(Inner { reason: Some(READ_ONLY), ..*error.0 }))
+    }
+
+    /// Returns RESOURCE_EXHAUSTED with a QuotaFailure, for a create with which an organization would have more resources
+    /// of a kind than its quota. It has no RetryInfo: only a delete or a greater quota helps.
+    pub fn quota_exceeded(kind: &Kind, organization: &str, most: u64) -> Self {
+        let description =
+            format!("the organization {organization} can have at most {most} resources of kind {}", kind.name);
+        Self::new(Code::ResourceExhausted, format!("Quota exceeded: {description}"))
+            .with(Detail::QuotaFailure { subject: format!("organization:{organization}"), description })
+    }
+
     /// Returns the private error that makes the platform retry an operation because its data has changed.
     pub fn stale() -> Self {
         Self::busy().because(Stale)
@@ -259,6 +284,16 @@ impl Error {
         self.0.code
     }
 
+    /// Returns the reason of the ErrorInfo: the name of the code, or a more specific one.
+    pub fn reason(&self) -> &'static str {
+        self.0.reason.unwrap_or(self.0.code.reason())
+    }
+
+    /// Returns whether this is [`Error::read_only`].
+    pub fn is_read_only(&self) -> bool {
+        self.0.reason == Some(READ_ONLY)
+    }
+
     /// Returns the message for the client.
     pub fn message(&self) -> &str {
         &self.0.message
@@ -289,11 +324,14 @@ impl Error {
             "" => service_domain.to_owned(),
             domain => format!("{domain}.{service_domain}"),
         };
-        let info = typed("ErrorInfo", json!({ "reason": inner.code.reason(), "domain": domain }));
+        let info = typed("ErrorInfo", json!({ "reason": self.reason(), "domain": domain }));
         let details = std::iter::once(info).chain(inner.details.iter().map(|detail| detail.to_json(service_domain)));
         Status { code: inner.code as i32, message: inner.message.clone(), details: details.collect() }
     }
 }
+
+/// The reason of [`Error::read_only`].
+const READ_ONLY: &str = "READ_ONLY";
 
 fn invalid_message(violations: &[FieldViolation]) -> String {
     match violations.first() {
@@ -319,6 +357,9 @@ impl Detail {
             Self::BadRequest(violations) => typed("BadRequest", json!({ "fieldViolations": violations })),
             Self::PreconditionFailure { kind, description } => {
                 typed("PreconditionFailure", json!({ "violations": [{ "type": kind, "description": description }] }))
+            }
+            Self::QuotaFailure { subject, description } => {
+                typed("QuotaFailure", json!({ "violations": [{ "subject": subject, "description": description }] }))
             }
             Self::ResourceInfo { domain, kind, name } => typed(
                 "ResourceInfo",
@@ -359,6 +400,7 @@ impl From<StoreError> for Error {
             StoreError::Conflict(_) => (Code::Aborted, "Too many changes at once; try again"),
             StoreError::Invalid(_) => (Code::InvalidArgument, "A value has characters that the store cannot hold"),
             StoreError::Full(_) => (Code::ResourceExhausted, "The server has no room to write"),
+            StoreError::ReadOnly => return Self::read_only(),
             StoreError::Corrupt(_) => (Code::DataLoss, "Stored data is damaged; the operator must check the store"),
             StoreError::Unavailable(_) => (Code::Unavailable, "The store is not available"),
             StoreError::Unknown(_) => {

@@ -55,6 +55,8 @@ pub struct Kind {
     pub on_parent_delete: OnParentDelete,
     /// Whether its records are a queue ([`Put::queue`](crate::store::Put::queue)).
     pub queue: bool,
+    /// Whether quotas do not apply to its resources, because the platform itself makes them.
+    pub unlimited: bool,
     /// Whether this is a [service](Kind::service_of) whose methods have names such as `Create`, without that of a kind.
     pub is_service: bool,
 }
@@ -75,6 +77,7 @@ impl Kind {
             roots: Roots::Granted,
             on_parent_delete: OnParentDelete::Restrict,
             queue: false,
+            unlimited: false,
             is_service: false,
         }
     }
@@ -143,6 +146,12 @@ impl Kind {
     #[must_use]
     pub const fn queue(self) -> Self {
         Self { queue: true, ..self }
+    }
+
+    /// Excludes its resources from [quotas](crate::quota), because the platform itself makes them.
+    #[must_use]
+    pub const fn unlimited(self) -> Self {
+        Self { unlimited: true, ..self }
     }
 
     /// Returns the kind's method for a verb.

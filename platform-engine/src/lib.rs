@@ -85,6 +85,7 @@ pub mod json;
 pub mod kind;
 pub mod offload;
 pub mod platform;
+pub mod quota;
 pub mod request;
 mod restore;
 #[cfg(test)]

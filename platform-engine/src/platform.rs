@@ -21,7 +21,7 @@ use crate::{
     kind::{Kind, Registered, Resource},
     offload::Offload,
     seal::SealKeys,
-    store::Store,
+    store::{Store, switched::SwitchedStore},
     timestamp::Timestamp,
     uid::Uid,
     write::Dependents,
@@ -36,6 +36,8 @@ mod events;
 mod grants_cache;
 mod methods;
 mod put;
+mod quota_cache;
+mod quotas;
 mod response_cache;
 mod settings;
 
@@ -44,6 +46,7 @@ pub use check::Invalid;
 use grants_cache::{GrantsCache, Holder};
 pub use methods::{ActionReply, List};
 pub use put::{InvalidResource, PutReply};
+use quota_cache::QuotaCache;
 pub use response_cache::{Rendered, ResponseCache};
 use settings::Data;
 pub use settings::Settings;
@@ -66,6 +69,7 @@ pub struct Platform {
     authority: Arc<dyn Authority>,
     event_log: Option<Arc<dyn EventLog>>,
     grants: GrantsCache,
+    quotas: QuotaCache,
     events: Publisher,
     data: Data,
     offload: Arc<dyn Offload>,
@@ -114,6 +118,12 @@ impl Platform {
     /// Returns the store.
     pub fn store(&self) -> &dyn Store {
         &*self.store
+    }
+
+    /// Returns whether the operator has switched writes off: whether the builder was given an
+    /// [`Arc<SwitchedStore>`](SwitchedStore) as [data](Builder::data), and it refuses writes now.
+    pub fn is_read_only(&self) -> bool {
+        self.data::<Arc<SwitchedStore>>().is_some_and(|store| store.is_read_only())
     }
 
     /// Returns the blobs.

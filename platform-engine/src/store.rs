@@ -7,24 +7,27 @@
 //! whose executable specification is `model`.
 
 pub mod check;
+mod commit;
 mod epoch;
 pub mod memory;
 pub mod merge;
 pub mod order;
 pub mod place;
 pub mod plan;
+pub mod switched;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
 #[cfg(feature = "conformance")]
 pub mod model;
 
-use std::{collections::HashMap, fmt, fmt::Debug, sync::Arc};
+use std::{fmt, fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
+pub use commit::{Commit, Committed, Delete, Require};
 pub use epoch::Epoch;
 
 use crate::uid::{self, Uid};
@@ -47,7 +50,7 @@ use crate::uid::{self, Uid};
 /// - A commit is applied entirely or not at all, whatever fails (`atomic`), and is durable when it returns, as far
 ///   as the store's documentation guarantees (`reopen`).
 /// - Requirements are checked against the state before the commit; then deletes are applied, then puts (`require`,
-///   `delete`).
+///   `delete`). [`Require::AtMost`] is checked after all others, and counts the commit's own deletes and puts (`limit`).
 /// - A unique key belongs to at most one record of the whole store; a put of a key that another record has is a
 ///   conflict (`unique`). Records that the commit deletes or replaces release their unique keys before any put takes
 ///   one, so that two records can exchange theirs.
@@ -453,87 +456,6 @@ pub struct Page {
     pub epochs: Vec<u64>,
 }
 
-/// An atomic change, and its requirements.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Commit {
-    /// The requirements on the state before the commit.
-    pub require: Vec<Require>,
-    /// The records to delete, before the puts.
-    pub delete: Vec<Delete>,
-    /// The records to write, no two with the same key.
-    pub put: Vec<Put>,
-    /// The epochs to raise, each to this commit's sequence.
-    pub raise: Vec<Epoch>,
-}
-
-impl Commit {
-    /// Returns the sequence of the commit, of which `next` is the least that is possible: the greatest revision that a
-    /// put has, if that is greater.
-    pub fn sequence(&self, next: u64) -> u64 {
-        self.put.iter().filter_map(|put| put.revision).fold(next, u64::max)
-    }
-
-    /// Returns the conflict of the first unique key that two of the puts share, or that belongs to a record that the
-    /// commit neither deletes nor replaces. `is_free` returns whether a key does not belong to such a record.
-    ///
-    /// # Errors
-    /// Those of `is_free`.
-    pub fn unique_conflict<E>(
-        &self,
-        mut is_free: impl FnMut(&UniqueKey) -> Result<bool, E>,
-    ) -> Result<Option<Conflict>, E> {
-        let mut taken: HashMap<&UniqueKey, usize> = HashMap::new();
-        for (put, record) in self.put.iter().enumerate() {
-            for (unique, key) in record.unique.iter().enumerate() {
-                if *taken.entry(key).or_insert(put) != put || !is_free(key)? {
-                    return Ok(Some(Conflict::Unique { put, unique }));
-                }
-            }
-        }
-        Ok(None)
-    }
-}
-
-/// A condition on the state before a commit, without which the commit is rejected.
-///
-/// Exhaustive, because each store must implement every case.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Require {
-    /// The record does not exist.
-    Absent(Key),
-    /// The record exists.
-    Exists(Key),
-    /// The record exists and has this revision.
-    Revision(Key, u64),
-    /// No record of these kinds lies below the uid, at any depth.
-    NoneBelow(Uid, Vec<KindName>),
-    /// No record of the kind has this value under this filter key.
-    NoneWith(KindName, KeyName, KeyValue),
-    /// The epoch has this value.
-    Epoch(Epoch, u64),
-}
-
-/// The records to delete. Records that do not exist are ignored.
-///
-/// Exhaustive, because each store must implement every case.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Delete {
-    /// One record.
-    Key(Key),
-    /// All records of these kinds below the uid, at any depth.
-    Below(Uid, Vec<KindName>),
-    /// All records of the kind with this value under this filter key.
-    With(KindName, KeyName, KeyValue),
-}
-
-/// The result of [`Store::commit`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Committed {
-    /// The commit's sequence: the revision of every record that it put, and the value of every epoch that it raised.
-    /// Sequences begin at 1, and may have gaps.
-    pub sequence: u64,
-}
-
 /// The error of a store operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -551,6 +473,9 @@ pub enum StoreError {
     /// The stored data differs from the data that was written.
     #[error("the store is damaged: {0}")]
     Corrupt(#[source] Cause),
+    /// The store refuses writes because it was [told to](switched::SwitchedStore). Nothing was written.
+    #[error("the store is read-only")]
+    ReadOnly,
     /// The store cannot respond, temporarily or until it is opened again. Nothing was written.
     #[error("the store is not available: {0}")]
     Unavailable(#[source] Cause),
@@ -567,7 +492,8 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Conflict {
-    /// The requirement at this index of [`Commit::require`] is the first that did not hold.
+    /// The requirement at this index of [`Commit::require`] is the first that did not hold. It is a
+    /// [`Require::AtMost`] only if all others held.
     Require(usize),
     /// All requirements held, but another record has a unique key.
     Unique {

@@ -1,5 +1,7 @@
 //! A commit under construction: its requirements and changes, and how each conflict is handled.
 
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
 use bytes::Bytes;
 use heck::ToLowerCamelCase;
 use sha2::{Digest, Sha256};
@@ -9,9 +11,10 @@ use crate::{
     event::{Recorded, Subscribers},
     fields::{self, Checked, Keys},
     kind::{Kind, Unique},
+    quota::Quotas,
     store::{
-        Commit, Conflict, Delete, Epoch, Filter, Item, Key, KeyName, KeyValue, Put, Query, Require, Scope, StoreError,
-        UniqueKey,
+        Commit, Conflict, Delete, Epoch, Filter, Item, Key, KeyName, KeyValue, KindName, Put, Query, Require, Scope,
+        StoreError, UniqueKey,
     },
     uid::Uid,
 };
@@ -50,8 +53,8 @@ pub struct Write {
     references: Vec<Referenced>,
     /// The events that it records.
     pub(crate) recorded: Vec<Recorded>,
-    /// The requirements that the subscriptions of organizations have not changed: index and organization.
-    subscribers: Vec<(usize, Uid)>,
+    /// The requirements that what is cached about an organization has not changed: index and organization.
+    cached: Vec<(usize, Uid)>,
 }
 
 /// A resource that a put references.
@@ -141,8 +144,48 @@ impl Write {
     /// Requires that the subscriptions of an organization have not changed. If they have, they are removed from the
     /// cache and the operation is retried.
     pub fn require_subscribers(&mut self, subscribers: &Subscribers) {
-        self.subscribers.push((self.commit.require.len(), subscribers.organization().clone()));
-        self.require_or_retry(subscribers.unchanged());
+        self.require_cached(subscribers.organization(), subscribers.unchanged());
+    }
+
+    /// Requires that the quotas of an organization have not changed. If they have, they are removed from the cache and
+    /// the operation is retried.
+    pub(crate) fn require_quotas(&mut self, quotas: &Quotas) {
+        let unchanged = quotas.unchanged();
+        // Most writes require the same epoch because of their event.
+        if !self.cached.iter().any(|(index, _)| self.commit.require.get(*index) == Some(&unchanged)) {
+            self.require_cached(quotas.organization(), unchanged);
+        }
+    }
+
+    fn require_cached(&mut self, organization: &Uid, unchanged: Require) {
+        self.cached.push((self.commit.require.len(), organization.clone()));
+        self.require_or_retry(unchanged);
+    }
+
+    /// Returns the organizations in which the write may create records of these kinds, with the kinds. Organizations
+    /// that it creates itself are left out.
+    pub(crate) fn creates(&self, is_wanted: impl Fn(KindName) -> bool) -> BTreeMap<Uid, BTreeSet<KindName>> {
+        // Roots are organizations and registered persons, which are in no organization.
+        let is_wanted = |put: &&Put| is_wanted(put.key.kind) && !put.key.uid.is_root();
+        let mut creates: BTreeMap<Uid, BTreeSet<KindName>> = BTreeMap::new();
+        if !self.commit.put.iter().any(|put| is_wanted(&put)) {
+            return creates;
+        }
+        let existing = self.commit.require.iter().filter_map(|require| match require {
+            Require::Exists(key) | Require::Revision(key, _) => Some(key),
+            _ => None,
+        });
+        let existing: HashSet<&Key> = existing.collect();
+        for put in self.commit.put.iter().filter(is_wanted).filter(|put| !existing.contains(&put.key)) {
+            match creates.get_mut(put.key.uid.root()) {
+                Some(kinds) => drop(kinds.insert(put.key.kind)),
+                None => drop(creates.insert(Uid::opaque(put.key.uid.root()), [put.key.kind].into())),
+            }
+        }
+        for put in self.commit.put.iter().filter(|put| put.key.uid.is_root() && !existing.contains(&put.key)) {
+            creates.remove(&put.key.uid);
+        }
+        creates
     }
 
     /// Adds a delete. Deletes are applied before puts.
@@ -230,8 +273,7 @@ impl Write {
     pub fn append(&mut self, other: Self) {
         // The other write's requirements are appended to those of this one, so their indices shift.
         let before = self.commit.require.len();
-        self.subscribers
-            .extend(other.subscribers.into_iter().map(|(index, organization)| (before + index, organization)));
+        self.cached.extend(other.cached.into_iter().map(|(index, organization)| (before + index, organization)));
         self.commit.require.extend(other.commit.require);
         self.commit.delete.extend(other.commit.delete);
         self.otherwise.extend(other.otherwise);
@@ -272,8 +314,8 @@ impl Write {
                 self.require_or_fail(Require::Exists(key), missing);
             }
         }
-        let Self { commit, otherwise, taken, references: _, recorded: _, subscribers } = self;
-        (commit, Meaning { otherwise, taken, subscribers })
+        let Self { commit, otherwise, taken, references: _, recorded: _, cached } = self;
+        (commit, Meaning { otherwise, taken, cached })
     }
 }
 
@@ -297,7 +339,7 @@ pub(crate) fn short(value: KeyValue) -> KeyValue {
 pub(crate) struct Meaning {
     otherwise: Vec<Option<Error>>,
     taken: Vec<Taken>,
-    subscribers: Vec<(usize, Uid)>,
+    cached: Vec<(usize, Uid)>,
 }
 
 /// The consequence of a failed commit.
@@ -305,8 +347,8 @@ pub(crate) struct Meaning {
 pub(crate) enum Failed {
     /// The operation fails with this error; [`Error::stale`] is retried.
     With(Error),
-    /// The subscriptions of this organization have changed: retry with fresh ones.
-    Subscribers(Uid),
+    /// What is cached about this organization has changed: retry with fresh values.
+    Cached(Uid),
     /// Another resource has a unique key of a put.
     Taken(Rival),
 }
@@ -316,8 +358,8 @@ impl Meaning {
     pub(crate) fn of(mut self, error: StoreError) -> Failed {
         match error {
             StoreError::Conflict(Conflict::Require(index)) => {
-                if let Some(at) = self.subscribers.iter().position(|(at, _)| *at == index) {
-                    return Failed::Subscribers(self.subscribers.swap_remove(at).1);
+                if let Some(at) = self.cached.iter().position(|(at, _)| *at == index) {
+                    return Failed::Cached(self.cached.swap_remove(at).1);
                 }
                 // A requirement without an error is retried.
                 let error = self.otherwise.get_mut(index).and_then(Option::take);

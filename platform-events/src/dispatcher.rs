@@ -235,6 +235,10 @@ async fn sweep(shared: Arc<Shared>, pending: mpsc::Sender<Uid>) {
         if let Err(error) = sweep_once(&shared, &pending).await {
             tracing::warn!(%error, "cannot read the outbox");
         }
+        if shared.platform.is_read_only() {
+            tokio::time::sleep(shared.options.sweep).await;
+            continue;
+        }
         body = match Outbox::of(&shared.platform).delete_orphaned_bodies(body.as_ref(), BODIES_PER_SWEEP).await {
             Ok(last) => last,
             Err(error) => {

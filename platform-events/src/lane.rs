@@ -103,6 +103,10 @@ impl Shared {
     /// Delivers the pending events of a subscription until there are none or the next attempt is due later. `wakeup`
     /// notifies of new events.
     pub(crate) async fn run(&self, subscription: &Uid, wakeup: &Notify) -> Next {
+        if self.platform.is_read_only() {
+            // An event that is delivered now could not be recorded as delivered.
+            return Next::At(self.now().plus_millis(millis(RETRY_DELAY)));
+        }
         // Acquired before the lease, so that a subscription that must wait for a permit here can be delivered by
         // another dispatcher.
         let permit = self.healthy.acquire(subscription.root(), None).await;

@@ -26,6 +26,9 @@ const SECONDS: &str = "platform_request_seconds";
 const REQUEST_BYTES: &str = "platform_request_bytes";
 const RESPONSE_BYTES: &str = "platform_response_bytes";
 
+/// Requests that a rate limit has rejected.
+pub(crate) const RATE_LIMITED: &str = "platform_rate_limited_total";
+
 /// Number of codes of `google.rpc.Code`, OK included.
 const CODES: usize = 17;
 
@@ -35,6 +38,7 @@ pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status"
 /// Registers the descriptions of the metrics of requests. Call this once, after installing the recorder.
 pub fn describe() {
     describe_counter!(REQUESTS, "Requests, by API method and by the code of the answer");
+    describe_counter!(RATE_LIMITED, "Requests that a rate limit has rejected, by what it limits");
     describe_histogram!(SECONDS, Unit::Seconds, "Time from a request's head to its answer's head");
     describe_histogram!(REQUEST_BYTES, Unit::Bytes, "Size of a request's body as the API has read it, if there is one");
     describe_histogram!(RESPONSE_BYTES, Unit::Bytes, "Size of an answer's body as it was sent");

@@ -11,12 +11,15 @@ use crate::{error::TokenError, verifier::Verifier};
 #[async_trait]
 impl Authenticator for Verifier {
     async fn authenticate(&self, token: &str) -> Result<Caller> {
-        match self.verify(token).await {
-            Ok(verified) => Ok(verified.caller()),
-            Err(error @ TokenError::Unavailable) => {
-                Err(Error::new(Code::Unavailable, format!("Not authenticated: {error}")))
-            }
-            Err(error) => Err(Error::unauthenticated(format!("Not authenticated: {error}"))),
-        }
+        self.verify(token).await.map(|verified| verified.caller()).map_err(refusal)
+    }
+}
+
+/// Returns the error of the API for a token that is not accepted.
+pub(crate) fn refusal(error: TokenError) -> Error {
+    let message = format!("Not authenticated: {error}");
+    match error {
+        TokenError::Unavailable => Error::new(Code::Unavailable, message),
+        _ => Error::unauthenticated(message),
     }
 }

@@ -70,6 +70,14 @@ pub enum DataDirError {
         /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// A key cannot be revoked.
+    #[error("the key `{id}` cannot be revoked: {reason}")]
+    NotRevoked {
+        /// The id that was given.
+        id: String,
+        /// The reason.
+        reason: &'static str,
+    },
     /// A key could not be generated or used.
     #[error(transparent)]
     Key(#[from] UnusableKey),

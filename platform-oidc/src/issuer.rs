@@ -26,6 +26,9 @@ pub const WEBHOOK_SUBJECT: &str = "webhook:";
 /// The lifetime of a webhook token; our choice: five minutes.
 pub const WEBHOOK_TTL: Duration = Duration::from_secs(300);
 
+/// The claims that the issuer sets itself.
+const RESERVED_CLAIMS: [&str; 7] = ["iss", "sub", "aud", "iat", "nbf", "exp", "jti"];
+
 /// Issues access tokens and publishes the keys that verify them.
 pub struct Issuer {
     url: String,
@@ -151,12 +154,11 @@ impl Issuer {
     /// # Errors
     /// [`IssueError`].
     pub fn access_token(&self, request: &AccessToken<'_>) -> Result<IssuedToken, IssueError> {
-        const RESERVED: [&str; 7] = ["iss", "sub", "aud", "iat", "nbf", "exp", "jti"];
         Uid::parse(request.subject).map_err(|_| IssueError::Subject)?;
         if request.ttl < Duration::from_secs(1) || request.ttl > MAX_TTL {
             return Err(IssueError::Ttl);
         }
-        if RESERVED.iter().any(|name| request.claims.contains_key(*name)) {
+        if RESERVED_CLAIMS.iter().any(|name| request.claims.contains_key(*name)) {
             return Err(IssueError::Claims);
         }
         let audience = match request.audiences {
@@ -173,11 +175,23 @@ impl Issuer {
             [json!(self.url), json!(request.subject), audience, json!(issued), json!(expires), json!(hex::encode(jti))];
         let names = ["iss", "sub", "aud", "iat", "exp", "jti"].map(str::to_owned);
         let claims = names.into_iter().zip(own).chain(request.claims.clone()).collect();
-        let token = self.ring.load().keys.signing().sign(ACCESS_TOKEN_TYPE, &claims)?;
+        self.sign(&claims, Timestamp::from_millis(expires.saturating_mul(1000)))
+    }
+
+    /// Signs the claims of an access token of this issuer with another expiry, in whole seconds.
+    pub(crate) fn copy_of(&self, claims: &Map<String, Value>, expires: Timestamp) -> Result<IssuedToken, IssueError> {
+        let seconds = expires.seconds();
+        let mut claims = claims.clone();
+        claims.insert("exp".to_owned(), json!(seconds));
+        self.sign(&claims, Timestamp::from_millis(seconds.saturating_mul(1000)))
+    }
+
+    fn sign(&self, claims: &Map<String, Value>, expires: Timestamp) -> Result<IssuedToken, IssueError> {
+        let token = self.ring.load().keys.signing().sign(ACCESS_TOKEN_TYPE, claims)?;
         if token.len() > MAX_TOKEN {
             return Err(IssueError::TooLong);
         }
-        Ok(IssuedToken { token, expires: Timestamp::from_millis(expires.saturating_mul(1000)) })
+        Ok(IssuedToken { token, expires })
     }
 
     /// Issues the token that is sent with an event to a webhook of a group, signed with ES256. Its subject is

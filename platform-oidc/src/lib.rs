@@ -43,6 +43,7 @@
 //! The crate neither installs nor requires a `CryptoProvider` or any other process-wide state.
 
 mod authenticator;
+mod shorten;
 pub mod sts;
 pub mod verifier;
 
@@ -72,6 +73,7 @@ pub use self::{
     fetch::{Fetch, HttpFetch},
     issuer::{AccessToken, Issuer},
     jws::Algorithm,
+    shorten::Shortened,
     sts::{SignInProvider, Sts, StsOptions, offline_claims},
     url::InvalidIssuer,
     verifier::{Verified, Verifier, VerifierOptions},

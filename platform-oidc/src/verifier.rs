@@ -211,6 +211,11 @@ impl Verifier {
         self.own.as_ref()
     }
 
+    /// Returns the current time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Returns the audiences of this service.
     pub fn audiences(&self) -> &[String] {
         &self.audiences

@@ -30,6 +30,7 @@ use platform_http::{
 use serde_json::Value;
 
 use self::cookie::Cookie;
+use crate::tokens::parameters;
 
 /// The pages at `/oauth`, where a person signs in with an identity provider and confirms that a program gets tokens,
 /// and `/orgcheck`. Each request counts against the rate limit for requests without a verified token.
@@ -50,6 +51,9 @@ const MAX_BEGIN_QUERY: usize = 4 << 10;
 /// The parameters of `/orgcheck`.
 const ORG_CHECK: &[Field] = &[Field::string("name").required().about("The name of an organization.")];
 
+/// The parameters of `/oauth/token`.
+const TOKEN: &[Field] = &[Field::string("grantType"), Field::string("code"), Field::string("codeVerifier")];
+
 impl BrowserSignIn {
     /// Returns the pages of a service.
     pub fn new(service: Arc<dyn SignInService>) -> Self {
@@ -66,6 +70,8 @@ enum Endpoint {
     Callback(Option<Uid>),
     Confirm,
     Style,
+    /// Where a program redeems its code.
+    Token,
     OrgCheck,
 }
 
@@ -77,6 +83,7 @@ impl Endpoint {
             "/oauth/callback" => Some(Self::Callback(None)),
             "/oauth/confirm" => Some(Self::Confirm),
             "/oauth/style.css" => Some(Self::Style),
+            "/oauth/token" => Some(Self::Token),
             "/orgcheck" => Some(Self::OrgCheck),
             path => {
                 let uid = Uid::parse(path.strip_prefix("/oauth/callback/")?).ok()?;
@@ -88,6 +95,7 @@ impl Endpoint {
     const fn methods(&self) -> &'static [Method] {
         match self {
             Self::Confirm => &[Method::GET, Method::POST],
+            Self::Token => &[Method::POST],
             _ => &[Method::GET],
         }
     }
@@ -118,6 +126,7 @@ impl Mount for BrowserSignIn {
         match endpoint {
             Endpoint::OrgCheck => self.check_organization(call.query).await,
             Endpoint::Style => Ok(page::style()),
+            Endpoint::Token => self.redeem(&call, body).await,
             _ if is_head => Ok(page::message(StatusCode::OK, "Sign-in", "")),
             Endpoint::Begin => Ok(self.begin(&call).await.unwrap_or_else(|error| page::error(&error))),
             Endpoint::Callback(provider) => Ok(self.complete(&call, provider).await),
@@ -177,6 +186,7 @@ impl BrowserSignIn {
         let ended = finished.await.and_then(|finished| {
             let mut reply = match finished {
                 Finished::Tokens(callback, tokens) => page::redirect(with_tokens(&callback, &tokens).expose())?,
+                Finished::Code(callback, code) => page::redirect(with_code(&callback, &code).expose())?,
                 Finished::Headless => page::message(
                     StatusCode::OK,
                     "Signed in",
@@ -208,6 +218,31 @@ impl BrowserSignIn {
         // Sign-ins that have expired hold memory until they are forgotten.
         self.service.forget_expired();
         Ok(Box::new(call.origin.hold(bytes)?))
+    }
+
+    /// Returns the tokens of a program's code (RFC 6749, 4.1.3, with PKCE).
+    async fn redeem(&self, call: &Call<'_>, body: Body<'_>) -> Result<Reply, Refusal> {
+        mount::reject_parameters(call.query)?;
+        // A form, as OAuth has it, or JSON.
+        let read = parameters(TOKEN, "", body, &call.limits.of_tokens()).await?;
+        let text = |name: &str| read.get(name).and_then(Value::as_str).unwrap_or_default();
+        let mut violations = Violations::default();
+        for name in read.keys().filter(|name| TOKEN.iter().all(|field| field.name != *name)) {
+            violations.add(name.as_str(), "unknown parameter");
+        }
+        if text("grantType") != "authorization_code" {
+            violations.add("grant_type", "must be authorization_code");
+        }
+        for (field, name) in [("code", "code"), ("codeVerifier", "code_verifier")] {
+            if text(field).is_empty() {
+                violations.add(name, "is required");
+            }
+        }
+        violations.none_or(())?;
+        let tokens = self.service.redeem(text("code"), text("codeVerifier")).await?;
+        let mut reply = mount::json(serde_json::to_vec(&tokens).map_err(Error::internal)?);
+        page::not_cached(&mut reply);
+        Ok(reply)
     }
 
     async fn check_organization(&self, query: &str) -> Result<Reply, Refusal> {
@@ -274,6 +309,20 @@ fn with_tokens(callback: &Loopback, tokens: &RawToken) -> Secret {
     if !tokens.refresh_token.is_empty() {
         query.append_pair("refresh_token", tokens.refresh_token.expose());
     }
+    with_state(callback, query)
+}
+
+/// Returns the callback with the code for its tokens.
+fn with_code(callback: &Loopback, code: &Secret) -> Secret {
+    let mut query = Serializer::new(String::new());
+    query.append_pair("code", code.expose());
+    with_state(callback, query)
+}
+
+fn with_state(callback: &Loopback, mut query: Serializer<'_, String>) -> Secret {
+    if !callback.state().is_empty() {
+        query.append_pair("state", callback.state());
+    }
     Secret::new(format!("{}/callback?{}", callback.origin(), query.finish()))
 }
 
@@ -281,7 +330,7 @@ fn with_tokens(callback: &Loopback, tokens: &RawToken) -> Secret {
 fn with_error(callback: &Loopback, error: &Error) -> Secret {
     let mut query = Serializer::new(String::new());
     query.append_pair("error", error.message()).append_pair("status_code", status::of(error.code()).as_str());
-    Secret::new(format!("{}/callback?{}", callback.origin(), query.finish()))
+    with_state(callback, query)
 }
 
 #[cfg(test)]
@@ -300,6 +349,7 @@ mod tests {
             ("/oauth/callback/x", None),
             ("/oauth/confirm", Some(Endpoint::Confirm)),
             ("/oauth/style.css", Some(Endpoint::Style)),
+            ("/oauth/token", Some(Endpoint::Token)),
             ("/orgcheck", Some(Endpoint::OrgCheck)),
             ("/oauth//", None),
             ("/oauthx", None),

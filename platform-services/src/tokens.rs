@@ -158,7 +158,7 @@ async fn answer(
 
 /// Reads parameters from the query and the body, which is a form or a JSON object. The body's first character decides
 /// which of the two, because clients send both formats with either content type.
-async fn parameters(
+pub(crate) async fn parameters(
     fields: &'static [Field],
     query: &str,
     body: Body<'_>,

@@ -104,9 +104,17 @@ impl SignInService for Stub {
             RawToken { token: Secret::new("a.b.c"), refresh_token: Secret::new("r+/="), expiry: Timestamp::EPOCH };
         match target {
             target if !agrees => Err(Failure { error: Error::new(Code::NotFound, "not & registered"), target }),
+            Some(Target::Loopback(callback)) if callback.challenge().is_some() => {
+                Ok(Finished::Code(callback, Secret::new("secret code")))
+            }
             Some(Target::Loopback(callback)) => Ok(Finished::Tokens(callback, Box::new(tokens))),
             _ => Ok(Finished::Headless),
         }
+    }
+
+    async fn redeem(&self, code: &str, verifier: &str) -> Result<RawToken> {
+        self.note(format!("redeem {code} {verifier}"));
+        Ok(RawToken { token: Secret::new("a.b.c"), refresh_token: Secret::default(), expiry: Timestamp::EPOCH })
     }
 
     async fn has_verified_organization(&self, name: &str) -> Result<bool> {
@@ -257,6 +265,36 @@ async fn failures_of_this_browser_reach_the_program_and_others_do_not() {
     }
     for bad in ["code=c", "state=a&state=b&code=c", "state=s&code=a&code=b"] {
         checked(&get(&rest, &format!("/oauth/callback?{bad}"), "one").await, 400);
+    }
+    assert_eq!(stub.calls(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_program_with_a_challenge_gets_its_state_and_a_code_that_it_redeems() {
+    let (rest, stub) = setting().await;
+    let challenge = "code_challenge=AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE&code_challenge_method=S256";
+    get(&rest, &format!("/oauth?{CALLBACK}&state=a%26b&{challenge}"), "").await;
+    let finished = post(&rest, "two", &[], "token=form&answer=allow").await;
+    checked(&finished, 303);
+    assert_eq!(finished.headers["location"], "http://localhost:8123/callback?code=secret+code&state=a%26b");
+    let refused = post(&rest, "two", &[], "token=form&answer=refuse").await;
+    assert!(refused.headers["location"].to_str().unwrap().ends_with("&status_code=404&state=a%26b"), "{refused:?}");
+    stub.calls();
+    let redeem = async |body: &'static str| send(&rest, Method::POST, "/oauth/token", &[], body).await;
+    let tokens = redeem("grant_type=authorization_code&code=c&code_verifier=v").await;
+    assert_eq!((tokens.status.as_u16(), &tokens.headers["cache-control"]), (200, &"no-store".parse().unwrap()));
+    assert!(tokens.body.starts_with(b"{\"token\":\"a.b.c\""), "{tokens:?}");
+    assert_eq!(stub.calls(), ["redeem c v"]);
+    for bad in ["", "grant_type=password&code=c&code_verifier=v", "grant_type=authorization_code&code=c", "x=1"] {
+        assert_eq!(redeem(bad).await.status.as_u16(), 400, "{bad}");
+    }
+    for bad in [
+        &format!("{CALLBACK}&code_challenge=x"),
+        &format!("{CALLBACK}&code_challenge_method=S256"),
+        &format!("{CALLBACK}&{}", challenge.replace("S256", "plain")),
+        &format!("headless_code=AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE&{challenge}"),
+    ] {
+        checked(&get(&rest, &format!("/oauth?{bad}"), "").await, 400);
     }
     assert_eq!(stub.calls(), [""; 0]);
 }

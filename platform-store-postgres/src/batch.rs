@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures_util::future::join_all;
 use platform_engine::{
-    store::{Commit, Conflict, Key, place::below},
+    store::{
+        Commit, Conflict, Key,
+        place::{Place, below},
+    },
     uid::Uid,
 };
 use tokio_postgres::{Row, Statement, types::ToSql};
@@ -155,6 +158,10 @@ pub(crate) const READ_OWNERS: &str = "SELECT k.place, o.kind, o.uid FROM unnest(
      WHERE o.org = k.org AND o.space = k.space AND o.value = k.value) o";
 pub(crate) const READ_BLOCKED: &str = "SELECT t.org, t.list FROM unnest($1::int8[], $2::uuid[]) k(org, list) \
      CROSS JOIN LATERAL (SELECT t.org, t.list FROM tally t WHERE t.org = k.org AND t.list = k.list AND t.blocked) t";
+/// Returns the lengths of lists, without the records at their uids.
+pub(crate) const READ_LENGTHS: &str = "SELECT k.place, t.length FROM unnest($1::int8[], $2::uuid[]) WITH ORDINALITY \
+     k(org, list, place) CROSS JOIN LATERAL (SELECT t.direct + t.deep AS length FROM tally t WHERE t.org = k.org AND \
+     t.list = k.list) t";
 pub(crate) const READ_SLOTS: &str = "SELECT s.kind, s.key, s.slot FROM slot s WHERE s.kind = ANY($1::text[]) \
      ORDER BY s.kind, s.slot, s.key";
 /// The time is that of the database, since the clocks of its clients differ.
@@ -306,6 +313,13 @@ impl<'c> Batch<'c> {
         ];
         let owners = add(!unique.is_empty(), READ_OWNERS, params);
         let blocked = add(!lists.is_empty(), READ_BLOCKED, blocked_params(lists.iter()));
+        let counts: Vec<Key> = wanted.counts.into_iter().collect();
+        let list_of = |key: &Key| schema::list(key.kind, Place::At(&key.uid));
+        let params: Params = vec![
+            Box::new(counts.iter().map(|key| schema::organization(&key.uid)).collect::<Vec<_>>()),
+            Box::new(counts.iter().map(list_of).collect::<Vec<_>>()),
+        ];
+        let lengths = add(!counts.is_empty(), READ_LENGTHS, params);
         let slots = add(!kinds.is_empty(), READ_SLOTS, vec![Box::new(kinds)]);
 
         let mut results = all_of(pipeline(connection, &calls).await?)?;
@@ -333,6 +347,15 @@ impl<'c> Batch<'c> {
             if let Some((kind, _)) = at(&wanted.with, row)? {
                 let key = Key::new(kind, Uid::opaque(row.try_get::<_, &str>(1)?));
                 state.records.entry(key).or_default().before = Some(stored(row)?);
+            }
+        }
+        for top in &counts {
+            let own = state.records.get(top).is_some_and(|change| change.before.is_some());
+            state.counts.insert(top.clone(), u64::from(own));
+        }
+        for row in rows(lengths) {
+            if let Some(count) = at(&counts, row)?.and_then(|top| state.counts.get_mut(top)) {
+                *count = count.saturating_add(row.try_get::<_, i64>(1)?.cast_unsigned());
             }
         }
         for row in rows(find_below) {

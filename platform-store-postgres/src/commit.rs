@@ -1,11 +1,14 @@
 //! The decision about each commit of a batch, in memory: a rejected commit changes nothing that the others see.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    convert::Infallible,
+};
 
 use platform_engine::store::{
     Commit, Conflict, Delete, Epoch, Key, KeyName, KeyValue, KindName, Put, Require, StoreError, UniqueKey,
 };
-use platform_engine::uid;
+use platform_engine::uid::{self, Uid};
 use uuid::Uuid;
 
 use crate::schema::{self, Org, SLOTS, Slots};
@@ -59,7 +62,9 @@ impl Homes {
                 Require::Absent(key) | Require::Exists(key) | Require::Revision(key, _) => {
                     homes.read.insert(schema::organization(&key.uid));
                 }
-                Require::NoneBelow(uid, _) => drop(homes.read.insert(schema::organization(uid))),
+                Require::NoneBelow(uid, _) | Require::AtMost(_, uid, _) => {
+                    homes.read.insert(schema::organization(uid));
+                }
                 Require::NoneWith(kind, key, _) => drop(homes.barred.insert((*kind, *key))),
                 Require::Epoch(epoch, _) => drop(homes.read.insert(schema::epoch(epoch).0)),
             }
@@ -104,7 +109,7 @@ impl Homes {
 pub(crate) fn verify(commit: &Commit) -> Result<(), StoreError> {
     let required = commit.require.iter().filter_map(|require| match require {
         Require::Absent(key) | Require::Exists(key) | Require::Revision(key, _) => Some(&key.uid),
-        Require::NoneBelow(uid, _) => Some(uid),
+        Require::NoneBelow(uid, _) | Require::AtMost(_, uid, _) => Some(uid),
         Require::Epoch(epoch, _) => Some(&epoch.uid),
         Require::NoneWith(..) => None,
     });
@@ -140,6 +145,8 @@ pub(crate) struct Wanted {
     pub(crate) unique: HashSet<UniqueKey>,
     /// Records below uids of which none may exist, and those to delete.
     pub(crate) none_below: Vec<(KindName, String)>,
+    /// Records at or below uids, which limits count.
+    pub(crate) counts: HashSet<Key>,
     pub(crate) below: Vec<(KindName, String)>,
     pub(crate) none_with: Vec<With>,
     pub(crate) with: Vec<(KindName, Uuid)>,
@@ -159,6 +166,11 @@ impl Wanted {
                     self.none_with.push(With { kind, key, value: value.clone() });
                 }
                 Require::Epoch(epoch, _) => drop(self.epochs.insert(epoch.clone())),
+                Require::AtMost(kind, top, _) => {
+                    let top = Key::new(kind, top.clone());
+                    self.keys.insert(top.clone());
+                    self.counts.insert(top);
+                }
             }
         }
         for delete in &commit.delete {
@@ -217,6 +229,8 @@ pub(crate) struct State {
     /// What exists of [`Wanted::none_below`] and [`Wanted::none_with`].
     pub(crate) found_below: HashSet<(KindName, String)>,
     pub(crate) found_with: HashSet<With>,
+    /// The number of records of each of [`Wanted::counts`], after the commits that were decided.
+    pub(crate) counts: HashMap<Key, u64>,
     pub(crate) slots: Slots,
 }
 
@@ -227,6 +241,19 @@ impl State {
             return Err(Conflict::Require(index));
         }
         let deleted = self.deleted(commit);
+        let is_new = |at: usize| commit.put.get(at).is_some_and(|put| !self.exists(&put.key));
+        let dropped = |kind: KindName, top: &Uid| {
+            let is_put = |key: &Key| commit.put.iter().any(|put| put.key == *key);
+            let of_limit = |key: &&Key| key.kind == kind && key.uid.is_at_or_below(top) && !is_put(key);
+            deleted.iter().filter(of_limit).count() as u64
+        };
+        let count = |kind: KindName, top: &Uid| {
+            Ok::<_, Infallible>(self.counts.get(&Key::new(kind, top.clone())).copied().unwrap_or_default())
+        };
+        let Ok(conflict) = commit.limit_conflict(is_new, dropped, count);
+        if let Some(conflict) = conflict {
+            return Err(conflict);
+        }
         let changed: HashSet<(&str, &str)> = deleted
             .iter()
             .chain(commit.put.iter().map(|put| &put.key))
@@ -234,9 +261,7 @@ impl State {
             .collect();
         let conflict = commit.unique_conflict(|key| {
             let owner = self.owners.get(key);
-            Ok::<_, std::convert::Infallible>(
-                owner.is_none_or(|(kind, uid)| changed.contains(&(kind.as_str(), uid.as_str()))),
-            )
+            Ok::<_, Infallible>(owner.is_none_or(|(kind, uid)| changed.contains(&(kind.as_str(), uid.as_str()))))
         });
         let Ok(conflict) = conflict;
         if let Some(conflict) = conflict {
@@ -259,12 +284,34 @@ impl State {
                 let raised = self.raised.get(epoch).map(|value| value.cast_unsigned());
                 raised.or_else(|| self.epochs.get(epoch).copied()).unwrap_or(0) == *wanted
             }
+            // Checked when the changes of the commit are known.
+            Require::AtMost(..) => true,
+        }
+    }
+
+    fn exists(&self, key: &Key) -> bool {
+        self.records.get(key).is_some_and(|change| change.now().is_some())
+    }
+
+    /// Adds what a commit creates and deletes to the counts.
+    fn count(&mut self, commit: &Commit, deleted: &HashSet<Key>) {
+        if self.counts.is_empty() {
+            return;
+        }
+        let is_put = |key: &Key| commit.put.iter().any(|put| put.key == *key);
+        let dropped: Vec<&Key> = deleted.iter().filter(|key| !is_put(key)).collect();
+        let created: Vec<&Key> = commit.put.iter().map(|put| &put.key).filter(|key| !self.exists(key)).collect();
+        for (top, count) in &mut self.counts {
+            let of_limit = |key: &&&Key| key.kind == top.kind && key.uid.is_at_or_below(&top.uid);
+            let added = created.iter().filter(of_limit).count() as u64;
+            let removed = dropped.iter().filter(of_limit).count() as u64;
+            *count = count.saturating_add(added).saturating_sub(removed);
         }
     }
 
     /// Returns the existing records that a commit deletes.
     fn deleted(&self, commit: &Commit) -> HashSet<Key> {
-        let exists = |key: &&Key| self.records.get(key).is_some_and(|change| change.now().is_some());
+        let exists = |key: &&Key| self.exists(key);
         let has = |stored: &Stored, key: KeyName, value: &KeyValue| {
             stored.filter.iter().any(|(own, other)| own == key && other == value.as_bytes())
         };
@@ -310,6 +357,7 @@ impl State {
         if deleted.iter().chain(commit.put.iter().map(|put| &put.key)).any(has_unique) {
             self.owners.retain(|_, (kind, uid)| !changed.contains(&(kind, uid)));
         }
+        self.count(commit, &deleted);
         for key in deleted {
             self.records.entry(key).or_default().after = Some(None);
         }

@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use deadpool::managed::QueueMode;
 use deadpool_postgres::{
     ClientWrapper, Connect, Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime,
 };
@@ -271,6 +272,8 @@ impl Database {
             let pool = Pool::builder(manager).max_size(size.max(1)).runtime(Runtime::Tokio1);
             let pool = pool.pre_recycle(open).post_create(verify);
             let pool = pool.wait_timeout(Some(options.retry)).create_timeout(Some(CREATE));
+            // The connection that was used last: its process on the server is still in the processor's caches.
+            let pool = pool.queue_mode(QueueMode::Lifo);
             pool.build().map_err(|error| OpenError::Unavailable(error.into()))
         };
         // Besides the lanes, documents are written.

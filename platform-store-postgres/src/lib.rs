@@ -10,6 +10,7 @@ mod changes;
 mod commit;
 mod filtered;
 mod locks;
+mod queue;
 mod registry;
 mod shared;
 mod split;

@@ -1,6 +1,7 @@
 //! The layout of a database: numbered migrations, and the check that a database has the layout of this release.
 
 use platform_engine::store::StoreError;
+use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
@@ -22,15 +23,10 @@ const PUT: &str = "INSERT INTO layout (org, version, instance) VALUES ($1, $2, $
 /// The key of the lock that one migration holds; a random number.
 const MIGRATION: i64 = 0x706c_6174_666f_726d;
 
-/// Runs the migrations that a database lacks, and distributes the tables if it has Citus.
-pub(crate) async fn migrate(url: &str, options: &Options) -> Result<(), OpenError> {
-    let (config, tls) = configure(url, options)?;
-    let (client, connection) = match config.connect(tls.clone()).await {
-        Ok(connected) => connected,
-        Err(_) if is_standby(&config, &tls).await => return Err(OpenError::Standby),
-        Err(error) => return Err(OpenError::Unavailable(cause(error))),
-    };
-    let driver = tokio::spawn(connection);
+/// Runs the migrations that a database lacks, and distributes the tables if it has Citus. Returns the layout that it had,
+/// 0 if it was empty.
+pub(crate) async fn migrate(url: &str, options: &Options) -> Result<i32, OpenError> {
+    let (client, driver) = connect(url, options).await?;
     let result = run(&client).await;
     drop(client);
     // Dropping the client closes the connection, which releases the lock.
@@ -38,15 +34,37 @@ pub(crate) async fn migrate(url: &str, options: &Options) -> Result<(), OpenErro
     result
 }
 
-async fn run(client: &Client) -> Result<(), OpenError> {
+/// Returns the layout of a database, 0 if it is empty. Changes nothing.
+pub(crate) async fn layout(url: &str, options: &Options) -> Result<i32, OpenError> {
+    let (client, _) = connect(url, options).await?;
+    let failed = |error| OpenError::Unavailable(cause(error));
+    let exists = client.query_one("SELECT to_regclass('layout') IS NOT NULL", &[]).await.map_err(failed)?;
+    if exists.try_get(0).map_err(failed)? { found(&client).await } else { Ok(0) }
+}
+
+/// Connects, and drives the connection on a task of its own until the client is dropped.
+async fn connect(url: &str, options: &Options) -> Result<(Client, JoinHandle<()>), OpenError> {
+    let (config, tls) = configure(url, options)?;
+    match config.connect(tls.clone()).await {
+        Ok((client, connection)) => Ok((client, tokio::spawn(async { drop(connection.await) }))),
+        Err(_) if is_standby(&config, &tls).await => Err(OpenError::Standby),
+        Err(error) => Err(OpenError::Unavailable(cause(error))),
+    }
+}
+
+/// Returns the layout of a database that has the table of layouts.
+async fn found(client: &Client) -> Result<i32, OpenError> {
+    let failed = |error| OpenError::Unavailable(cause(error));
+    let found = client.query_opt(READ, &[&installation()]).await.map_err(failed)?;
+    let found: i32 = found.map_or(Ok(0), |row| row.try_get(0)).map_err(failed)?;
+    if found > LAYOUT { Err(OpenError::Newer { found, known: LAYOUT }) } else { Ok(found) }
+}
+
+async fn run(client: &Client) -> Result<i32, OpenError> {
     let failed = |error| OpenError::Unavailable(cause(error));
     client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION]).await.map_err(failed)?;
     client.batch_execute(LAYOUT_TABLE).await.map_err(failed)?;
-    let found = client.query_opt(READ, &[&installation()]).await.map_err(failed)?;
-    let found: i32 = found.map_or(Ok(0), |row| row.try_get(0)).map_err(failed)?;
-    if found > LAYOUT {
-        return Err(OpenError::Newer { found, known: LAYOUT });
-    }
+    let found = found(client).await?;
     citus::check(client).await?;
     let instance = shared::random().map_err(|error| OpenError::Unavailable(error.into()))?;
     let missing = MIGRATIONS.iter().zip(1..).filter(|(_, version)| *version > found);
@@ -56,7 +74,8 @@ async fn run(client: &Client) -> Result<(), OpenError> {
         client.execute(PUT, &[&installation(), &version, &instance]).await.map_err(failed)?;
         client.batch_execute("COMMIT").await.map_err(failed)?;
     }
-    citus::distribute(client).await
+    citus::distribute(client).await?;
+    Ok(found)
 }
 
 /// Verifies that the database has the layout of this release, and returns the identifier of the installation.

@@ -13,8 +13,8 @@ use crate::error::OpenError;
 pub struct Options {
     /// The maximum number of connections for reads; 16 by default.
     pub readers: usize,
-    /// The number of lanes, each of which commits on a connection of its own; 4 by default. The commits of one
-    /// organization use one lane.
+    /// The number of lanes, which is the most batches of commits that run at the same time, each on a connection of its
+    /// own; 4 by default. The commits of an organization are in one batch at a time.
     pub lanes: usize,
     /// The maximum number of commits that share one transaction (group commit); 256 by default.
     pub group_commits: usize,

@@ -45,8 +45,6 @@ pub(crate) struct Shared {
     /// Distinguishes the advisory locks of the installations of one database.
     pub(crate) salt: u64,
     pub(crate) health: Health,
-    /// The maximum number of commits of a batch.
-    pub(crate) group: usize,
 }
 
 /// Returns a random identifier.

@@ -1,19 +1,14 @@
 //! The store: connections to a database, and the lanes that commit; opening and migrating.
 
-use std::{fmt, sync::Arc, time::Instant};
+use std::{fmt, sync::Arc};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, check::Finding};
-use tokio::sync::{
-    mpsc::{self, error::SendTimeoutError},
-    oneshot,
-};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    check, citus,
-    commit::{self, Homes},
+    check, citus, commit,
     connection::Database,
     documents::Documents,
     error::{Failure, OpenError, unavailable},
@@ -22,7 +17,7 @@ use crate::{
     query, registry,
     schema::{self, LAYOUT},
     shared::{Health, Shared},
-    writer::{self, QUEUE, Request},
+    writer::Lanes,
 };
 
 /// A store in a PostgreSQL database; see the crate's documentation for its guarantees and limits.
@@ -31,7 +26,7 @@ use crate::{
 /// background.
 pub struct PostgresStore {
     shared: Arc<Shared>,
-    lanes: Vec<mpsc::Sender<Request>>,
+    lanes: Arc<Lanes>,
     channel: String,
 }
 
@@ -59,14 +54,8 @@ impl PostgresStore {
             slots: ArcSwap::from_pointee(slots),
             salt: instance.as_u64_pair().0,
             health: Health::default(),
-            group: options.group_commits,
         });
-        let lane = |_| {
-            let (sender, requests) = mpsc::channel(QUEUE);
-            tokio::spawn(writer::run(shared.clone(), requests));
-            sender
-        };
-        let lanes = (0..options.lanes.max(1)).map(lane).collect();
+        let lanes = Arc::new(Lanes::new(shared.clone(), options.lanes, options.group_commits));
         Ok(Self { shared, lanes, channel: notify::channel(instance) })
     }
 
@@ -74,12 +63,20 @@ impl PostgresStore {
     /// (currently 1).
     ///
     /// Concurrent calls wait for each other. Each migration is one transaction. Servers refuse a database of another
-    /// layout.
+    /// layout. Returns the layout that the database had, 0 if it was empty.
     ///
     /// # Errors
     /// [`OpenError`]; the database then has the layout of the last migration that succeeded.
-    pub async fn migrate(url: &str, options: &Options) -> Result<(), OpenError> {
+    pub async fn migrate(url: &str, options: &Options) -> Result<i32, OpenError> {
         migrate::migrate(url, options).await
+    }
+
+    /// Returns the layout of a database, 0 if it is empty. Changes nothing.
+    ///
+    /// # Errors
+    /// [`OpenError::Newer`] if this release does not support the layout, and other errors of the connection.
+    pub async fn layout(url: &str, options: &Options) -> Result<i32, OpenError> {
+        migrate::layout(url, options).await
     }
 
     /// The layout that this release reads and writes.
@@ -231,20 +228,7 @@ impl Store for PostgresStore {
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
         commit::verify(&commit)?;
-        let stopped = || unavailable("the store is closed");
-        // The commits of an organization share a lane, so that they share transactions.
-        let homes = Homes::of(&commit);
-        let org = homes.written.first().or(homes.read.first()).copied().unwrap_or_else(schema::installation);
-        let lane = org.cast_unsigned() % (self.lanes.len() as u64).max(1);
-        let lane = usize::try_from(lane).ok().and_then(|lane| self.lanes.get(lane)).ok_or_else(stopped)?;
-        let (reply, outcome) = oneshot::channel();
-        let request = Request { commit, since: Instant::now(), reply };
-        let sent = lane.send_timeout(request, self.shared.database.retry()).await;
-        sent.map_err(|error| match error {
-            SendTimeoutError::Timeout(_) => unavailable("too many commits are waiting"),
-            SendTimeoutError::Closed(_) => stopped(),
-        })?;
-        outcome.await.map_err(|_| StoreError::Unknown("the lane of the commit has stopped".into()))?
+        self.lanes.commit(commit).await
     }
 
     fn health(&self) -> Result<(), StoreError> {

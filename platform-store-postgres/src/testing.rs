@@ -424,6 +424,7 @@ pub fn statements() -> Vec<(String, &'static str)> {
         ("find with", batch::FIND_WITH),
         ("read owners", batch::READ_OWNERS),
         ("read blocked", batch::READ_BLOCKED),
+        ("read lengths", batch::READ_LENGTHS),
         ("read slots", batch::READ_SLOTS),
         ("put batch", batch::PUT_BATCH),
         ("find batch", batch::FIND_BATCH),

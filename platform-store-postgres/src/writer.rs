@@ -1,43 +1,32 @@
-//! Lanes: each commits the changes of its organizations, many commits in one transaction (group commit).
+//! Lanes: each runs one batch at a time, which commits many commits in one transaction (group commit).
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use parking_lot::Mutex;
 use platform_engine::store::{Commit, Committed, Conflict, StoreError};
-use tokio::sync::{mpsc::Receiver, oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{Semaphore, oneshot},
+};
 
 use crate::{
     batch::{Attempt, BEGIN, Batch, COMMIT, FIND_BATCH, READ_HEADS, ROLLBACK, all_of, pipeline},
     blocks,
     changes::Delta,
-    commit::{Homes, is_open},
     connection::{Connection, Params},
-    error::Failure,
+    error::{Failure, unavailable},
     filtered::{self, Sample},
+    queue::{Queue, Reply, Request, Taken, WAITING},
     registry,
     schema::{List, Org},
     shared::{Shared, random},
 };
 
-/// A commit, and where to send its outcome.
-#[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) commit: Commit,
-    /// The time of the call.
-    pub(crate) since: Instant,
-    pub(crate) reply: oneshot::Sender<Result<Committed, StoreError>>,
-}
-
-/// The most commits that wait for a lane, besides those of its next batch. Further callers wait for room.
-pub(crate) const QUEUE: usize = 1_024;
-/// The maximum number of records that the commits of a batch put and delete, unless the first has more.
-const MOST_RECORDS: usize = 2_000;
-/// The maximum number of bytes in the records of a batch, unless those of the first are longer.
-const MOST_BYTES: usize = 8 << 20;
-/// The number of batches of a lane after which it deletes old rows of `batch`.
+/// The number of batches of a store after which it deletes old rows of `batch`.
 const PRUNE: u32 = 1_024;
 /// The time for which the row of a batch is kept, in microseconds: ten minutes. It is only read within seconds.
 const KEPT: i64 = 600_000_000;
@@ -52,38 +41,141 @@ pub(crate) const PRUNE_BATCHES: &str = "DELETE FROM batch b USING (SELECT o.org,
 pub(crate) const PRUNE_EVERYWHERE: &str =
     "DELETE FROM batch b WHERE b.at < (extract(epoch FROM now()) * 1000000)::int8 - $1";
 
-/// Commits the requests of a lane until the store is dropped.
-pub(crate) async fn run(shared: Arc<Shared>, mut requests: Receiver<Request>) {
-    let mut waiting = VecDeque::new();
-    let (mut batches, mut puts) = (0_u32, 0_usize);
-    let mut reported = Reported::default();
-    loop {
-        if waiting.is_empty() {
-            let Some(request) = requests.recv().await else { return };
-            waiting.push_back(request);
+/// The lanes of a store: the batches that run at the same time, and the commits that wait for them.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    shared: Arc<Shared>,
+    queue: Mutex<Queue>,
+    /// The places of waiting commits.
+    room: Arc<Semaphore>,
+    /// The runtime in which the store was opened, which may outlive that of a call.
+    runtime: Handle,
+    upkeep: Mutex<Upkeep>,
+}
+
+/// What decides when lanes do more than commit.
+#[derive(Debug, Default)]
+struct Upkeep {
+    /// The number of batches.
+    batches: u32,
+    /// The number of records that were put since one of them was considered.
+    puts: usize,
+    /// The last failure that was logged, so that it is not logged with each batch.
+    reported: String,
+}
+
+impl Lanes {
+    pub(crate) fn new(shared: Arc<Shared>, lanes: usize, group: usize) -> Self {
+        let distributed = shared.database.is_distributed();
+        Self {
+            shared,
+            queue: Mutex::new(Queue::new(lanes, group, distributed)),
+            room: Arc::new(Semaphore::new(lanes.clamp(1, 1_024) * WAITING)),
+            runtime: Handle::current(),
+            upkeep: Mutex::default(),
         }
-        while waiting.len() < shared.group.max(1)
-            && let Ok(request) = requests.try_recv()
-        {
-            waiting.push_back(request);
+    }
+
+    /// Commits in a batch with others.
+    pub(crate) async fn commit(self: &Arc<Self>, commit: Commit) -> Result<Committed, StoreError> {
+        let since = Instant::now();
+        let place = tokio::time::timeout(self.shared.database.retry(), self.room.clone().acquire_owned()).await;
+        let place = place.map_err(|_| unavailable("too many commits are waiting"))?;
+        let place = place.map_err(|_| unavailable("the store is closed"))?;
+        let (reply, outcome) = oneshot::channel();
+        self.queue.lock().add(Request { commit, since, reply, place });
+        self.start();
+        outcome.await.map_err(|_| StoreError::Unknown("the lane of the commit has stopped".into()))?
+    }
+
+    /// Begins the batches that may begin.
+    fn start(self: &Arc<Self>) {
+        loop {
+            let (taken, alarm) = {
+                let mut queue = self.queue.lock();
+                let taken = queue.begin(Instant::now());
+                let alarm = if taken.is_none() { queue.alarm() } else { None };
+                (taken, alarm)
+            };
+            if let Some(alarm) = alarm {
+                let lanes = self.clone();
+                self.runtime.spawn(async move {
+                    tokio::time::sleep_until(alarm.into()).await;
+                    lanes.queue.lock().wake();
+                    lanes.start();
+                });
+            }
+            if taken.is_none() {
+                return;
+            }
+            self.runtime.spawn(Running { lanes: self.clone(), taken }.run());
         }
-        let Some(since) = waiting.front().map(|request| request.since) else { continue };
-        let (commits, replies) = take(&mut waiting, shared.group, shared.database.is_distributed());
-        let lists = shared.commit(&commits, replies, since).await;
-        // Lists stay correct without it: the next batch that changes them tries again.
+    }
+
+    /// Does what batches leave to do. Lists stay correct without it: the next batch that changes them tries again.
+    async fn maintain(&self, commits: &[Commit], lists: Vec<(List, Delta)>) {
         for (list, delta) in lists {
             let (kept, what) = match delta.filtered {
-                true => (filtered::reconsider(&shared, list).await, "cannot drop a list of a filter value"),
-                false => (blocks::maintain(&shared, list, &delta).await, "cannot divide or drop counted blocks"),
+                true => (filtered::reconsider(&self.shared, list).await, "cannot drop a list of a filter value"),
+                false => (blocks::maintain(&self.shared, list, &delta).await, "cannot divide or drop counted blocks"),
             };
-            reported.result(kept, what);
+            self.report(kept, what);
         }
-        for sample in samples(&commits, &mut puts) {
-            reported.result(filtered::consider(&shared, &sample).await, "cannot keep the list of a filter value");
+        let (samples, is_due) = {
+            let mut upkeep = self.upkeep.lock();
+            upkeep.batches = upkeep.batches.wrapping_add(1);
+            (samples(commits, &mut upkeep.puts), upkeep.batches % PRUNE == 16)
+        };
+        for sample in samples {
+            let kept = filtered::consider(&self.shared, &sample).await;
+            self.report(kept, "cannot keep the list of a filter value");
         }
-        batches = batches.wrapping_add(1);
-        if batches % PRUNE == 16 {
-            reported.result(shared.prune().await, "cannot delete the rows of old batches");
+        if is_due {
+            self.report(self.shared.prune().await, "cannot delete the rows of old batches");
+        }
+    }
+
+    fn report(&self, result: Result<(), Failure>, what: &str) {
+        let Err(failure) = result else { return };
+        let error = StoreError::from(failure).to_string();
+        let mut upkeep = self.upkeep.lock();
+        if error != upkeep.reported {
+            tracing::warn!(error, "{what}");
+            upkeep.reported = error;
+        }
+    }
+}
+
+/// A lane that is in use: its batch, and then those that may begin when it ends.
+struct Running {
+    lanes: Arc<Lanes>,
+    taken: Option<Taken>,
+}
+
+impl Running {
+    async fn run(mut self) {
+        while let Some(taken) = &mut self.taken {
+            let (commits, replies) = (std::mem::take(&mut taken.commits), std::mem::take(&mut taken.replies));
+            let began = Instant::now();
+            let lists = self.lanes.shared.commit(&commits, replies, taken.since).await;
+            let took = began.elapsed();
+            self.lanes.maintain(&commits, lists).await;
+            let next = {
+                let mut queue = self.lanes.queue.lock();
+                queue.end(&taken.orgs, commits.len(), took);
+                queue.begin(Instant::now())
+            };
+            self.taken = next;
+            self.lanes.start();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Only when the runtime is shut down: nothing commits what waits.
+        if self.taken.is_some() {
+            self.lanes.queue.lock().close();
         }
     }
 }
@@ -105,45 +197,6 @@ fn samples(commits: &[Commit], puts: &mut usize) -> Vec<Sample> {
         }
     }
     samples
-}
-
-/// The last failure of a lane's upkeep that was logged, so that it is not logged with each batch.
-#[derive(Debug, Default)]
-struct Reported(String);
-
-impl Reported {
-    fn result(&mut self, result: Result<(), Failure>, what: &str) {
-        let Err(failure) = result else { return };
-        let error = StoreError::from(failure).to_string();
-        if error != self.0 {
-            tracing::warn!(error, "{what}");
-            self.0 = error;
-        }
-    }
-}
-
-type Reply = oneshot::Sender<Result<Committed, StoreError>>;
-
-/// Removes the commits of the next batch. In a distributed database, they are of one organization, so that commits of
-/// one node do not become those of several.
-fn take(waiting: &mut VecDeque<Request>, group: usize, distributed: bool) -> (Vec<Commit>, Vec<Reply>) {
-    let (mut commits, mut replies) = (Vec::new(), Vec::new());
-    let home = |commit: &Commit| Homes::of(commit).written.first().copied();
-    let first = waiting.front().filter(|_| distributed).map(|request| home(&request.commit));
-    let (mut records, mut bytes) = (0_usize, 0_usize);
-    while let Some(Request { commit, .. }) = waiting.front() {
-        records += commit.put.len() + commit.delete.len() + commit.require.len();
-        bytes += commit.put.iter().map(|put| put.body.len() + put.private.len()).sum::<usize>();
-        let is_full = commits.len() >= group.max(1) || records > MOST_RECORDS || bytes > MOST_BYTES;
-        let is_other = first.is_some_and(|first| home(commit) != first);
-        if !commits.is_empty() && (is_full || is_other || is_open(commit)) {
-            break;
-        }
-        let Some(Request { commit, reply, .. }) = waiting.pop_front() else { break };
-        commits.push(commit);
-        replies.push(reply);
-    }
-    (commits, replies)
 }
 
 /// Returns the time in microseconds since 1970.

@@ -85,10 +85,7 @@ impl Builder {
         let (directory, db) = Directory::open(path.as_ref(), self.cache_bytes)?;
         let path = directory.path().to_owned();
         let damaged = |error: StoreError| OpenError::Damaged { path: path.clone(), reason: error.to_string() };
-        let header = catch(|| read_header(&db)).unwrap_or_else(|panic| Err(corrupt(panic))).map_err(damaged)?;
-        let Some((version, header)) = header else {
-            return Err(OpenError::NotAStore { path, reason: "its sled tree has no store header" });
-        };
+        let (version, header) = header_of(&path, &db)?;
         if version != schema::VERSION {
             return Err(OpenError::Layout { path, found: version, known: schema::VERSION });
         }
@@ -110,6 +107,9 @@ impl Builder {
 }
 
 impl SledStore {
+    /// The version of the layout that this version reads and writes. It does not migrate others.
+    pub const LAYOUT: u32 = schema::VERSION;
+
     /// Opens a store with the default options; see [`Builder::open`].
     ///
     /// # Errors
@@ -255,6 +255,14 @@ impl Drop for SledStore {
 
 fn closed() -> StoreError {
     StoreError::Unavailable(reason("the store is closed"))
+}
+
+/// Returns the layout of a store, and the rest of its header.
+fn header_of(path: &Path, db: &sled::Db) -> Result<(u32, Header), OpenError> {
+    let header = catch(|| read_header(db)).unwrap_or_else(|panic| Err(corrupt(panic)));
+    let damaged = |error: StoreError| OpenError::Damaged { path: path.to_owned(), reason: error.to_string() };
+    let missing = || OpenError::NotAStore { path: path.to_owned(), reason: "its sled tree has no store header" };
+    header.map_err(damaged)?.ok_or_else(missing)
 }
 
 fn read_header(db: &sled::Db) -> Result<Option<(u32, Header)>, StoreError> {

@@ -6,7 +6,8 @@
 //! store was closed, and its processor time per create; and, with `PAGES=1`, which tables the pages in the write-ahead
 //! log belong to before the store is closed. With one client, also prints the median time of a create, and that of a
 //! write of 4 KiB to the end of a file with fdatasync. Environment variables: `CACHE` is the cache in bytes, `DELTA`
-//! the bound of unfolded changes in bytes, `CHECK=1` checks the store at the end, and `KEEP` is a path to which the file
+//! the bound of unfolded changes in bytes, `BACKUPS=1` makes backups with pauses between them, and prints the times of the
+//! creates during backups and of the others, `CHECK=1` checks the store at the end, and `KEEP` is a path to which the file
 //! is copied. `tests/layout-1.db` was made with `KEEP=layout-1.db`, 0 existing records and 140 creates by one client.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing, reason = "this is a benchmark program")]
@@ -16,6 +17,7 @@ use std::{
     fs,
     io::Write as _,
     path::Path,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -43,16 +45,24 @@ fn main() {
     let (bytes, seconds) = (written(), cpu_seconds());
     let store = open(&path);
     let start = Instant::now();
-    let mut times: Vec<Duration> = std::thread::scope(|scope| {
-        let store = &store;
+    let is_copying = AtomicBool::new(false);
+    let done = AtomicU64::new(0);
+    let times: Vec<(Duration, [bool; 2])> = std::thread::scope(|scope| {
+        let (store, is_copying, done) = (&store, &is_copying, &done);
         let create = move |number| {
+            let before = is_copying.load(Relaxed);
             let start = Instant::now();
             let put = put(number);
             let require = vec![Require::Absent(put.key.clone())];
             let commit = Commit { require, put: vec![put], ..Commit::default() };
             pollster::block_on(store.commit(commit)).unwrap();
-            start.elapsed()
+            done.fetch_add(1, Relaxed);
+            (start.elapsed(), [before, is_copying.load(Relaxed)])
         };
+        if std::env::var_os("BACKUPS").is_some() {
+            let copy = directory.path().join("copy.db");
+            scope.spawn(move || back_up(store, &copy, is_copying, || done.load(Relaxed), creates));
+        }
         let client = move |client| (client..creates).step_by(clients as usize).map(|i| create(existing + i)).collect();
         let threads: Vec<_> = (0..clients).map(|number| scope.spawn(move || -> Vec<_> { client(number) })).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
@@ -77,8 +87,19 @@ fn main() {
     if let Some(copy) = std::env::var_os("KEEP") {
         fs::copy(&path, copy).unwrap();
     }
-    times.sort_unstable();
     let of = |times: &[Duration], percent: usize| times[times.len() * percent / 100].as_secs_f64() * 1e6;
+    let sorted = |filter: &dyn Fn([bool; 2]) -> bool| {
+        let mut times: Vec<_> = times.iter().filter(|(_, copying)| filter(*copying)).map(|(time, _)| *time).collect();
+        times.sort_unstable();
+        times
+    };
+    for (what, backup) in [("during backups", true), ("between backups", false)] {
+        let times = sorted(&|copying| copying == [backup; 2]);
+        if !times.is_empty() && std::env::var_os("BACKUPS").is_some() {
+            println!("{} {what}: p50 {:.0} us, p99 {:.0} us", times.len(), of(&times, 50), of(&times, 99));
+        }
+    }
+    let times = sorted(&|_| true);
     println!("times: p50 {:.0} us, p99 {:.0} us", of(&times, 50), of(&times, 99));
     if clients == 1 {
         let mut file = fs::File::create(directory.path().join("appended")).unwrap();
@@ -96,6 +117,26 @@ fn main() {
             of(&times, 50) / of(&appends, 50)
         );
     }
+}
+
+/// Makes backups until all creates are done, each followed by a pause in which as many creates are done as during it.
+fn back_up(store: &SqliteStore, copy: &Path, is_copying: &AtomicBool, done: impl Fn() -> u64, creates: u64) {
+    let (mut backups, mut longest_log) = (0, 0);
+    let log = format!("{}-wal", copy.with_file_name("platform.db").display());
+    while done() < creates {
+        let before = done();
+        is_copying.store(true, Relaxed);
+        pollster::block_on(store.back_up(copy, |_, _| {})).unwrap();
+        is_copying.store(false, Relaxed);
+        longest_log = fs::metadata(&log).map_or(0, |log| log.len()).max(longest_log);
+        backups += 1;
+        fs::remove_file(copy).unwrap();
+        let pause = (2 * done() - before).max(done() + 100).min(creates);
+        while done() < pause {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    println!("{backups} backups; the log had at most {longest_log} bytes");
 }
 
 fn open(path: &Path) -> SqliteStore {

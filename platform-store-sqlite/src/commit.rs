@@ -2,14 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use platform_engine::store::{Commit, Conflict, Delete, Epoch, Key, Put, Require, StoreError, place::below};
+use platform_engine::store::{
+    Commit, Conflict, Delete, Epoch, Key, Put, Require, StoreError,
+    place::{Place, below},
+};
+use platform_engine::uid;
 use rusqlite::Connection;
 
 use crate::{
     bulk::Pending,
     cache::Row,
     error::{corrupt, store_error},
-    list::FilterValue,
+    list::{FilterValue, ListKey},
     lists::{Change, ListCache, Version, has_below},
     record::{self, Keys, Stored, columns},
     replaced::Replaced,
@@ -54,7 +58,12 @@ impl Plan {
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if a requirement does not hold or a unique key is taken.
-    pub(crate) fn make(connection: &Connection, names: &Names, commit: &Commit) -> Result<Self, StoreError> {
+    pub(crate) fn make(
+        connection: &Connection,
+        lists: &ListCache,
+        names: &Names,
+        commit: &Commit,
+    ) -> Result<Self, StoreError> {
         for (index, require) in commit.require.iter().enumerate() {
             if !holds(connection, names, require)? {
                 return Err(StoreError::Conflict(Conflict::Require(index)));
@@ -83,6 +92,18 @@ impl Plan {
             }
             replaced.push(old);
         }
+        let is_new = |at: usize| replaced.get(at).is_some_and(Option::is_none);
+        let dropped = |kind: &str, top: &str| {
+            let Some(kind) = names.get(kind) else { return 0 };
+            let of_limit = |old: &&Old| old.kind == kind.id && uid::is_at_or_below(&old.uid, top);
+            deleted.values().filter(of_limit).count() as u64
+        };
+        let count = |kind: &str, top: &str| count(connection, names, lists, kind, top);
+        if let Some(conflict) =
+            commit.limit_conflict(is_new, |kind, top| dropped(kind, top), |kind, top| count(kind, top))?
+        {
+            return Err(StoreError::Conflict(conflict));
+        }
         let changed: BTreeSet<i64> = replaced.iter().flatten().map(|old| old.id).collect();
         let conflict = commit.unique_conflict(|key| {
             let owner = owner(connection, (names.id(key.space)?, key.value.as_bytes()))?;
@@ -100,10 +121,14 @@ impl Plan {
     }
 }
 
-/// Returns whether a commit reads the filter index of records that are not indexed yet.
+/// Returns whether a commit reads the filter index or the lists of records that are not indexed yet.
 pub(crate) fn reads_index(commit: &Commit, names: &Names, pending: &Pending) -> bool {
     let is_pending = |kind: &str| names.get(kind).is_some_and(|kind| pending.has(kind.id));
-    commit.require.iter().any(|require| matches!(require, Require::NoneWith(kind, ..) if is_pending(kind)))
+    let requires = |require: &Require| match require {
+        Require::NoneWith(kind, ..) | Require::AtMost(kind, ..) => is_pending(kind),
+        _ => false,
+    };
+    commit.require.iter().any(requires)
         || commit.delete.iter().any(|delete| matches!(delete, Delete::With(kind, ..) if is_pending(kind)))
 }
 
@@ -132,7 +157,24 @@ fn holds(connection: &Connection, names: &Names, require: &Require) -> Result<bo
             !select.exists((kind.id, key.id, value.as_bytes())).map_err(store_error)?
         }
         Require::Epoch(epoch, wanted) => self::epoch(connection, epoch)? == *wanted,
+        // Checked when the changes of the commit are known.
+        Require::AtMost(..) => true,
     })
+}
+
+/// Returns the number of records of a kind at or below a uid.
+fn count(connection: &Connection, names: &Names, lists: &ListCache, kind: &str, top: &str) -> Result<u64, StoreError> {
+    let Some(kind) = names.get(kind) else { return Ok(0) };
+    if let Some(list) = lists.find(&ListKey::new(kind.id, Place::At(top), None), connection)? {
+        return Ok(list.direct + list.deep);
+    }
+    // The list is not materialized, and so it is short.
+    let (from, to) = below(top);
+    let select = "SELECT count(*) FROM record WHERE kind = ?1 AND uid = ?2 \
+                  UNION ALL SELECT count(*) FROM record WHERE kind = ?1 AND uid > ?3 AND uid < ?4";
+    let mut select = connection.prepare_cached(select).map_err(store_error)?;
+    let counts = select.query_map((kind.id, top, from, to), |row| row.get::<_, i64>(0)).map_err(store_error)?;
+    counts.map(|count| Ok(count.map_err(store_error)?.cast_unsigned())).sum()
 }
 
 /// Returns the value of an epoch: 0 if it was never raised.

@@ -5,6 +5,7 @@ mod store;
 mod query;
 mod readers;
 
+mod backup;
 mod bulk;
 mod cache;
 
@@ -25,8 +26,11 @@ mod record;
 mod schema;
 
 mod check;
+mod compact;
 mod error;
+mod file;
 
+pub use compact::Space;
 pub use error::OpenError;
 pub use platform_engine::store::check::Finding;
 pub use store::{Builder, SqliteStore, Synchronous};

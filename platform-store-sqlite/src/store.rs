@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    fs::{File, OpenOptions, TryLockError},
+    fs::{self, File, OpenOptions},
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -11,23 +11,25 @@ use std::{
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use crossbeam_channel::{Sender, unbounded};
+use crossbeam_channel::{Sender, bounded, unbounded};
 use futures_channel::oneshot;
 use parking_lot::Mutex;
 use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, check::Finding};
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, OpenFlags};
 
 use crate::{
+    backup::Backup,
     bulk::load::{Loading, Reading},
     cache::Cache,
     check,
-    error::{OpenError, unavailable},
-    migrate::migrate,
+    compact::{self, Space},
+    error::{OpenError, store_error, unavailable},
+    file::{layout_of, lock, open_error, owner_only, prepare, refused, resolved, restrict},
+    migrate::steps,
     query::{self, Budget},
     readers::{self, Readers},
-    schema::{APPLICATION_ID, Names, TABLES, UNINDEXED, VERSION},
-    state::State,
-    writer::{Bulk, Health, Request, Writer},
+    schema::{Names, VERSION},
+    writer::{Bulk, Health, Request, Task, Writer},
 };
 
 /// A store in one SQLite file; see the crate's documentation for its guarantees and limits.
@@ -35,11 +37,12 @@ use crate::{
 /// Dropping it waits for pending commits and reads, and closes the file.
 pub struct SqliteStore {
     readers: Arc<Readers>,
-    /// The queue of commits. Dropping it ends the writer's thread.
-    commits: Option<Sender<Request>>,
+    /// The queue of commits and backups. Dropping it ends the writer's thread.
+    tasks: Option<Sender<Task>>,
     /// Set in a bulk load.
     loading: Option<Arc<Loading>>,
-    writer: Option<JoinHandle<Writer>>,
+    /// Returns its connection, so that the caller decides when it is closed.
+    writer: Option<JoinHandle<Connection>>,
     health: Arc<Health>,
     /// The queue of long reads. Dropping it ends their threads.
     long_reads: Option<Sender<LongRead>>,
@@ -160,6 +163,9 @@ impl Builder {
         // Acquire the lock before anything is read: another store could still be writing the file.
         let path = &resolved(path.as_ref())?;
         let lock = lock(path)?;
+        // What an interrupted compaction has left.
+        drop(fs::remove_file(compact::new_file(path)));
+        restrict(path);
         let connection = self.connect(path).map_err(|error| open_error(path, error))?;
         prepare(path, &connection)?;
         let damaged = |error: StoreError| match error {
@@ -173,27 +179,44 @@ impl Builder {
         let directory = path.parent().map_or_else(|| PathBuf::from("."), Path::to_owned);
         let loading = self.bulk_load.then(Arc::<Loading>::default);
         let bulk = Bulk { records: self.bulk_records.max(1), directory, loading: loading.clone() };
-        let writer = Writer::new(connection, names.clone(), cache.clone(), Arc::clone(&health), bounds, bulk);
-        let mut writer = writer.map_err(damaged)?;
-        writer.finish_load().map_err(damaged)?;
-        let snapshots = writer.snapshots();
+        let (tasks, queue) = unbounded();
+        let (opened, outcome) = bounded(1);
+        let other = |error: io::Error| OpenError::Other { path: path.to_owned(), cause: error.into() };
+        let run = {
+            let (names, cache, health) = (names.clone(), cache.clone(), Arc::clone(&health));
+            move || {
+                let writer = Writer::new(&connection, names, cache, health, bounds, bulk);
+                match writer.and_then(|mut writer| writer.finish_load().map(|()| writer)) {
+                    Ok(writer) => {
+                        drop(opened.send(Ok(writer.snapshots())));
+                        writer.run(&queue);
+                    }
+                    Err(error) => drop(opened.send(Err(error))),
+                }
+                connection
+            }
+        };
+        let writer = thread::Builder::new().name("sqlite-writer".to_owned()).spawn(run).map_err(other)?;
+        let snapshots = match outcome.recv().unwrap_or_else(|_| Err(unavailable("the writer thread has stopped"))) {
+            Ok(snapshots) => snapshots,
+            Err(error) => {
+                // Closes the file before the lock is released.
+                drop(writer.join());
+                return Err(damaged(error));
+            }
+        };
         let (page_cache, idle) = (self.reader_cache, Mutex::default());
         let readers = Readers { path: path.to_owned(), page_cache, names, cache, snapshots, idle };
-        let other = |error: io::Error| OpenError::Other { path: path.to_owned(), cause: error.into() };
         let mut store = SqliteStore {
             readers: Arc::new(readers),
-            commits: None,
+            tasks: Some(tasks),
             loading,
-            writer: None,
+            writer: Some(writer),
             health,
             long_reads: None,
             long_readers: Vec::new(),
             lock: Some(lock),
         };
-        let (commits, requests) = unbounded();
-        let spawn = thread::Builder::new().name("sqlite-writer".to_owned());
-        store.writer = Some(spawn.spawn(move || writer.run(&requests)).map_err(other)?);
-        store.commits = Some(commits);
         let (long_reads, waiting) = unbounded::<LongRead>();
         for _ in 0..LONG_READERS {
             let waiting = waiting.clone();
@@ -226,124 +249,10 @@ impl Builder {
     }
 }
 
-/// Returns the path without symbolic links, so that all paths to a file share one lock. Creates the file if it does not
-/// exist, because a missing file has no canonical path.
-fn resolved(path: &Path) -> Result<PathBuf, OpenError> {
-    if !path.exists() {
-        // SQLite treats an empty file as a new database. The path may be a dangling link, which this follows.
-        owner_only(OpenOptions::new().create(true).truncate(false).write(true)).open(path).map_err(refused(path))?;
-        let path = path.canonicalize().map_err(refused(path))?;
-        sync_directory(&path)?;
-        return Ok(path);
-    }
-    path.canonicalize().map_err(refused(path))
-}
-
-/// Restricts access to a created file to its owner. SQLite gives the WAL and its index the mode of the database file.
-#[cfg(unix)]
-fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
-    use std::os::unix::fs::OpenOptionsExt;
-    options.mode(0o600)
-}
-
-/// On other systems, files inherit the permissions of the directory.
-#[cfg(not(unix))]
-fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
-    options
-}
-
-/// Acquires the lock that makes a store exclusive.
-fn lock(path: &Path) -> Result<File, OpenError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-lock");
-    let file = owner_only(OpenOptions::new().create(true).truncate(false).read(true).write(true)).open(name);
-    let file = file.map_err(refused(path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(OpenError::Other { path: path.to_owned(), cause: error.into() }),
-    }
-}
-
-/// Makes the names of the store's files durable. SQLite syncs the directory too, but ignores errors, and the system
-/// reports an error only once: so this sync has to come before the one of SQLite.
-fn sync_directory(path: &Path) -> Result<(), OpenError> {
-    // On other systems, a directory cannot be opened as a file.
-    match path.parent() {
-        Some(directory) if cfg!(unix) => {
-            File::open(directory).and_then(|directory| directory.sync_all()).map_err(refused(path))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Converts an error of the file system.
-fn refused(path: &Path) -> impl Fn(io::Error) -> OpenError {
-    move |error| match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            OpenError::ReadOnly { path: path.to_owned() }
-        }
-        _ => OpenError::Other { path: path.to_owned(), cause: error.into() },
-    }
-}
-
-/// Creates the tables of a new file, or verifies that an existing file is a store with a supported layout, and migrates
-/// it to the current one.
-fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenError> {
-    let fail = |error| open_error(path, error);
-    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0)).map_err(fail);
-    let (id, version) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
-    let is_new = number("SELECT count(*) FROM sqlite_schema")? == 0;
-    if !is_new && id != APPLICATION_ID {
-        return Err(OpenError::NotAStore { path: path.to_owned() });
-    }
-    if !is_new && version < 1 {
-        return Err(OpenError::Unversioned { path: path.to_owned(), found: version });
-    }
-    let version = version & !UNINDEXED;
-    if version > VERSION {
-        return Err(OpenError::Newer { path: path.to_owned(), found: version, known: VERSION });
-    }
-    let mode = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)).map_err(fail)?;
-    if mode != "wal" {
-        // SQLite does not change the journal mode of a read-only file.
-        let read_only = connection.is_readonly("main").map_err(fail)?;
-        let path = path.to_owned();
-        return Err(if read_only { OpenError::ReadOnly { path } } else { OpenError::NoWal { path } });
-    }
-    // Create the tables atomically, so that a crash leaves either an empty file or a complete store.
-    connection.execute_batch("BEGIN IMMEDIATE").map_err(fail)?;
-    // The first transaction has created the WAL file, which now exists until the store is closed. SQLite syncs its
-    // name when it first syncs the WAL, but ignores an error.
-    sync_directory(path)?;
-    let other = |error: StoreError| OpenError::Other { path: path.to_owned(), cause: error.into() };
-    if is_new {
-        connection.execute_batch(TABLES).map_err(fail)?;
-        connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;
-        State::default().save(connection).map_err(other)?;
-    } else {
-        migrate(connection, version).map_err(|error| match error {
-            StoreError::Corrupt(cause) => OpenError::Damaged { path: path.to_owned(), cause },
-            error => other(error),
-        })?;
-    }
-    if version != VERSION {
-        connection.pragma_update(None, "user_version", VERSION).map_err(fail)?;
-    }
-    connection.execute_batch("COMMIT").map_err(fail)
-}
-
-fn open_error(path: &Path, error: rusqlite::Error) -> OpenError {
-    let path = path.to_owned();
-    match error.sqlite_error_code() {
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => OpenError::ReadOnly { path },
-        Some(ErrorCode::NotADatabase) => OpenError::NotAStore { path },
-        Some(ErrorCode::DatabaseCorrupt) => OpenError::Damaged { path, cause: error.into() },
-        _ => OpenError::Other { path, cause: error.into() },
-    }
-}
-
 impl SqliteStore {
+    /// The version of the layout of files that this version reads and writes. It migrates earlier ones.
+    pub const LAYOUT: u32 = VERSION.cast_unsigned();
+
     /// Opens a store with the default options; see [`Builder::open`].
     ///
     /// # Errors
@@ -367,6 +276,54 @@ impl SqliteStore {
         }
     }
 
+    /// Returns the layout of a file, and what each migration to the current layout does, in order. The file must exist;
+    /// its content is not changed, and an empty one has the current layout.
+    ///
+    /// # Errors
+    /// See [`Builder::open`]: it fails if the file cannot be migrated, or is open.
+    pub fn migrations(path: impl AsRef<Path>) -> Result<(u32, Vec<&'static str>), OpenError> {
+        let path = &path.as_ref().canonicalize().map_err(refused(path.as_ref()))?;
+        let _lock = lock(path)?;
+        // Not read-only, because such a connection cannot read the WAL of a store that was killed.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(|error| open_error(path, error))?;
+        let found = layout_of(path, &connection)?.unwrap_or(VERSION);
+        Ok((found.cast_unsigned(), steps(found).map(|step| step.about).collect()))
+    }
+
+    /// Returns the space that the store takes on disk.
+    ///
+    /// # Errors
+    /// See [`Store::get`].
+    pub fn space(&self) -> Result<Space, StoreError> {
+        self.readers.read_file(|connection, _| Space::of(connection).map_err(store_error))
+    }
+
+    /// Closes the store and gives the unused part of its file back to the file system. Returns the new size of the file,
+    /// in bytes.
+    ///
+    /// Writes a new file in the same directory, with the suffix `-compact`, for which the disk must have as much space as
+    /// the file has content, and renames it. A crash leaves the old file or the new one. Takes seconds per gigabyte.
+    ///
+    /// # Errors
+    /// [`OpenError`]; the file is as it was.
+    pub fn compact(mut self) -> Result<u64, OpenError> {
+        self.close();
+        compact::compact(&self.readers.path)
+    }
+
+    /// Waits for pending calls, and moves the content of the WAL to the file, so that a closed store is a single file.
+    fn close(&mut self) {
+        // Closing the queues ends the threads when they have done everything that is queued.
+        drop((self.tasks.take(), self.long_reads.take()));
+        self.long_readers.drain(..).for_each(|thread| drop(thread.join()));
+        let writer = self.writer.take().map(JoinHandle::join);
+        // The last connection that is closed runs the final checkpoint. A read-only connection cannot, so the
+        // writer's must be the last.
+        self.readers.idle.lock().clear();
+        drop(writer);
+    }
+
     /// Returns the approximate memory, in bytes, of the changes to lists that are not in the file's tables yet. After
     /// each commit, it is at most [`Builder::delta_bytes`].
     pub fn unfolded_bytes(&self) -> u64 {
@@ -388,6 +345,33 @@ impl SqliteStore {
         }
         self.readers.read_file(check::check)
     }
+
+    /// Copies the store to a new file, which only its owner can read, while it is used. Returns the sequence of the last
+    /// commit in the copy: a state after this method was called, so that every commit that was acknowledged before is in
+    /// the copy. It can be opened as a store, and then replays as after a crash.
+    ///
+    /// The pages are copied between groups of commits, which therefore wait a little longer: see the crate's
+    /// documentation. `progress` is called, on the thread of the commits, with the number of copied pages and of all
+    /// pages. Dropping the future cancels the backup. When the method fails or is canceled, a part of the file may be
+    /// left. The file is not synced.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] if there is no space for the copy, [`StoreError::Unavailable`] if its file exists or cannot
+    /// be written, if another backup is being made, or if the store accepts no commits. Commits are not affected.
+    pub async fn back_up(
+        &self,
+        to: impl Into<PathBuf>,
+        progress: impl Fn(u64, u64) + Send + 'static,
+    ) -> Result<u64, StoreError> {
+        let stopped = || unavailable("the writer thread has stopped: reopen the store");
+        let path = to.into();
+        let created = owner_only(OpenOptions::new().create_new(true).write(true)).open(&path);
+        created.map_err(|error| unavailable(format!("cannot create {}: {error}", path.display())))?;
+        let (reply, outcome) = oneshot::channel();
+        let backup = Backup { path, progress: Box::new(progress), reply };
+        self.tasks.as_ref().ok_or_else(stopped)?.send(Task::BackUp(backup)).map_err(|_| stopped())?;
+        outcome.await.map_err(|_| stopped())?
+    }
 }
 
 impl fmt::Debug for SqliteStore {
@@ -397,16 +381,9 @@ impl fmt::Debug for SqliteStore {
 }
 
 impl Drop for SqliteStore {
-    /// Waits for pending calls, and moves the content of the WAL to the file, so that a closed store is a single file.
+    /// Closes the store, and then releases the lock.
     fn drop(&mut self) {
-        // Closing the queues ends the threads when they have done everything that is queued.
-        drop((self.commits.take(), self.long_reads.take()));
-        self.long_readers.drain(..).for_each(|thread| drop(thread.join()));
-        let writer = self.writer.take().map(JoinHandle::join);
-        // The last connection that is closed runs the final checkpoint. A read-only connection cannot, so the
-        // writer's must be the last. The lock is released after it.
-        self.readers.idle.lock().clear();
-        drop(writer);
+        self.close();
         drop(self.lock.take());
     }
 }
@@ -450,8 +427,8 @@ impl SqliteStore {
     async fn send(&self, commit: Commit, index: bool) -> Result<Committed, StoreError> {
         let stopped = || unavailable("the writer thread has stopped: reopen the store");
         let (reply, outcome) = oneshot::channel();
-        let commits = self.commits.as_ref().ok_or_else(stopped)?;
-        commits.send(Request { commit, reply, index }).map_err(|_| stopped())?;
+        let tasks = self.tasks.as_ref().ok_or_else(stopped)?;
+        tasks.send(Task::Commit(Request { commit, reply, index })).map_err(|_| stopped())?;
         outcome.await.map_err(|_| stopped())?
     }
 

@@ -26,10 +26,11 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use futures_channel::oneshot;
 use metrics::{Histogram, histogram};
-use platform_engine::store::{Commit, Committed, KeyValue, StoreError};
+use platform_engine::store::{Commit, Committed, KeyValue, Require, StoreError};
 use rusqlite::{Connection, ErrorCode};
 
 use crate::{
+    backup::Backup,
     bulk::{self, Pending, load::Loading},
     cache::Cache,
     commit::{Plan, Target, reads_index},
@@ -57,6 +58,13 @@ const MAX_WAL_PAGES: i64 = 100_000;
 /// The time without a commit after which a checkpoint runs.
 const IDLE_CHECKPOINT: Duration = Duration::from_millis(500);
 
+/// What the writer is asked to do.
+#[derive(Debug)]
+pub(crate) enum Task {
+    Commit(Request),
+    BackUp(Backup),
+}
+
 /// A queued commit and the channel for its result.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -73,10 +81,10 @@ impl Request {
     }
 }
 
-/// The state of the writer thread.
+/// The state of the writer thread. It borrows its connection, as a backup does that goes on while commits are made.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    connection: Connection,
+pub(crate) struct Writer<'c> {
+    connection: &'c Connection,
     /// The registered names, shared with readers. New names are published before a commit that uses them.
     names: Arc<ArcSwap<Names>>,
     /// The readers' cache, in which the writer invalidates the rows that it changes.
@@ -145,21 +153,21 @@ impl Health {
     }
 }
 
-impl Writer {
+impl<'c> Writer<'c> {
     /// Returns a writer, with the delta of the changes since the last fold.
     pub(crate) fn new(
-        connection: Connection,
+        connection: &'c Connection,
         names: Arc<ArcSwap<Names>>,
         cache: Arc<Cache>,
         health: Arc<Health>,
         (group_commits, delta_bytes): (usize, u64),
         bulk: Bulk,
     ) -> Result<Self, StoreError> {
-        let state = State::load(&connection)?;
+        let state = State::load(connection)?;
         let last = connection.query_row("SELECT max(id) FROM record", [], |row| row.get::<_, Option<i64>>(0));
         // Numbers of records from before the last fold are not used again, because a replay takes them for old records.
         let next = state.first.max(1 + last.map_err(store_error)?.unwrap_or(0));
-        let pending = Pending::load(&connection)?;
+        let pending = Pending::load(connection)?;
         let saved = pending.first().clone();
         let snapshot = Snapshot { sequence: state.sequence, folded: state.folded, delta: Delta::default() };
         let mut writer = Self {
@@ -196,10 +204,10 @@ impl Writer {
             return Ok(());
         }
         self.execute("BEGIN IMMEDIATE").map_err(store_error)?;
-        self.lists.begin(&self.connection)?;
+        self.lists.begin(self.connection)?;
         let names = self.names.load();
         let sequence = self.state.sequence;
-        let transaction = Transaction { connection: &self.connection, cache: &self.cache, sequence };
+        let transaction = Transaction { connection: self.connection, cache: &self.cache, sequence };
         self.replaced = replay(transaction, &names, self.state, &mut self.lists)?;
         self.lists.settle(transaction);
         if self.lists.must_fold() {
@@ -217,7 +225,7 @@ impl Writer {
     /// delta has reached a bound.
     fn end(&mut self, fold: bool) -> Result<(), StoreError> {
         let sequence = self.state.sequence;
-        let transaction = Transaction { connection: &self.connection, cache: &self.cache, sequence };
+        let transaction = Transaction { connection: self.connection, cache: &self.cache, sequence };
         // The changes of a group are invalidated with the sequence of its last commit. The group becomes visible as a
         // whole, so no snapshot is between its commits.
         self.lists.settle(transaction);
@@ -228,7 +236,7 @@ impl Writer {
             (self.state.folded, self.state.first) = (sequence, self.next);
             self.since_checkpoint += CHECKPOINT_RECORDS;
         }
-        self.state.save(&self.connection)?;
+        self.state.save(self.connection)?;
         let delta = self.lists.delta().clone();
         let snapshot = Arc::new(Snapshot { sequence, folded: self.state.folded, delta });
         self.snapshots.announce(&snapshot);
@@ -248,32 +256,24 @@ impl Writer {
         self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map(drop)
     }
 
-    /// Writes commits until the queue is closed, and returns the writer, so that the caller decides when its connection
-    /// is closed.
-    pub(crate) fn run(mut self, requests: &Receiver<Request>) -> Self {
+    /// Does what is queued, until the queue is closed.
+    pub(crate) fn run(mut self, tasks: &Receiver<Task>) {
         loop {
-            let first = match requests.recv_timeout(IDLE_CHECKPOINT) {
-                Ok(first) => first,
+            let task = match tasks.recv_timeout(IDLE_CHECKPOINT) {
+                Ok(task) => task,
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     self.checkpoint();
-                    let Ok(first) = requests.recv() else { break };
-                    first
+                    let Ok(task) = tasks.recv() else { break };
+                    task
                 }
             };
-            let mut records = first.commit.put.len();
-            let mut group = vec![first];
-            while group.len() < self.group_commits && records < GROUP_RECORDS {
-                let Ok(next) = requests.try_recv() else { break };
-                records += next.commit.put.len();
-                group.push(next);
-            }
-            self.group_sizes.record(group.len() as f64);
-            self.commit_group(group);
-            self.since_checkpoint += records;
-            let most = if self.bulk.loading.is_some() { CHECKPOINT_RECORDS_OF_LOADS } else { CHECKPOINT_RECORDS };
-            if self.since_checkpoint > most {
-                self.checkpoint();
+            let backup = match task {
+                Task::Commit(first) => self.commit_queued(first, tasks),
+                Task::BackUp(backup) => Some(backup),
+            };
+            if let Some(backup) = backup {
+                self.back_up(backup, tasks);
             }
         }
         // Completes a bulk load. What fails now is repeated when the store is opened.
@@ -281,7 +281,52 @@ impl Writer {
             self.record_failure(&error);
         }
         self.close();
-        self
+    }
+
+    /// Writes a commit and those that are queued behind it in one group, up to a backup, which is returned.
+    fn commit_queued(&mut self, first: Request, tasks: &Receiver<Task>) -> Option<Backup> {
+        let mut records = first.commit.put.len();
+        let (mut group, mut backup) = (vec![first], None);
+        while group.len() < self.group_commits && records < GROUP_RECORDS {
+            match tasks.try_recv() {
+                Ok(Task::Commit(next)) => {
+                    records += next.commit.put.len();
+                    group.push(next);
+                }
+                Ok(Task::BackUp(next)) => {
+                    backup = Some(next);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        self.group_sizes.record(group.len() as f64);
+        self.commit_group(group);
+        self.since_checkpoint += records;
+        let most = if self.bulk.loading.is_some() { CHECKPOINT_RECORDS_OF_LOADS } else { CHECKPOINT_RECORDS };
+        if self.since_checkpoint > most {
+            self.checkpoint();
+        }
+        backup
+    }
+
+    /// Makes a backup, and writes the commits that are queued in the meantime: a group after each step.
+    fn back_up(&mut self, backup: Backup, tasks: &Receiver<Task>) {
+        let copied = match &self.failure {
+            Some(failure) => Err(unavailable(failure.clone())),
+            None => backup.run(self.connection, || {
+                let other = match tasks.try_recv() {
+                    Ok(Task::Commit(first)) => self.commit_queued(first, tasks),
+                    Ok(Task::BackUp(other)) => Some(other),
+                    Err(_) => None,
+                };
+                if let Some(other) = other {
+                    other.reply(Err(unavailable("another backup is being made")));
+                }
+            }),
+        };
+        // The copy has everything that was committed until its last step.
+        backup.reply(copied.map(|()| self.state.sequence));
     }
 
     /// Folds, so that opening the file needs no replay. If that fails, the next opening replays.
@@ -380,7 +425,7 @@ impl Writer {
         fold: bool,
     ) -> Result<Vec<Result<Committed, StoreError>>, StoreError> {
         self.execute("BEGIN IMMEDIATE").map_err(store_error)?;
-        self.lists.begin(&self.connection)?;
+        self.lists.begin(self.connection)?;
         let names = self.names.load_full();
         let large = self.large_kinds(group, &names);
         // A replay must not have records that were not indexed by their commits: it would index each by itself.
@@ -390,7 +435,7 @@ impl Writer {
             if *index || reads_index(commit, &names, &self.pending) {
                 indexed_at = indexed_at.max(self.index_pending(self.state.sequence + 1)?);
             }
-            let plan = match Plan::make(&self.connection, &names, commit) {
+            let plan = match Plan::make(self.connection, &self.lists, &names, commit) {
                 Ok(plan) => plan,
                 // A failed read fails the whole group; conflicts and damaged records fail one commit.
                 Err(error @ StoreError::Unavailable(_)) => return Err(error),
@@ -408,7 +453,7 @@ impl Writer {
             let sequence = commit.sequence(self.state.sequence + 1);
             self.state.sequence = sequence;
             let mut target = Target {
-                transaction: Transaction { connection: &self.connection, cache: &self.cache, sequence },
+                transaction: Transaction { connection: self.connection, cache: &self.cache, sequence },
                 names: &names,
                 lists: &mut self.lists,
                 state: &mut self.state,
@@ -430,7 +475,7 @@ impl Writer {
             if !self.bulk.loading.as_ref().is_some_and(may_leave) {
                 self.index_pending(self.state.sequence)?;
             }
-            self.pending.save(&self.connection, &mut self.saved)?;
+            self.pending.save(self.connection, &mut self.saved)?;
             self.end(fold)?;
         } else {
             self.execute("COMMIT").map_err(commit_error)?;
@@ -444,6 +489,12 @@ impl Writer {
         for put in group.iter().flat_map(|request| &request.commit.put) {
             *puts.entry(put.key.kind).or_default() += 1;
         }
+        // A commit with a limit reads the lists, in which all records before must be.
+        for require in group.iter().flat_map(|request| &request.commit.require) {
+            if let Require::AtMost(kind, ..) = require {
+                puts.remove(kind);
+            }
+        }
         let large = puts.into_iter().filter(|(_, puts)| *puts >= self.bulk.records);
         let kinds = large.filter_map(|(kind, _)| names.get(kind));
         kinds.filter(|kind| !kind.flags.has(NameFlags::QUEUE)).map(|kind| kind.id).collect()
@@ -455,7 +506,7 @@ impl Writer {
         if self.pending.is_empty() {
             return Ok(None);
         }
-        let transaction = Transaction { connection: &self.connection, cache: &self.cache, sequence };
+        let transaction = Transaction { connection: self.connection, cache: &self.cache, sequence };
         bulk::index(transaction, &mut self.lists, &self.pending, &self.bulk.directory)?;
         self.pending = Pending::default();
         Ok(Some(sequence))

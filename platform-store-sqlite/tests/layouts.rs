@@ -58,6 +58,73 @@ fn a_file_of_layout_1_is_migrated_and_has_the_same_records_and_lists() {
 }
 
 #[test]
+fn the_migrations_of_a_file_are_listed_without_a_change() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = old_file(directory.path());
+    let before = fs::read(&path).unwrap();
+    let (found, steps) = SqliteStore::migrations(&path).unwrap();
+    assert_eq!((found, steps.len()), (1, 1));
+    assert!(steps[0].starts_with("layout 2: "), "{steps:?}");
+    assert_eq!(fs::read(&path).unwrap(), before);
+    let names: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "the file and its lock: {names:?}");
+    let store = SqliteStore::open(&path).unwrap();
+    assert!(matches!(SqliteStore::migrations(&path), Err(OpenError::InUse { .. })));
+    drop(store);
+    assert_eq!(SqliteStore::migrations(&path).unwrap(), (2, Vec::new()));
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.pragma_update(None, "user_version", 3).unwrap();
+    drop(connection);
+    let before = fs::read(&path).unwrap();
+    for error in [SqliteStore::migrations(&path).unwrap_err(), SqliteStore::open(&path).unwrap_err()] {
+        assert!(
+            error.to_string().contains("layout version 3") && error.to_string().contains("use the version that wrote")
+        );
+    }
+    assert_eq!(fs::read(&path).unwrap(), before);
+    assert!(SqliteStore::migrations(directory.path().join("missing")).is_err());
+}
+
+#[test]
+fn a_compacted_file_is_smaller_and_has_the_same_records_and_lists() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = old_file(directory.path());
+    let leftover = directory.path().join("platform.db-compact");
+    fs::write(&leftover, "of an interrupted compaction").unwrap();
+    let store = SqliteStore::open(&path).unwrap();
+    assert!(!leftover.exists());
+    let mut query = Query::new("Repo", Scope::Subtree(Uid::opaque(GROUP)));
+    (query.count, query.limit) = (true, 500);
+    let before = block_on(store.list(&query)).unwrap();
+    for item in &before.items[..100] {
+        let delete = vec![Delete::Key(platform_engine::store::Key::new("Repo", item.uid.clone()))];
+        block_on(store.commit(Commit { delete, ..Commit::default() })).unwrap();
+    }
+    drop(store);
+    let store = SqliteStore::open(&path).unwrap();
+    let space = store.space().unwrap();
+    assert_eq!(space.total, fs::metadata(&path).unwrap().len());
+    assert!(space.unused > 0, "{space:?}");
+    let size = store.compact().unwrap();
+    assert_eq!(size, fs::metadata(&path).unwrap().len());
+    assert!(size <= space.total - space.unused, "{size} of {space:?}");
+    let names: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "the file and its lock: {names:?}");
+    #[cfg(unix)]
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions()) & 0o777, 0o600);
+
+    assert_eq!(layout(&path), 2);
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.check().unwrap(), []);
+    let after = block_on(store.list(&query)).unwrap();
+    let bodies =
+        |items: &[platform_engine::store::Item]| items.iter().map(|item| item.body.clone()).collect::<Vec<_>>();
+    assert_eq!(after.total, Some(40));
+    assert_eq!(bodies(&after.items), bodies(&before.items[100..]));
+    assert_eq!(store.space().unwrap().unused, 0);
+}
+
+#[test]
 fn a_damaged_file_of_layout_1_is_not_migrated() {
     let directory = tempfile::tempdir().unwrap();
     let path = old_file(directory.path());

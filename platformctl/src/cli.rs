@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, Command, builder::PossibleValuesParser, value_parser};
+use clap::{Arg, ArgAction, ArgGroup, Command, builder::PossibleValuesParser, value_parser};
 use clap_complete::Shell;
 use heck::{ToKebabCase, ToSnakeCase};
 use platform_core::kind::{Kind, Parent, Registered, Verb};
@@ -361,7 +361,9 @@ fn can_i() -> Command {
         .long_about(
             "Tell whether the token's identity may call a method: prints yes or no, and exits with 0 or 1.\n\n\
              The answer is about the capabilities of the method, which the token now has at the group of --under or \
-             above it; without --under, at any group. The server may reject a request for other reasons.",
+             above it; without --under, at any group. The server may reject a request for other reasons.\n\n\
+             With --why, prints the role bindings that give these capabilities there, as far as you may list them; they \
+             count only within the limits of the token. --why is for this server only.",
         )
         .arg(
             Arg::new("method")
@@ -371,6 +373,13 @@ fn can_i() -> Command {
         )
         .arg(Arg::new("kind").value_name("KIND").help("The kind of the method"))
         .arg(under("The resource, or the parent of what a create makes"))
+        .arg(
+            Arg::new("why")
+                .long("why")
+                .action(ArgAction::SetTrue)
+                .requires("under")
+                .help("Print the role bindings behind the answer"),
+        )
 }
 
 fn explain(kinds: &Kinds) -> Command {
@@ -394,8 +403,8 @@ fn session() -> [Command; 3] {
             .about("Store a server and a token as a context, and make it the current one")
             .long_about(
                 "Store a server and a token as a context, and make it the current one.\n\n\
-                 The server is that of --api, and the token that of --token, or the first line of standard input. The \
-                 server checks the token before it is stored. The file of the contexts is readable by its owner only.",
+                 The server is that of --api, and the token that of --token, or the first line of standard input. With \
+                 --browser, a page of the server opens, where you sign in with an identity provider. The server checks the token before it is stored. The file of the contexts is readable by its owner only.",
             )
             .arg(
                 Arg::new("exchange")
@@ -407,9 +416,24 @@ fn session() -> [Command; 3] {
                 Arg::new("identity")
                     .long("identity")
                     .value_name("UID")
-                    .requires("exchange")
-                    .help("The identity to act as [default: the registered person]"),
-            ),
+                    .requires("issuer")
+                    .help("With --exchange or --browser: the identity to act as [default: the registered person]"),
+            )
+            .arg(
+                Arg::new("browser")
+                    .long("browser")
+                    .action(ArgAction::SetTrue)
+                    .conflicts_with("exchange")
+                    .help("Sign in with an identity provider in a browser on this machine"),
+            )
+            .arg(
+                Arg::new("provider")
+                    .long("provider")
+                    .value_name("UID|NAME")
+                    .requires("browser")
+                    .help("An identity provider, or an organization that has one [default: that of the operator]"),
+            )
+            .group(ArgGroup::new("issuer").args(["exchange", "browser"])),
         Command::new("logout").about("Remove a context and its token from this machine").long_about(
             "Remove a context and its token from this machine. The token itself stays valid until it expires.",
         ),

@@ -12,6 +12,7 @@ use crate::{
     session::Session,
 };
 
+mod browser;
 mod can_i;
 mod change;
 mod contexts;

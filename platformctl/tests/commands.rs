@@ -123,6 +123,12 @@ fn can_i_answers_by_the_capabilities_at_the_place() {
         let says = ["yes\n", "no\n", ""][usize::try_from(code).unwrap()];
         assert_eq!(answer.out, says, "{words:?}");
     }
+    let why = ctl.run(&["can-i", "list", "repos", "--under", &team, "--why"]);
+    assert!(why.code == 0 && why.out.starts_with("yes\nrepo.list: role owner at acme (binding "), "{why:?}");
+    let why = ci.run(&["can-i", "list", "repos", "--under", &team, "--why"]);
+    assert!(why.code == 0 && why.out.starts_with("yes\nrepo.list: role viewer at team (binding "), "{why:?}");
+    let why = ci.run(&["can-i", "create", "repos", "--under", &team, "--why"]);
+    assert_eq!((why.code, &*why.out), (1, "no\nrepo.create: no role binding that you may list\n"), "{why:?}");
     for words in [["can-i", "create", "repos"], ["can-i", "delete", "groups"]] {
         assert_eq!(ctl.run(&words).code, 0, "{words:?}");
     }

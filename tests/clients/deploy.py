@@ -161,8 +161,13 @@ def compose() -> None:
     options = output(binary(), "serve", "--help")
     for name in services["server"]["environment"]:
         assert f"[env: {name}" in options, f"{name} is not a variable of platform-server"
-    print("passed: the compose file is valid, its files and variables exist, and HAProxy accepts its configuration")
-    print("NOT RUN: the compose file was not started, which needs Docker and images from a registry")
+    observe = yaml.safe_load(output(build("compose", COMPOSE), DEPLOY / "observe" / "compose.yaml"))
+    assert set(observe["services"]) == {"prometheus", "grafana"}, observe
+    for service in observe["services"].values():
+        for volume in service["volumes"]:
+            assert pathlib.Path(volume["source"]).is_dir(), volume
+    print("passed: the compose files are valid, their files and variables exist, and HAProxy accepts its configuration")
+    print("NOT RUN: the compose files were not started, which needs Docker and images from a registry")
 
 
 def container() -> None:

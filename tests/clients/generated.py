@@ -280,8 +280,15 @@ def iam(call: Walk, server, org: str) -> None:
     assert call("ListIdentities", name="ci", relationshipType="RELATIONSHIP_TYPE_CLAIM_MATCH")["totalCount"] == "1"
     assert call("RepairOwner", org, body={"identityUid": identity})["roleBinding"]["role"]["name"] == "owner"
     assert call("RevokeTokens", identity, body={"tokenId": "0" * 32})["endedSignIns"] == 0
+    assert call("SetResourceLimit", org, body={"kind": "Role", "limit": 500})["group"]["resourceLimits"] == {"Role": 500}
+    assert call("ListResourceLimits", org)["limits"][0]["limit"] == 500
+    assert not call("RemoveResourceLimit", org, body={"kind": "Role"})["group"].get("resourceLimits")
     call("LookupIdentity", issuer="https://issuer.example.com", subject="me")
     call("UpdateIdentityMetadata", body={"identityMetadata": {"company": "Example"}})
+    trend = call("CountAdvisories", uid=folder, days=2)
+    assert len(trend["days"]) == 2, trend
+    explained = call("ExplainAccess", uid=folder, identityUid=identity, capability="repo.list")
+    assert explained["decision"] == "ALLOWED" and explained["complete"] is True, explained
     call("ListDirectoryUsers")
     call.fails(404, "GetDirectoryUser", f"{org}/{'0' * 16}/{'0' * 16}")
     call("EndSignIns", body={"identityUid": server.subject})

@@ -1,5 +1,6 @@
 """Walks a kind of an embedder, that of examples/own-kind, with grpcio by reflection and with REST."""
 
+import contextlib
 import json
 import re
 import subprocess
@@ -40,7 +41,9 @@ def rest(method: str, url: str, body: object = None) -> dict:
         return json.load(reply)
 
 
-def main() -> None:
+@contextlib.contextmanager
+def serving():
+    """Runs the program. Gives its URL and its organization."""
     program = subprocess.Popen([built("own-kind")], stdout=subprocess.PIPE, text=True)
     try:
         text = ""
@@ -49,12 +52,15 @@ def main() -> None:
             assert line, f"own-kind ended: {text}"
             text += line
         address = re.search(r"http://([0-9.:]+)/", text)[1]
-        organization = re.search(r"/tickets/v1/tickets/(\w+)'", text)[1]
-        with grpc.insecure_channel(address) as channel:
-            walk(Client(channel), f"http://{address}", organization)
+        yield f"http://{address}", re.search(r"/tickets/v1/tickets/(\w+)'", text)[1]
     finally:
         program.kill()
         program.wait()
+
+
+def main() -> None:
+    with serving() as (url, organization), grpc.insecure_channel(url.removeprefix("http://")) as channel:
+        walk(Client(channel), url, organization)
     print("passed: an own kind with its capabilities, action and errors, over REST and over grpcio by reflection")
 
 

@@ -1,4 +1,4 @@
-"""Checks the sessions in README.md, docs/tutorial.md and docs/how-to/version-1.md against a running server.
+"""Checks the sessions in README.md, docs/tutorial.md and some pages of docs/how-to against a running server.
 
 Each page gets a server and a shell of its own. Every command of the page's `console` blocks is typed into the shell, in
 order, and its output is compared with the output on the page: an ellipsis matches any text, and uids, times and the port
@@ -12,9 +12,16 @@ import subprocess
 import tempfile
 from dataclasses import dataclass, field
 
-from server import ROOT, Server, binary, running
+from server import ROOT, Server, binary, built, running
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "tutorial.md", ROOT / "docs" / "how-to" / "version-1.md")
+HOW_TO = ROOT / "docs" / "how-to"
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "docs" / "tutorial.md",
+    *(HOW_TO / name for name in ("version-1.md", "backup.md", "command-line.md", "observe.md")),
+)
+# Options of the servers of pages that need other ones.
+OPTIONS = {"backup.md": ("--store", "sqlite"), "observe.md": ("--metrics-listen", "127.0.0.1:0")}
 END = "--- end of the output ---"
 
 # Patterns of values that differ from one run to the next.
@@ -33,6 +40,7 @@ LONG = (
     r'("code":"invite_)[\w-]+',
     r'("capabilities":\["[A-Z_]+",)("[A-Z_]+",?)+',
     r"(sha256:0000)0+(?=0001)",
+    r"(request id: )[0-9a-f-]{36}",
 )
 
 
@@ -80,17 +88,23 @@ def printed(output: str) -> str:
 
 
 class Shell:
-    """A shell in which `platform-server` is the binary of the running server."""
+    """A shell in which `platform-server` is the binary of the running server, and `platformctl` has no contexts yet."""
 
     def __init__(self, server: Server, folder: str):
         self.shell = subprocess.Popen(
             ["bash"], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         self.run(
-            f"""platform-server() {{ '{binary()}' "$@" --data-dir '{server.data}'; }}
+            f"""platform-server() {{ '{binary()}' "$@"; }}
+            export PLATFORM_DATA_DIR='{server.data}'
+            platformctl() {{ '{built("platformctl")}' "$@"; }}
+            export PLATFORMCTL_CONFIG='{folder}/platformctl.toml'
             api() {{ curl -s -H "Authorization: Bearer $TOKEN" "$@"; }}
             eval "$(platform-server env)"; export API={server.url}"""
         )
+        metrics = re.search(r"serving metrics address=(\S+)", server.log.read_text())
+        if metrics:
+            self.run(f"export METRICS=http://{metrics[1]}")
 
     def run(self, command: str) -> str:
         self.shell.stdin.write(f"{command}\necho; echo '{END}'\n")
@@ -116,7 +130,7 @@ def run_page(page: pathlib.Path) -> tuple[str, list[str], int]:
             shown.append(f"$ {command.text}" + (f"\n{answered}\n" if answered else ""))
         return "```console\n" + "\n".join(shown).rstrip("\n") + "\n```\n"
 
-    with running() as server, tempfile.TemporaryDirectory() as folder:
+    with running(*OPTIONS.get(page.name, ())) as server, tempfile.TemporaryDirectory() as folder:
         shell = Shell(server, folder)
         text = re.sub(r"^```console\n(.*?)^```\n", typed, page.read_text(), flags=re.M | re.S)
     return text, faults, count

@@ -5,6 +5,8 @@
     tests/clients/run.py operations    calls all operations with schemathesis: no 5xx, no undocumented response
     tests/clients/run.py generated     calls all operations with two clients generated from the document
     tests/clients/run.py page          opens /docs in headless Chromium and tries an operation
+    tests/clients/run.py console       tests the console in headless Chromium with axe-core; needs Node.js
+    tests/clients/run.py screenshots   makes the screenshots of README.md and docs from the console
     tests/clients/run.py signin        signs persons in with headless Chromium and npm's oidc-provider
     tests/clients/run.py events        receives events with the CloudEvents SDK and rejects forged ones
     tests/clients/run.py readme        compares the sessions in README.md and in docs with the output of a server
@@ -35,6 +37,8 @@ CHECKS = {
     "operations": "operations.py",
     "generated": "generated.py",
     "page": "page.py",
+    "console": "console.py",
+    "screenshots": "screenshots.py",
     "signin": "signin.py",
     "events": "events.py",
     "readme": "readme.py",

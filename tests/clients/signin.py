@@ -27,7 +27,7 @@ from page import FLAGS, installed
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
-from server import ROOT, running
+from server import ROOT, built, running
 
 FOLDER = ROOT / "target" / "clients-signin"
 SOURCE = ROOT / "tests" / "clients" / "signin"
@@ -113,27 +113,7 @@ class Person:
     def log_in(self, url: str, name: str) -> str:
         """Opens the URL and logs in at the provider. Returns the text of the confirmation."""
         self.page.get(url)
-        # A live session at the provider needs no login.
-        found = self.wait.until(
-            lambda page: next(iter(page.find_elements(By.CSS_SELECTOR, "input[name=login], button[value=allow]")), None)
-        )
-        if found.get_attribute("name") == "login":
-            found.send_keys(name)
-            self.find("input[name=password]").send_keys("any")
-            self.find("button[type=submit]").click()
-            self.wait.until(lambda page: not page.find_elements(By.CSS_SELECTOR, "input[name=login]"))
-            granted = self.wait.until(
-                lambda page: next(
-                    iter(page.find_elements(By.CSS_SELECTOR, "button[type=submit].login-submit, button[value=allow]")),
-                    None,
-                )
-                or next(iter(page.find_elements(By.CSS_SELECTOR, "form button[type=submit]")), None)
-            )
-            if granted.get_attribute("value") != "allow":
-                granted.click()
-        self.find("button[value=allow]")
-        assert self.page.current_url.endswith("/oauth/confirm"), self.page.current_url
-        return self.page.find_element(By.TAG_NAME, "main").text
+        return pass_provider(self, name)
 
     def answer(self, answer: str) -> None:
         self.find(f"button[value={answer}]").click()
@@ -142,6 +122,31 @@ class Person:
         """Returns what the content security policy has blocked, except icons, which the browser asks for itself."""
         entries = (entry["message"] for entry in self.page.get_log("browser"))
         return [entry for entry in entries if "Content Security Policy" in entry and "favicon" not in entry]
+
+
+def pass_provider(one, name: str) -> str:
+    """Logs in at the provider, which the browser shows. Returns the text of the confirmation."""
+    # A live session at the provider needs no login.
+    found = one.wait.until(
+        lambda page: next(iter(page.find_elements(By.CSS_SELECTOR, "input[name=login], button[value=allow]")), None)
+    )
+    if found.get_attribute("name") == "login":
+        found.send_keys(name)
+        one.find("input[name=password]").send_keys("any")
+        one.find("button[type=submit]").click()
+        one.wait.until(lambda page: not page.find_elements(By.CSS_SELECTOR, "input[name=login]"))
+        granted = one.wait.until(
+            lambda page: next(
+                iter(page.find_elements(By.CSS_SELECTOR, "button[type=submit].login-submit, button[value=allow]")),
+                None,
+            )
+            or next(iter(page.find_elements(By.CSS_SELECTOR, "form button[type=submit]")), None)
+        )
+        if granted.get_attribute("value") != "allow":
+            granted.click()
+    one.find("button[value=allow]")
+    assert one.page.current_url.endswith("/oauth/confirm"), one.page.current_url
+    return one.page.find_element(By.TAG_NAME, "main").text
 
 
 @contextlib.contextmanager
@@ -253,6 +258,46 @@ def check_headless(server) -> None:
     print("a headless client decrypts its token, once")
 
 
+def check_command_line(server) -> None:
+    """`platformctl login --browser` gets its token by a code, and no other page can end its sign-in."""
+    with tempfile.TemporaryDirectory() as folder, person() as fay:
+        # Without a path, it finds no browser to open, and prints the page only.
+        env = {"PATH": "", "HOME": folder, "PLATFORMCTL_CONFIG": f"{folder}/config.toml"}
+        program = built("platformctl")
+        command = [program, "login", "--browser", "--api", server.url, "--context", "web"]
+        process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+        try:
+            page = next(line.strip() for line in process.stderr if line.startswith("http"))
+            query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(page).query))
+            try:
+                urllib.request.urlopen(f"{query['redirect']}?code=mine&state=guessed", timeout=30)
+                raise AssertionError("a code of another sign-in was accepted")
+            except urllib.error.HTTPError as error:
+                assert error.code == 404, error
+            text = fay.log_in(page, "fay")
+            port = urllib.parse.urlsplit(query["redirect"]).port
+            assert f"port {port} of this computer" in text and "platformctl" in text, text
+            fay.answer("allow")
+            fay.wait.until(lambda page: "You are signed in" in page.page_source)
+            address = fay.page.current_url
+            assert "code=" in address and "token=" not in address and "eyJ" not in address, address
+            assert process.wait(timeout=30) == 0, process.stderr.read()
+        finally:
+            process.kill()
+            process.wait()
+        code = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(address).query))["code"]
+        form = urllib.parse.urlencode({"grant_type": "authorization_code", "code": code, "code_verifier": "a" * 43})
+        try:
+            urllib.request.urlopen(f"{server.url}/oauth/token", form.encode(), timeout=30)
+            raise AssertionError("a code was redeemed twice")
+        except urllib.error.HTTPError as error:
+            assert error.code == 401, error
+        shown = subprocess.run([program, "contexts"], env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
+        assert "* web" in shown, shown
+        subprocess.run([program, "get", "groups"], env=env, stdout=subprocess.DEVNULL, check=True)
+    print("the command line signs a person in with a browser, by a code that it alone can redeem")
+
+
 def check_pages(server) -> None:
     """Checks what needs no browser: errors are pages, and the name of an organization is checked."""
 
@@ -308,6 +353,7 @@ def main() -> None:
                 check_operators_provider(server)
                 check_organizations_provider(server, uid)
                 check_headless(server)
+                check_command_line(server)
             log = server.log.read_text()
             for part in ("code=", "token=", "eyJ", "state="):
                 assert part not in log, f"the log has {part}: {log}"

@@ -8,6 +8,7 @@ use std::{path::Path, sync::Arc};
 
 use anyhow::Context;
 use own_kind::ticket::{CloseTicket, Ticket};
+use platform_console::{Console, Options};
 use platform_core::{
     access::{Authenticator, Caller},
     error::Result,
@@ -62,10 +63,13 @@ async fn main() -> anyhow::Result<()> {
     let url = format!("http://{address}/tickets/v1/tickets");
     print(format!("try: curl -H 'Authorization: Bearer me' '{url}?order_by=title'"));
     print(format!("     curl -H 'Authorization: Bearer me' -d '{{\"title\":\"sweep\"}}' '{url}/{organization}'"));
+    print(format!("     http://{address}/console in a browser, with any token"));
     print(format!("     grpcurl -plaintext {address} describe example.tickets.v1.TicketsService"));
     let (platform, authenticator) = (Arc::new(platform), Arc::new(AllowAll(me)));
     let limits = Limits::default();
-    let rest = Rest::new(Arc::clone(&platform), authenticator.clone(), limits.clone())?;
+    // Lists, forms and the action of tickets in the browser, from the same table:
+    let console = Console::new(&platform, &Options::new("Tickets", format!("http://{address}")));
+    let rest = Rest::new(Arc::clone(&platform), authenticator.clone(), limits.clone())?.mount(console);
     let document = rest.openapi(INFO);
     let rest = rest.with_openapi(document);
     let grpc = Grpc::new(platform, authenticator, limits.clone())?;

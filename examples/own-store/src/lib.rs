@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use platform_engine::store::{
-    Commit, Committed, Conflict, Delete, Epoch, Filter, Item, Key, KeyValue, OrderBy, Page, Position, Put, Query, Read,
-    Record, Require, Scope, Store, StoreError, UniqueKey, order::sequence_value,
+    Commit, Committed, Conflict, Delete, Epoch, Filter, Item, Key, KeyValue, KindName, OrderBy, Page, Position, Put,
+    Query, Read, Record, Require, Scope, Store, StoreError, UniqueKey, order::sequence_value,
 };
+use platform_engine::uid::Uid;
 
 /// A store that holds its records in a map, without persistence.
 #[derive(Debug, Default)]
@@ -96,6 +97,18 @@ impl Store for MapStore {
         let is_free = |unique: &UniqueKey| {
             Ok(!state.records.values().any(|(_, other)| other.unique.contains(unique) && !is_removed(other)))
         };
+        let is_new = |at: usize| commit.put.get(at).is_some_and(|put| !state.records.contains_key(&put.key));
+        let is_deleted = |put: &Put| {
+            commit.delete.iter().any(|delete| deletes(delete, put)) && commit.put.iter().all(|new| new.key != put.key)
+        };
+        let count = |kind: KindName, top: &Uid, counts: &dyn Fn(&Put) -> bool| {
+            let of_kind = |put: &Put| put.key.kind == kind && put.key.uid.is_at_or_below(top);
+            state.records.values().filter(|(_, put)| of_kind(put) && counts(put)).count() as u64
+        };
+        let deleted = |kind: KindName, top: &Uid| count(kind, top, &is_deleted);
+        if let Some(conflict) = commit.limit_conflict(is_new, deleted, |kind, top| Ok(count(kind, top, &|_| true)))? {
+            return Err(StoreError::Conflict(conflict));
+        }
         if let Some(conflict) = commit.unique_conflict(is_free)? {
             return Err(StoreError::Conflict(conflict));
         }
@@ -128,6 +141,8 @@ impl State {
                 !self.records.values().any(|(_, put)| with(put))
             }
             Require::Epoch(epoch, value) => self.epochs.get(epoch).copied().unwrap_or_default() == *value,
+            // Checked by `Commit::limit_conflict`.
+            Require::AtMost(..) => true,
         }
     }
 }
@@ -147,7 +162,7 @@ fn matches(query: &Query, put: &Put) -> bool {
 }
 
 /// Returns the position of a record in the order of the query; the uid breaks ties.
-fn sort_key(query: &Query, revision: u64, put: &Put) -> (KeyValue, platform_engine::uid::Uid) {
+fn sort_key(query: &Query, revision: u64, put: &Put) -> (KeyValue, Uid) {
     let value = match query.order.by {
         OrderBy::Uid => KeyValue::default(),
         OrderBy::Sequence => KeyValue::from_bytes(sequence_value(revision)),

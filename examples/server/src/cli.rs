@@ -53,6 +53,14 @@ pub(crate) enum Command {
     /// Show the options of the server and where their values come from, or the format of the configuration file
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Print a link that signs you in to the console of the running server as the operator
+    ///
+    /// The link is good for 15 minutes and can be opened once. Of servers that share a database, it must reach the one
+    /// that made it: name that server with --api.
+    Console {
+        #[command(flatten)]
+        at: At,
+    },
     /// List or rotate the keys of the installation
     ///
     /// The keys sign access tokens and webhook tokens, authenticate page tokens and encrypt (seal) secrets in the
@@ -61,15 +69,40 @@ pub(crate) enum Command {
     Keys(Keys),
     /// Verify the store: every row, index entry, counter and key
     ///
-    /// No server may be running on the store. Prints each finding; exits with 0 if there are none.
-    Check,
-    /// Create the tables of a PostgreSQL database, or change them to the layout of this release
+    /// A server that runs on a SQLite store is found by the data directory or by --api, and checks a copy, for which the
+    /// disk needs space. The server of a sled store must be stopped. Prints each finding; exits with 0 if there are none.
+    Check {
+        #[command(flatten)]
+        at: At,
+    },
+    /// Give the space of deleted records in a SQLite file back to the file system
     ///
-    /// Servers refuse a database with another layout. Run it once before the first server of a release starts; servers of
-    /// the release before may be running. Does nothing if the layout is up to date.
-    Migrate,
+    /// The server must be stopped. Writes a new file, which replaces the old one when it is complete, so the disk needs
+    /// free space for it. Without this, new records use the space again.
+    Compact,
+    /// Change a store to the layout of this release, or create the tables of a PostgreSQL database
+    ///
+    /// Servers refuse a database with another layout: run it once before the first server of a release starts; servers of
+    /// the release before may be running. A SQLite file of an earlier layout is also migrated when a server opens it.
+    /// Does nothing if the layout is up to date.
+    Migrate {
+        /// Print the layout of the store and what would be done, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// List pending events and dead letters, redeliver dead letters, and follow new events
     Events(Events),
+    /// Back up an installation, while its server runs or not: store, blobs, uids and keys, in one file
+    ///
+    /// Finds the running server by its data directory, or by --api, and works on the store of a stopped one. Anyone who has
+    /// the file can issue tokens for every identity, unless it is made with --without-keys. Not for a PostgreSQL store.
+    #[command(args_conflicts_with_subcommands = true)]
+    Backup(Backup),
+    /// Restore a backup into an empty data directory
+    ///
+    /// Writes nothing if the backup is damaged or of another version. The restored installation has new keys that sign
+    /// tokens, so that access tokens and page tokens that were issued before are invalid.
+    Restore(Restore),
     /// Write a store to a file, from which `import store` makes the same store elsewhere
     ///
     /// Writes one JSON object per line: a header, one line for each resource with its uid, times and revision, and a
@@ -84,6 +117,12 @@ pub(crate) enum Command {
     /// DELETE /import/images?parent=UID instead.
     #[command(subcommand)]
     Remove(Remove),
+    /// Limit how many resources of a kind an organization can have
+    ///
+    /// A limit applies to all resources at or below the organization. Where there are more already, only creates are
+    /// rejected. Kinds without a limit are unlimited. Changes the store of a stopped server, or with --api a running
+    /// server.
+    Quota(Quota),
     /// Give an organization an owner again
     ///
     /// For an organization that nobody can act for as its owner any longer, because the last owner's keys have expired
@@ -123,6 +162,43 @@ impl Cli {
         #[cfg(not(feature = "dev"))]
         return false;
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Quota {
+    #[command(subcommand)]
+    pub(crate) command: QuotaCommand,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QuotaCommand {
+    /// Set a limit
+    Set {
+        /// The organization
+        #[arg(value_name = "ORG", value_parser = Uid::parse)]
+        organization: Uid,
+        /// The name of the kind, such as Repo
+        kind: String,
+        /// The maximum number of resources; 0 for none
+        #[arg(value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
+        limit: i32,
+    },
+    /// Remove a limit
+    Unset {
+        /// The organization
+        #[arg(value_name = "ORG", value_parser = Uid::parse)]
+        organization: Uid,
+        /// The name of the kind
+        kind: String,
+    },
+    /// Print the limits of an organization: the kind, the limit, and the number of resources
+    List {
+        /// The organization
+        #[arg(value_name = "ORG", value_parser = Uid::parse)]
+        organization: Uid,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -180,9 +256,20 @@ pub(crate) enum Keys {
     /// keys within seconds, and use them after 15 seconds, when all have read them; rotating also encrypts what the
     /// database has with the first of several key-encryption keys.
     Rotate,
+    /// Revoke a key that was replaced: what was signed with it is rejected from then on
+    ///
+    /// Rotate the keys first if it is in use. With --api, that server rejects its tokens when the command returns; other
+    /// running servers do within a second. Keys that seal secrets cannot be revoked.
+    Revoke {
+        /// The last column of `keys list`
+        #[arg(value_name = "KEY")]
+        id: String,
+        #[command(flatten)]
+        at: At,
+    },
     /// Write the keys of the installation to a file, to move them to another one
     ///
-    /// Whoever has the file can issue tokens for every identity.
+    /// Anyone who has the file can issue tokens for every identity.
     Export {
         /// New file, which only its owner can read; - is standard output
         #[arg(long, value_name = "FILE", default_value = "-")]
@@ -194,6 +281,42 @@ pub(crate) enum Keys {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    #[command(subcommand)]
+    pub(crate) command: Option<BackupCommand>,
+    /// New file, which only its owner can read; - is standard output [default: platform- and the time, with .tar]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: Option<PathBuf>,
+    /// Leave out the keys. A server does not start without them, and only they can read the secrets in the store
+    #[arg(long)]
+    pub(crate) without_keys: bool,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BackupCommand {
+    /// Verify a backup: its checksums, that it can be restored, and the restored store as `check` does
+    ///
+    /// Restores it to a temporary directory, which the variable TMPDIR chooses.
+    Verify {
+        /// The backup; - is standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The backup; - is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: PathBuf,
+    /// File of `keys export`, for a backup without keys
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keys: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -287,6 +410,13 @@ pub(crate) struct At {
     /// Access token for that server [default: one issued to the operator of the data directory]
     #[arg(long, global = true, env = "PLATFORM_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
+}
+
+impl At {
+    /// Returns the URL, if one is given, without a slash at its end.
+    pub(crate) fn url(&self) -> Option<&str> {
+        self.api.as_deref().map(|url| url.trim_end_matches('/')).filter(|url| !url.is_empty())
+    }
 }
 
 /// Help text common to all imports. Each paragraph is one line, which clap wraps.

@@ -3,6 +3,8 @@
 //! One struct holds all options. Clap reads flags and variables; each key of the file becomes the default of the option
 //! of that name, so that its value is parsed and validated by the same rules.
 
+mod backup;
+mod console;
 mod events;
 mod file;
 mod limits;
@@ -18,6 +20,8 @@ use platform_core::{resources::iam::TermsDocument, uid::Uid};
 #[cfg(feature = "otlp")]
 pub(crate) use self::observe::OtlpOptions;
 pub(crate) use self::{
+    backup::BackupOptions,
+    console::ConsoleOptions,
     events::EventOptions,
     file::{Given, read, similar},
     limits::LimitOptions,
@@ -58,6 +62,9 @@ pub(crate) struct Config {
     /// may contain the key itself
     #[arg(long, global = true, env = "PLATFORM_KEY_ENCRYPTION_KEY", value_name = "FILE", hide_env_values = true)]
     pub(crate) key_encryption_key: Option<String>,
+    /// Command that prints this key, such as the client of a secrets manager; run by sh at the start
+    #[arg(long, global = true, env = "PLATFORM_KEY_ENCRYPTION_COMMAND", value_name = "COMMAND")]
+    pub(crate) key_encryption_command: Option<String>,
     /// Name of this server among those that share a database, which no other running server has; one that restarts with
     /// its name continues its deliveries of events at once [default: random]
     #[arg(long, global = true, env = "PLATFORM_INSTANCE", value_name = "NAME", value_parser = instance)]
@@ -75,6 +82,11 @@ pub(crate) struct Config {
     /// the server with code 1, so that a supervisor restarts it
     #[arg(long, global = true, env = "PLATFORM_ON_STORE_FAILURE", value_name = "ACTION", default_value = "exit")]
     pub(crate) on_store_failure: OnStoreFailure,
+    /// Refuse all writes, also those of background jobs; reads are served. PUT /operator/read-only switches writes on
+    /// and off while the server runs
+    #[arg(long, global = true, env = "PLATFORM_READ_ONLY", default_value = "false",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) read_only: bool,
     /// Create keys.json or bootstrap.json again if one is missing from a data directory that was in use. New keys
     /// invalidate all tokens and lose all sealed secrets; a new bootstrap.json adds a second organization
     #[arg(long, global = true, env = "PLATFORM_RECREATE_MISSING", default_value = "false",
@@ -144,9 +156,13 @@ pub(crate) struct Config {
     #[command(flatten)]
     pub(crate) sign_in: SignInOptions,
     #[command(flatten)]
+    pub(crate) console: ConsoleOptions,
+    #[command(flatten)]
     pub(crate) events: EventOptions,
     #[command(flatten)]
     pub(crate) observe: ObserveOptions,
+    #[command(flatten)]
+    pub(crate) backups: BackupOptions,
     #[command(flatten)]
     pub(crate) limits: LimitOptions,
 }

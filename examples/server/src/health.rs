@@ -220,7 +220,8 @@ impl Health {
             (health, _) => health,
         };
         match health {
-            Ok(()) => State::Healthy,
+            // An operator has switched writes off, which is no failure.
+            Ok(()) | Err(StoreError::ReadOnly) => State::Healthy,
             Err(StoreError::Full(reason)) => State::Full(reason.to_string()),
             Err(error) if self.shared.is_some() => State::Unreachable(error.to_string()),
             Err(error) => State::Stopped(error.to_string()),

@@ -28,7 +28,7 @@ use crate::{
 mod direct;
 mod remote;
 
-pub(crate) use direct::{Direct, Open};
+pub(crate) use direct::{Direct, Open, is_in_use};
 use remote::Remote;
 
 /// Lifetime of the token for a running server, longer than any import takes.

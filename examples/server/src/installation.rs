@@ -22,7 +22,7 @@ use platform_core::{
         events::SinkPolicy,
         iam::{GroupSettings, Terms},
     },
-    store::{Store, memory::MemoryStore},
+    store::{Store, memory::MemoryStore, switched::SwitchedStore},
 };
 use platform_events::{Wakeups, check_public_sink};
 use platform_http::{Pool, SystemClock, SystemEntropy};
@@ -33,7 +33,10 @@ use platform_oidc::{
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
+#[cfg(feature = "sled")]
+use crate::backup::Freezable;
 use crate::{
+    backup::{Backups, Origin},
     config::{self, Config},
     env::word,
     key_encryption,
@@ -94,7 +97,8 @@ impl Shared {
         if !config.store.is_shared() {
             return Ok(None);
         }
-        let keys = key_encryption::read(config.key_encryption_key.as_deref())?;
+        let command = config.key_encryption_command.as_deref();
+        let keys = key_encryption::read(config.key_encryption_key.as_deref(), command)?;
         let Some(store) = shared::open(config).await? else { return Ok(None) };
         let documents = Arc::new(SealedDocuments::new(store.documents(), keys, Arc::new(SystemEntropy)));
         let settings = settings::Settings::load(&*documents).await?;
@@ -171,12 +175,32 @@ impl Installation {
 
     /// Opens the configured store as it is.
     pub(crate) fn store(&self, config: &Config, purpose: Purpose) -> Result<Arc<dyn Store>> {
-        let store = match &self.shared {
-            Some(shared) => shared.store.store(),
-            None => open_store(config, purpose)?,
+        self.opened(config, purpose).map(|(store, _)| measured(config, store))
+    }
+
+    fn opened(&self, config: &Config, purpose: Purpose) -> Result<(Arc<dyn Store>, Origin)> {
+        match &self.shared {
+            Some(shared) => Ok((shared.store.store(), Origin::Shared)),
+            None => open_store(config, purpose),
+        }
+    }
+
+    /// Opens the store of a stopped server for a backup.
+    pub(crate) fn backups(&self, config: &Config) -> Result<Backups> {
+        let (_, origin) = self.opened(config, Purpose::Serve)?;
+        let blobs: Arc<dyn BlobStore> = match blob_path(config) {
+            Some(path) if path.exists() => open_blobs(config)?,
+            // A missing directory has no blobs, and is not created.
+            _ => Arc::new(MemoryBlobs::default()),
         };
-        // Without metrics, nothing is measured: this applies to the recorder of a server.
-        Ok(if config.observe.is_measured() { Timed::around(store) } else { store })
+        Ok(self.backups_of(config, origin, blobs))
+    }
+
+    fn backups_of(&self, config: &Config, origin: Origin, blobs: Arc<dyn BlobStore>) -> Backups {
+        let store = store_path(config).and_then(|path| path.parent().map(Path::to_owned));
+        let directory = store.filter(|path| !path.as_os_str().is_empty()).unwrap_or_else(|| config.data_dir.clone());
+        let documents = Arc::clone(&self.documents);
+        Backups { origin, documents, blobs, directory, progress: Arc::default(), turn: Arc::default() }
     }
 
     /// Returns the place of the keys and uids of a configuration.
@@ -280,8 +304,20 @@ impl Installation {
     /// Builds the platform on the configured store and bootstraps it: a new store gets the first organization and its
     /// operator. `url` is the URL by which clients reach the server.
     pub(crate) async fn platform(&self, config: &Config, url: &str, purpose: Purpose) -> Result<Platform> {
+        self.platform_with_backups(config, url, purpose).await.map(|(platform, _)| platform)
+    }
+
+    /// Like [`Installation::platform`], and also returns that of which backups are made.
+    pub(crate) async fn platform_with_backups(
+        &self,
+        config: &Config,
+        url: &str,
+        purpose: Purpose,
+    ) -> Result<(Platform, Backups)> {
         let is_new = self.shared.is_none() && store_path(config).is_none_or(|path| !has_contents(&path));
-        let store = self.store(config, purpose)?;
+        let (store, origin) = self.opened(config, purpose)?;
+        let store = Arc::new(SwitchedStore::new(measured(config, store), config.read_only));
+        let backups = self.backups_of(config, origin, open_blobs(config)?);
         transfer::reject_unfinished(&*self.documents).await?;
         let operators = std::iter::once(&self.bootstrap.operator).chain(&config.operator);
         let settings = Settings {
@@ -297,12 +333,13 @@ impl Installation {
         };
         let sinks = SinkPolicy::default().allow_http(config.events.allow_http_sinks);
         let sinks = if config.events.allow_private_sinks { sinks } else { sinks.check(check_public_sink) };
-        let mut builder = platform_core::builder(store, SystemClock, SystemEntropy);
+        let mut builder = platform_core::builder(store.clone(), SystemClock, SystemEntropy);
         if let Some(shared) = &self.shared {
             builder = builder.wake(Arc::clone(&shared.wakeups) as _);
         }
         let platform = builder
-            .blobs(open_blobs(config)?)
+            .blobs(Arc::new(store.blobs(Arc::clone(&backups.blobs))))
+            .data(store)
             .offload(Pool::default())
             .settings(settings)
             .data(GroupSettings::default().open_organizations(config.open_organisations))
@@ -329,13 +366,21 @@ impl Installation {
             match Iam::of(&platform).bootstrap(&first).await {
                 // Another server is writing the same.
                 Err(error) if error.code() == Code::Aborted && attempts < BOOTSTRAP_ATTEMPTS => attempts += 1,
+                // The first resources exist. Roles that this release has changed are written by the next start.
+                Err(error) if error.is_read_only() && !is_new => return Ok((platform, backups)),
                 done => {
                     done.with_context(|| format!("cannot use the store at {place}"))?;
-                    return Ok(platform);
+                    return Ok((platform, backups));
                 }
             }
         }
     }
+}
+
+/// Measures the calls of a store if the server serves metrics.
+fn measured(config: &Config, store: Arc<dyn Store>) -> Arc<dyn Store> {
+    // Without metrics, nothing is measured: this applies to the recorder of a server.
+    if config.observe.is_measured() { Timed::around(store) } else { store }
 }
 
 /// Rejects a data directory with a missing file, for example after an incomplete restore. A new file would not match
@@ -399,7 +444,7 @@ pub(crate) enum Purpose {
     Load,
 }
 
-fn open_store(config: &Config, purpose: Purpose) -> Result<Arc<dyn Store>> {
+fn open_store(config: &Config, purpose: Purpose) -> Result<(Arc<dyn Store>, Origin)> {
     let path = store_path(config);
     if let Some(path) = &path
         && let Some(directory) = path.parent()
@@ -411,11 +456,18 @@ fn open_store(config: &Config, purpose: Purpose) -> Result<Arc<dyn Store>> {
     }
     Ok(match (&config.store, path) {
         (config::Store::Sqlite(_), Some(path)) => {
-            Arc::new(SqliteStore::builder().bulk_load(purpose == Purpose::Load).open(path)?)
+            let store = Arc::new(SqliteStore::builder().bulk_load(purpose == Purpose::Load).open(path)?);
+            (Arc::clone(&store) as _, Origin::Sqlite(store))
         }
         #[cfg(feature = "sled")]
-        (config::Store::Sled(_), Some(path)) => Arc::new(SledStore::open(path)?),
-        _ => Arc::new(MemoryStore::new()),
+        (config::Store::Sled(_), Some(path)) => {
+            let store = Freezable::new(Arc::new(SledStore::open(path)?));
+            (Arc::new(store.clone()) as _, Origin::Freezable(store))
+        }
+        _ => {
+            let store = MemoryStore::new();
+            (Arc::new(store.clone()) as _, Origin::Memory(store))
+        }
     })
 }
 
@@ -459,6 +511,15 @@ pub(crate) fn store_path(config: &Config) -> Option<PathBuf> {
         #[cfg(feature = "postgres")]
         config::Store::Postgres(_) => None,
         config::Store::Memory => None,
+    }
+}
+
+/// Returns the name of a store in the data directory; that of SQLite for other stores.
+pub(crate) const fn store_name(store: &config::Store) -> &'static str {
+    match store {
+        #[cfg(feature = "sled")]
+        config::Store::Sled(_) => SLED_STORE,
+        _ => SQLITE_STORE,
     }
 }
 

@@ -1,6 +1,14 @@
 //! Key-encryption keys, with which the keys of an installation are sealed before they are stored in a database.
 
-use anyhow::{Context, Result, bail};
+use std::{
+    io::Read,
+    process::{Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, anyhow, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use zeroize::Zeroizing;
 
@@ -11,18 +19,35 @@ const ADVICE: &str = "make one with `openssl rand -base64 32`, give the same to 
 /// A key-encryption key of 256 bits.
 pub(crate) type Key = Zeroizing<[u8; 32]>;
 
-/// Reads the key-encryption keys from the option's value: the keys themselves, or the name of a file with them. Each
-/// key is the Base64 of 32 bytes; several are separated by white space or commas. The first seals, all open.
+/// The time in which a command must print the keys.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum length of what it prints, in bytes.
+const MAX_OUTPUT: u64 = 64 << 10;
+
+/// Reads the key-encryption keys from the options' values: the keys themselves, the name of a file with them, or a command
+/// that prints them. Each key is the Base64 of 32 bytes; several are separated by white space or commas. The first seals,
+/// all open.
 ///
 /// # Errors
 /// Fails if there is no key, and says how to make one.
-pub(crate) fn read(given: Option<&str>) -> Result<Vec<Key>> {
-    let Some(given) = given.map(str::trim).filter(|given| !given.is_empty()) else {
-        bail!(
+pub(crate) fn read(given: Option<&str>, command: Option<&str>) -> Result<Vec<Key>> {
+    let set = |value: Option<&'_ str>| value.map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned);
+    let given = match (set(given).map(Zeroizing::new), set(command)) {
+        (Some(given), None) => given,
+        (None, Some(command)) => {
+            let printed = output(&command).context("cannot run the command of --key-encryption-command")?;
+            return parse(&printed).with_context(|| {
+                format!("the command of --key-encryption-command must print the Base64 of 32 bytes: {ADVICE}")
+            });
+        }
+        (Some(_), Some(_)) => bail!("set --key-encryption-key or --key-encryption-command, and not both"),
+        (None, None) => bail!(
             "a database needs a key that encrypts the keys of this installation: set --key-encryption-key to a file with \
-             it, or PLATFORM_KEY_ENCRYPTION_KEY to the key itself; {ADVICE}"
-        );
+             it, PLATFORM_KEY_ENCRYPTION_KEY to the key itself, or --key-encryption-command to a command that prints it; \
+             {ADVICE}"
+        ),
     };
+    let given = given.as_str();
     if let Some(keys) = parse(given) {
         return Ok(keys);
     }
@@ -34,6 +59,31 @@ pub(crate) fn read(given: Option<&str>) -> Result<Vec<Key>> {
         )
     })?;
     parse(&text).with_context(|| format!("{given} must contain the Base64 of 32 bytes: {ADVICE}"))
+}
+
+/// Returns what a command prints to standard output. Its standard error is that of this process.
+fn output(command: &str) -> Result<Zeroizing<String>> {
+    let mut run = Command::new("sh");
+    let run = run.args(["-c", command]).env_remove("PLATFORM_KEY_ENCRYPTION_KEY");
+    let mut child = run.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let stdout = child.stdout.take().context("no standard output")?;
+    let (sender, printed) = mpsc::channel();
+    thread::spawn(move || {
+        let mut text = Zeroizing::new(String::new());
+        let read = stdout.take(MAX_OUTPUT).read_to_string(&mut text).map(|_| text);
+        drop(sender.send(read));
+    });
+    let Ok(text) = printed.recv_timeout(TIMEOUT) else {
+        // What it has started may still have the pipe; nobody reads it.
+        drop(child.kill());
+        drop(child.wait());
+        bail!("it printed nothing complete within {} s", TIMEOUT.as_secs());
+    };
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("it failed: {status}");
+    }
+    text.map_err(|_| anyhow!("it printed something other than UTF-8"))
 }
 
 /// Parses keys; `None` if the text is anything else.
@@ -53,7 +103,7 @@ mod tests {
     #[test]
     fn keys_are_given_directly_or_in_a_file() {
         let (one, two) = (STANDARD.encode([1; 32]), STANDARD.encode([2; 32]));
-        let bytes = |given: &str| read(Some(given)).map(|keys| keys.iter().map(|key| key[0]).collect::<Vec<_>>());
+        let bytes = |given: &str| read(Some(given), None).map(|keys| keys.iter().map(|key| key[0]).collect::<Vec<_>>());
         assert_eq!(bytes(&one).unwrap(), [1]);
         assert_eq!(bytes(&format!("{two},{one}")).unwrap(), [2, 1]);
         let dir = tempfile::tempdir().unwrap();
@@ -70,11 +120,24 @@ mod tests {
     #[test]
     fn a_missing_key_is_rejected_with_the_command_that_makes_one() {
         for given in [None, Some(""), Some(" ")] {
-            let error = read(given).unwrap_err().to_string();
+            let error = read(given, None).unwrap_err().to_string();
             assert!(error.contains("openssl rand -base64 32") && error.contains("--key-encryption-key"), "{error}");
         }
         let short = STANDARD.encode([1; 31]);
-        let error = format!("{:#}", read(Some(&short)).unwrap_err());
+        let error = format!("{:#}", read(Some(&short), None).unwrap_err());
         assert!(error.contains("nor a file") && !error.contains(&short), "{error}");
+    }
+
+    #[test]
+    fn keys_are_printed_by_a_command() {
+        let (one, two) = (STANDARD.encode([1; 32]), STANDARD.encode([2; 32]));
+        let keys = read(None, Some(&format!("printf '%s\\n' {two} {one}"))).unwrap();
+        assert_eq!(keys.iter().map(|key| key[0]).collect::<Vec<_>>(), [2, 1]);
+        let error = |given: Option<&str>, command: &str| format!("{:#}", read(given, Some(command)).unwrap_err());
+        assert!(error(None, "echo a").contains("must print the Base64 of 32 bytes"));
+        assert!(error(None, &format!("echo {one}; exit 3")).contains("it failed: exit status: 3"));
+        assert!(error(Some(&one), "echo").contains("not both"));
+        assert!(error(None, " ").contains("--key-encryption-command"), "an empty value is unset");
+        assert!(error(None, "head -c 1000000 /dev/zero").contains("it failed"), "the output is bounded");
     }
 }

@@ -1,4 +1,4 @@
-//! `platform-server keys`: lists, rotates and moves the keys of an installation.
+//! `platform-server keys`: lists, rotates, revokes and moves the keys of an installation.
 
 use std::{
     fmt,
@@ -11,20 +11,41 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
-use platform_core::timestamp::Timestamp;
-use platform_http::{SystemClock, SystemEntropy};
-use platform_oidc::{Algorithm, DataDirError, Documents, KeyRing, data_dir::Document};
+use axum::{
+    Router,
+    body::to_bytes,
+    extract::Request,
+    http::{HeaderValue, StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use platform_core::{
+    access::Authenticator,
+    error::{Code, Error},
+    platform::Platform,
+    timestamp::Timestamp,
+};
+use platform_http::{SystemClock, SystemEntropy, operator, status};
+use platform_oidc::{Algorithm, DataDirError, Documents, Issuer, KeyRing, data_dir::Document};
+use serde::Deserialize;
+use serde_json::json;
 use zeroize::Zeroizing;
 
 use crate::{
-    cli,
+    cli::{self, At},
     config::Config,
+    import::bearer,
     installation::{Installation, block_on},
+    repair::send,
     settings, transfer,
 };
 
 /// The document of the keys.
 const DOCUMENT: &str = "keys";
+/// The path of the endpoint that revokes a key.
+const REVOKE: &str = "/operator/keys/revoke";
+/// The maximum length of the body of a request to it.
+const MAX_BODY: usize = 1024;
 /// The maximum length of a file of keys.
 const MAX_FILE: u64 = 1 << 20;
 
@@ -32,6 +53,7 @@ pub(crate) fn run(config: &Config, command: &cli::Keys) -> Result<ExitCode> {
     match command {
         cli::Keys::Export { to } => return export(config, to),
         cli::Keys::Import { file } => return import(config, file),
+        cli::Keys::Revoke { id, at } => return revoke(config, id, at),
         cli::Keys::List | cli::Keys::Rotate => {}
     }
     let keys = block_on(async {
@@ -67,6 +89,78 @@ pub(crate) fn run(config: &Config, command: &cli::Keys) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Revokes a key, by a running server or in the place of the keys.
+fn revoke(config: &Config, id: &str, at: &At) -> Result<ExitCode> {
+    match at.url() {
+        Some(url) => {
+            let token = bearer(config, at.token.as_ref())?;
+            send(&format!("{url}{REVOKE}"), &token, &json!({ "id": id }))?;
+        }
+        None => block_on(async { Ok(Installation::open_existing(config).await?.ring.revoke(id).await.map(drop)?) })?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the route that revokes a key, which only operators may call.
+pub(crate) fn routes(
+    platform: &Arc<Platform>,
+    authenticator: Arc<dyn Authenticator>,
+    ring: &Arc<KeyRing>,
+    issuer: &Arc<Issuer>,
+) -> Router {
+    let (platform, ring, issuer) = (Arc::clone(platform), Arc::clone(ring), Arc::clone(issuer));
+    let endpoint = Endpoint { platform, authenticator, ring, issuer };
+    Router::new().route(REVOKE, post(move |request| endpoint.respond(request)))
+}
+
+#[derive(Clone)]
+struct Endpoint {
+    platform: Arc<Platform>,
+    authenticator: Arc<dyn Authenticator>,
+    ring: Arc<KeyRing>,
+    issuer: Arc<Issuer>,
+}
+
+/// The body of a request.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Revocation {
+    id: String,
+}
+
+impl Endpoint {
+    async fn respond(self, request: Request) -> Response {
+        let (status, body) = match self.handle(request).await {
+            Ok(()) => (StatusCode::OK, Ok(b"{}".to_vec())),
+            Err(error) => {
+                let body = error.status(&self.platform.settings().service_domain);
+                (status::of(error.code()), serde_json::to_vec(&body))
+            }
+        };
+        let json = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        (status, json, body.unwrap_or_default()).into_response()
+    }
+
+    async fn handle(&self, request: Request) -> Result<(), Error> {
+        let (head, body) = request.into_parts();
+        operator(&self.platform, &*self.authenticator, &head).await?;
+        let invalid = |rule: String| Error::invalid_field("body", rule);
+        let body =
+            to_bytes(body, MAX_BODY).await.map_err(|_| invalid(format!("must have at most {MAX_BODY} bytes")))?;
+        let Revocation { id } = serde_json::from_slice(&body).map_err(|rule| invalid(rule.to_string()))?;
+        let keys = self.ring.revoke(&id).await.map_err(|error| match error {
+            DataDirError::NotRevoked { reason, .. } => Error::invalid_field("id", reason),
+            error => {
+                tracing::error!(%error, "cannot revoke a key");
+                Error::new(Code::Unavailable, "cannot write the keys")
+            }
+        })?;
+        KeyRing::apply(&Arc::new(keys), &self.issuer, &self.platform);
+        tracing::info!(id, "an operator has revoked a key");
+        Ok(())
+    }
 }
 
 /// Writes the document of the keys to a file or to standard output.

@@ -14,8 +14,11 @@ mod postgres;
 mod settings;
 mod shared;
 
+mod backup;
 mod blobs;
 mod check;
+mod compact;
+mod console;
 #[cfg(feature = "dev")]
 mod dev;
 mod env;
@@ -29,6 +32,8 @@ mod metrics;
 mod migrate;
 #[cfg_attr(not(feature = "otlp"), path = "no_otlp.rs")]
 mod otlp;
+mod quota;
+mod read_only;
 mod reload;
 mod repair;
 mod serve;
@@ -67,13 +72,18 @@ fn run() -> anyhow::Result<ExitCode> {
         cli::Command::Env => env::run(&config),
         cli::Command::Config(command) => explain::run(&arguments, &command),
         cli::Command::Token(token) => token::run(&config, &token),
+        cli::Command::Console { at } => console::run(&config, &at),
         cli::Command::Keys(keys) => keys::run(&config, &keys),
-        cli::Command::Check => check::run(&config),
-        cli::Command::Migrate => migrate::run(&config),
+        cli::Command::Check { at } => check::run(&config, &at),
+        cli::Command::Compact => compact::run(&config),
+        cli::Command::Migrate { dry_run } => migrate::run(&config, dry_run),
         cli::Command::Events(events) => events::run(&config, &events),
+        cli::Command::Backup(backup) => backup::run(&config, &backup),
+        cli::Command::Restore(restore) => backup::restore(&config, &restore),
         cli::Command::Export(export) => transfer::export(&config, &export),
         cli::Command::Import(import) => import::run(&config, import),
         cli::Command::Remove(remove) => import::remove(&config, &remove),
+        cli::Command::Quota(quota) => quota::run(&config, &quota),
         cli::Command::RepairOwner(repair) => repair::run(&config, &repair),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::ExitCode,
     sync::Arc,
 };
 
@@ -58,11 +57,17 @@ fn advised(error: OpenError) -> anyhow::Error {
     anyhow::Error::new(error).context(advice)
 }
 
-/// Creates the tables, or changes them to the layout of this release.
-pub(crate) async fn migrate(url: &DatabaseUrl, ca: Option<&Path>) -> Result<ExitCode> {
-    let migrated = PostgresStore::migrate(url.expose(), &options(ca)?).await;
-    migrated.map_err(advised).with_context(|| format!("cannot migrate the database {url} of --store"))?;
-    Ok(ExitCode::SUCCESS)
+/// Creates the tables, or changes them to the layout of this release. Returns the layout that was found, 0 for an empty
+/// database, and the steps from it. A dry run changes nothing.
+pub(crate) async fn migrate(url: &DatabaseUrl, ca: Option<&Path>, dry_run: bool) -> Result<(u32, Vec<String>)> {
+    let options = options(ca)?;
+    let found = match dry_run {
+        true => PostgresStore::layout(url.expose(), &options).await,
+        false => PostgresStore::migrate(url.expose(), &options).await,
+    };
+    let found = found.map_err(advised).with_context(|| format!("cannot migrate the database {url} of --store"))?;
+    let step = |layout| format!("layout {layout}: platform-store-postgres/migrations/{layout:04}.sql");
+    Ok((u32::try_from(found)?, (found + 1..=PostgresStore::LAYOUT).map(step).collect()))
 }
 
 #[async_trait]

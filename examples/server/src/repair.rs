@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use platform_core::resources::iam::Group;
 use serde_json::{Map, Value, json};
+use ureq::http;
 
 use crate::{
     cli::RepairOwner,
@@ -20,7 +21,7 @@ use crate::{
 
 pub(crate) fn run(config: &Config, repair: &RepairOwner) -> Result<ExitCode> {
     let (organization, identity) = (&repair.organization, &repair.identity);
-    let api = repair.at.api.as_deref().map(|url| url.trim_end_matches('/')).filter(|url| !url.is_empty());
+    let api = repair.at.url();
     let reply = match api {
         Some(url) => {
             let url = format!("{url}/iam/v2/groups/{organization}:repairOwner");
@@ -39,18 +40,36 @@ pub(crate) fn run(config: &Config, repair: &RepairOwner) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The time in which a server must respond.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Sends JSON to a running server and returns its JSON response.
 pub(crate) fn send(url: &str, token: &str, body: &Value) -> Result<Value> {
+    let request = agent(Some(TIMEOUT)).post(url).header("authorization", &format!("Bearer {token}"));
+    read(url, request.header("content-type", "application/json").send(body.to_string()))
+}
+
+/// Asks a running server for something that can take long, and returns its JSON response.
+pub(crate) fn send_and_wait(url: &str, token: &str) -> Result<Value> {
+    let request = agent(None).post(url).header("authorization", &format!("Bearer {token}"));
+    read(url, request.send_empty())
+}
+
+/// Gets JSON from a running server.
+pub(crate) fn get(url: &str, token: &str) -> Result<Value> {
+    read(url, agent(Some(TIMEOUT)).get(url).header("authorization", &format!("Bearer {token}")).call())
+}
+
+fn agent(timeout: Option<Duration>) -> ureq::Agent {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .timeout_connect(Some(Duration::from_secs(10)))
-        .timeout_recv_response(Some(Duration::from_secs(60)));
-    let agent: ureq::Agent = config.build().into();
-    let sent = agent
-        .post(url)
-        .header("authorization", &format!("Bearer {token}"))
-        .header("content-type", "application/json")
-        .send(body.to_string());
+        .timeout_recv_response(timeout);
+    config.build().into()
+}
+
+/// Returns the JSON of a response.
+fn read(url: &str, sent: Result<http::Response<ureq::Body>, ureq::Error>) -> Result<Value> {
     let mut response = sent.with_context(|| format!("no response from {url}"))?;
     let status = response.status();
     let text = response.body_mut().read_to_string().context("lost the connection to the server")?;

@@ -32,15 +32,18 @@ use tokio::{
 };
 
 use crate::{
-    blobs,
+    backup, blobs,
     config::Config,
+    console,
     env::word,
     events::{self, Delivery},
     health::{Health, Probes},
     installation::{self, Installation, Purpose, store_path},
+    keys,
     log::{self, LogFilter, LogRoutes},
     metrics::{Metrics, Sources},
     otlp::{self, Otlp},
+    read_only,
     reload::Reload,
     tls,
 };
@@ -74,7 +77,9 @@ async fn serve_until_stopped(config: &Config, arguments: Vec<OsString>, filter: 
     let socket = bind(config.listen())?;
     let address = socket.local_addr().context("cannot determine the listen address")?;
     let url = config.public_url.clone().unwrap_or_else(|| config.url_of(address));
-    let platform = Arc::new(installation.platform(config, &url, Purpose::Serve).await?);
+    let (platform, backups) = installation.platform_with_backups(config, &url, Purpose::Serve).await?;
+    let (platform, backups) = (Arc::new(platform), Arc::new(backups));
+    backup::remove_temporary(&backups.directory);
     if !is_shared {
         installation::record_url(config, &url)?;
     }
@@ -99,19 +104,28 @@ async fn serve_until_stopped(config: &Config, arguments: Vec<OsString>, filter: 
     // The paths to which `platform-server import --api` writes.
     let import = Import::all(Arc::clone(&platform), verifier.clone(), limits.clone());
     let operator_routes = events::routes(&platform, verifier.clone()).merge(log.into_router());
-    blobs::collect_daily(Arc::clone(&platform));
+    let operator_routes = operator_routes.merge(read_only::routes(&platform, verifier.clone()));
+    let operator_routes = operator_routes.merge(backup::routes(&platform, verifier.clone(), &backups));
+    let operator_routes = operator_routes.merge(keys::routes(&platform, verifier.clone(), &installation.ring, &issuer));
+    blobs::collect_daily(Arc::clone(&platform), Arc::clone(&backups.turn));
+    backup::start_schedule(&config.backups, &backups)?;
     let deliverer = (config, otlp.as_ref());
     let delivery =
         Delivery::start(deliverer, Arc::clone(&platform), Arc::clone(&issuer), installation.shared.as_ref())?;
-    let documentation = documentation_routes(&platform);
+    let documentation = documentation_routes(&platform, config.console.console);
     let health = Health::new(Arc::clone(&platform), installation.shared.as_ref().map(|shared| shared.store.clone()));
     probes.started(health.clone());
     let grpc =
         Grpc::new(Arc::clone(&platform), verifier.clone(), limits.clone())?.mount(Tokens::new(tokens.clone()))?;
-    let rest = Rest::new(platform, verifier, limits.clone())?
+    let console = console::open(config, &platform, &verifier, &url)?;
+    let rest = Rest::new(Arc::clone(&platform), verifier, limits.clone())?
         .mount(Tokens::new(tokens.clone()))
         .mount(BrowserSignIn::new(tokens))
         .mount(Scim);
+    let rest = match &console {
+        Some(console) => rest.mount(console.clone()),
+        None => rest,
+    };
     let document = rest.openapi(INFO).with(import.openapi()).with(openapi::well_known()).with(openapi::health());
     let rest = rest.with_openapi(document);
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
@@ -144,7 +158,11 @@ async fn serve_until_stopped(config: &Config, arguments: Vec<OsString>, filter: 
         }
     };
 
-    announce(config, &config.url_of(address), &url);
+    let link = match &console {
+        Some(console) => console::link_at_start(console, config, &installation, &platform, &url)?,
+        None => None,
+    };
+    announce(config, &config.url_of(address), &url, link.as_deref());
     let listener = Listener::from(listener).with_shares(shares);
     let listener = match &tls {
         Some(tls) => listener.with_tls(tls),
@@ -201,9 +219,12 @@ fn well_known_routes(issuer: &Arc<Issuer>) -> Router {
         .route("/.well-known/jwks.json", get(async move || json(keys.jwks())))
 }
 
-/// Returns the routes that lead to the document of the API: `/` and `/docs`.
-fn documentation_routes(platform: &Platform) -> Router {
+/// Returns the routes that lead to the document of the API: `/docs` and, unless the console has it, `/`.
+fn documentation_routes(platform: &Platform, has_console: bool) -> Router {
     let docs = Docs::new(NAME, "/docs", "/openapi.json");
+    if has_console {
+        return Router::new().nest_service("/docs", docs);
+    }
     // The root URL links to the documentation.
     let landing = json!({
         "name": NAME, "version": env!("CARGO_PKG_VERSION"), "docs": "/docs", "openapi": "/openapi.json",
@@ -267,7 +288,7 @@ pub(crate) fn stopped() -> Result<impl Future<Output = ()>> {
 }
 
 /// Prints the URL of the server and the commands to try next. Scripts that wait for the server read the first line.
-fn announce(config: &Config, address: &str, url: &str) {
+fn announce(config: &Config, address: &str, url: &str, link: Option<&str>) {
     let public = if url == address { String::new() } else { format!("\n  public URL: {url}") };
     let store = match store_path(config) {
         None if config.store.is_shared() => config.store.to_string(),
@@ -280,10 +301,15 @@ fn announce(config: &Config, address: &str, url: &str) {
         dir => format!(" --data-dir {}", word(&dir)),
     };
     let env = format!("{} env{dir}", word(&program));
+    let console = match (link, config.console.console) {
+        (Some(link), _) => format!("\n  console, for 15 minutes and once:\n    {link}"),
+        (None, true) => format!("\n  console: {url}/console"),
+        (None, false) => String::new(),
+    };
     // A closed standard output must not stop the server.
     let _ = writeln!(
         stdout(),
-        "Listening on {address}{public}\n  store: {store}\n  docs:  {url}/docs\n\nIn another terminal, paste:\n\n  \
+        "Listening on {address}{public}\n  store: {store}\n  docs:  {url}/docs{console}\n\nIn another terminal, paste:\n\n  \
          eval \"$({env})\"\n  \
          curl -s -H \"Authorization: Bearer $TOKEN\" \"$API/iam/v2/groups\"\n  \
          curl -s -H \"Authorization: Bearer $TOKEN\" -d '{{\"name\":\"my repo\"}}' \"$API/registry/v2/repos/$ORG_ID\"\n"

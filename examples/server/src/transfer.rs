@@ -7,12 +7,15 @@
 mod export;
 mod format;
 mod import;
+mod source;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use self::{
-    export::{create_secret, export},
-    import::{DOCUMENT, import, reject_unfinished},
+    export::{create_secret, export, write},
+    format::{Header, VERSION, hex},
+    import::{DOCUMENT, import, reject_unfinished, write as read_into},
+    source::{Source, Stopped},
 };
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
@@ -27,9 +30,9 @@ use platform_core::{
 };
 
 /// The number of records that are read or written at once.
-const BATCH: usize = 500;
+pub(crate) const BATCH: usize = 500;
 /// The number of bytes in the bodies that are read or written at once, unless the first is longer.
-const BATCH_BYTES: usize = 4 << 20;
+pub(crate) const BATCH_BYTES: usize = 4 << 20;
 /// The number of resources of a kind that are named in a message.
 const NAMED: usize = 20;
 

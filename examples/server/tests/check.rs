@@ -62,3 +62,102 @@ fn check_finds_events_whose_data_is_missing() {
         assert!(ran.stdout.contains(&format!("the data {organization}/")), "{ran:?}");
     }
 }
+
+#[test]
+fn check_of_a_running_server_checks_a_copy() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let (api, organization) = api(dir.path(), &[]);
+    api.post(&format!("/registry/v2/repos/{organization}"), &json!({ "name": "nginx" })).ok();
+    let by_directory = run(dir.path(), &["check"]);
+    assert!(
+        by_directory.stderr.contains(&format!("no damage found in the store of {}", server.url)),
+        "{by_directory:?}"
+    );
+    assert_eq!(by_directory.ok(), "");
+    assert_eq!(run(dir.path(), &["check", "--api", &format!("{}/", server.url)]).ok(), "");
+    assert!(run(dir.path(), &["check", "--api", &server.url, "--token", "none"]).failed().contains("returned 401"));
+    // Nothing is left of the copies.
+    let names = fs::read_dir(dir.path().join("platform-data")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with('.')));
+    server.terminate();
+    server.wait();
+
+    // A record that does not match its checksum: in the last page of the file, which no start needs.
+    let path = dir.path().join("platform-data/platform.sqlite");
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(14).rposition(|window| window == b"\"name\":\"nginx\"").unwrap();
+    bytes[at + 9] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let found = run(dir.path(), &["check"]);
+    assert_eq!(found.code, Some(1), "{found:?}");
+    assert!(found.stdout.contains("checksum") && found.stderr.contains("is damaged"), "{found:?}");
+    drop(server);
+}
+
+#[test]
+fn check_of_a_running_server_with_another_store_says_what_to_do() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &["--store", "sled"]);
+    for arguments in [&["check", "--store", "sled"][..], &["check", "--api", &server.url]] {
+        let error = run(dir.path(), arguments).failed();
+        assert!(error.contains("stop the server first") && error.contains("backup verify"), "{error}");
+    }
+    drop(server);
+}
+
+#[test]
+fn compact_gives_space_back_and_keeps_everything() {
+    let dir = tempdir().unwrap();
+    assert!(run(dir.path(), &["compact"]).failed().contains("no store at"));
+    for (store, advice) in [("sled", "import store"), ("memory", "nothing to compact"), ("postgres://x/y", "VACUUM")] {
+        assert!(run(dir.path(), &["compact", "--store", store]).failed().contains(advice), "{store}");
+    }
+    let server = Server::start(dir.path(), &[]);
+    let (api, organization) = api(dir.path(), &[]);
+    let group = api.post(&format!("/iam/v2/groups/{organization}"), &json!({ "name": "large" })).ok();
+    let repos: Vec<_> = (0..100)
+        .map(|repo| {
+            let aliases: Vec<_> = (0..30).map(|n| format!("library/{repo}-{n}{}:latest", "a".repeat(100))).collect();
+            let repo = json!({ "name": format!("repo-{repo}"), "aliases": aliases });
+            let made = api.post(&format!("/registry/v2/repos/{}", group["uid"].as_str().unwrap()), &repo).ok();
+            made["uid"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    for uid in &repos[1..] {
+        assert_eq!(api.delete(&format!("/registry/v2/repos/{uid}")).status, 200);
+    }
+    assert!(run(dir.path(), &["compact"]).failed().contains("stop the server first"));
+    server.terminate();
+    server.wait();
+    let path = dir.path().join("platform-data/platform.sqlite");
+    let before = fs::metadata(&path).unwrap().len();
+    let printed = run(dir.path(), &["compact"]).ok();
+    assert!(printed.starts_with("platform-data/platform.sqlite: ") && printed.ends_with(" given back\n"), "{printed}");
+    assert!(fs::metadata(&path).unwrap().len() < before / 2);
+    assert_eq!(run(dir.path(), &["check"]).ok(), "");
+    let server = Server::start(dir.path(), &[]);
+    let (api, _) = common::api(dir.path(), &[]);
+    assert_eq!(api.get("/registry/v2/repos").ok()["repos"][0]["uid"], *repos[0]);
+    drop(server);
+}
+
+#[test]
+fn a_dry_run_of_a_migration_prints_the_layout_and_changes_nothing() {
+    let dir = tempdir().unwrap();
+    assert!(run(dir.path(), &["migrate", "--dry-run"]).failed().contains("no store at"));
+    assert!(run(dir.path(), &["migrate", "--store", "memory"]).failed().contains("nothing to migrate"));
+    let old = concat!(env!("CARGO_MANIFEST_DIR"), "/../../platform-store-sqlite/tests/layout-1.db");
+    let path = dir.path().join("platform-data/platform.sqlite");
+    fs::create_dir(path.parent().unwrap()).unwrap();
+    fs::copy(old, &path).unwrap();
+    let printed = run(dir.path(), &["migrate", "--dry-run"]).ok();
+    assert!(printed.contains("has layout 1; this release has layout 2\nwould run: layout 2: "), "{printed}");
+    assert_eq!(fs::read(&path).unwrap(), fs::read(old).unwrap());
+    assert!(run(dir.path(), &["migrate"]).ok().contains("\ndone: layout 2: "));
+    assert!(run(dir.path(), &["migrate", "--dry-run"]).ok().ends_with("has layout 2, that of this release\n"));
+    drop(Server::start(dir.path(), &["--store", "sled", "--data-dir", "sled"]));
+    let sled = run(dir.path(), &["migrate", "--dry-run", "--store", "sled", "--data-dir", "sled"]);
+    assert!(sled.ok().ends_with("has layout 1, that of this release\n"));
+}

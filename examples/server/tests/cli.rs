@@ -14,7 +14,7 @@ use std::{
     process::{Child, Command},
 };
 
-use common::{Server, api, program, run};
+use common::{NOT_SERVING, SERVING, Server, api, program, run};
 use serde_json::json;
 use tempfile::tempdir;
 
@@ -24,7 +24,7 @@ fn serve_is_the_default_command_and_prints_the_commands_to_try_next() {
     let server = Server::of(&mut program(dir.path(), &["--listen", "127.0.0.1:0"])).unwrap();
     assert!(server.url.starts_with("http://127.0.0.1:"), "{}", server.url);
     assert_eq!(server.next_line().unwrap(), "  store: platform-data/platform.sqlite");
-    let lines: Vec<_> = std::iter::from_fn(|| Some(server.next_line()?.trim().to_owned())).take(7).collect();
+    let lines: Vec<_> = std::iter::from_fn(|| Some(server.next_line()?.trim().to_owned())).take(8).collect();
     let pasted = lines.iter().filter(|line| line.starts_with("eval ") || line.starts_with("curl "));
     // A stand-in for curl prints the command lines that the script would run.
     let mut script = vec!["curl() { printf 'curl %s\\n' \"$*\"; }".to_owned()];
@@ -408,8 +408,11 @@ fn a_server_with_a_stop_delay_is_not_ready_and_still_serves_new_connections_unti
     let options = ["--store", "memory", "--stop-delay"];
     let server = Server::start(dir.path(), &[&options[..], &["1h"]].concat());
     let (api, organization) = common::api(dir.path(), &[]);
+    assert_eq!((api.get("/readyz").status, server.grpc_health()), (200, SERVING));
     server.terminate();
     while api.get("/readyz").status != 503 {}
+    // Set right after the other.
+    while server.grpc_health() != NOT_SERVING {}
     let path = format!("/registry/v2/repos/{organization}");
     // Of a client that has no connection yet.
     common::api(dir.path(), &[]).0.post(&path, &json!({"name": "written during the delay"})).ok();
@@ -423,13 +426,13 @@ fn a_server_with_a_stop_delay_is_not_ready_and_still_serves_new_connections_unti
 
 #[test]
 fn a_second_server_on_a_store_is_rejected() {
-    for store in ["sqlite", "sled"] {
+    for (store, command) in [("sqlite", "compact"), ("sled", "check")] {
         let dir = tempdir().unwrap();
         let server = Server::start(dir.path(), &["--store", store]);
         let error = start_error(dir.path(), &["--store", store, "--listen", "127.0.0.1:0"]);
         let in_use = |error: &str| error.contains("in use") || error.contains("has it open");
         assert!(in_use(&error) && error.contains("platform-data/platform.s"), "{error}");
-        let error = run(dir.path(), &["check", "--store", store]).failed();
+        let error = run(dir.path(), &[command, "--store", store]).failed();
         assert!(in_use(&error), "{error}");
         // The first server continues to serve, and `env` still prints its URL.
         let (api, _) = api(dir.path(), &[]);

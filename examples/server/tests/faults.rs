@@ -9,13 +9,11 @@ mod common;
 
 use std::{
     fs,
-    io::{Read, Write},
-    net::TcpStream,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use common::{Api, Disk, Response, Server, api, program, run};
+use common::{Api, Disk, NOT_SERVING, Response, SERVING, Server, api, program, run};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
@@ -100,13 +98,13 @@ fn loses_no_acknowledged_write_if_the_file_cannot_grow(store: &str) {
     let arguments = ["--data-dir", &data_dir(dir.path())];
     let (api, organization) = api(dir.path(), &arguments);
     assert_eq!((api.get("/livez").status, api.get("/readyz").status), (200, 200));
-    assert_eq!(grpc_health(&server), SERVING);
+    assert_eq!(server.grpc_health(), SERVING);
     let (mut written, rejected) = write_until_rejected(&api, &organization);
     rejected.error(503);
     for path in ["/livez", "/readyz"] {
         assert_eq!(api.get(path).error(503)["message"], "The store accepts no more writes; restart the server");
     }
-    until(|| grpc_health(&server) == NOT_SERVING);
+    until(|| server.grpc_health() == NOT_SERVING);
     let again = write(&api, &organization, written.len() + 1);
     again.error(again.status);
     for path in ["/registry/v2/repos", "/iam/v2/groups", "/iam/v2/roles"] {
@@ -127,22 +125,6 @@ fn loses_no_acknowledged_write_if_the_file_cannot_grow(store: &str) {
     written = stored;
     written.push(write(&api, &organization, 9_999).ok());
     assert_eq!(repos(&api), written);
-}
-
-const SERVING: u8 = 1;
-const NOT_SERVING: u8 = 2;
-
-/// Returns the status of the gRPC health service, called over gRPC-Web.
-fn grpc_health(server: &Server) -> u8 {
-    let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
-    let head = "POST /grpc.health.v1.Health/Check HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
-    let head = format!("{head}Content-Type: application/grpc-web+proto\r\nContent-Length: 5\r\n\r\n");
-    stream.write_all(&[head.as_bytes(), &[0; 5]].concat()).unwrap();
-    let mut response = Vec::new();
-    stream.read_to_end(&mut response).unwrap();
-    // The frame of a message of two bytes, whose first field is the status.
-    let message = response.windows(7).find(|bytes| bytes.starts_with(&[0, 0, 0, 0, 2, 8])).unwrap();
-    message[6]
 }
 
 /// The log message, logged once, of a store that accepts no more writes.

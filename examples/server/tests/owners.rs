@@ -1,5 +1,5 @@
-//! The owners of organizations, on each store: concurrent removals leave one owner, and `platform-server repair-owner`
-//! gives an organization an owner again.
+//! What operators can rely on: concurrent removals leave an organization one owner, `platform-server repair-owner` gives it
+//! an owner again, `platform-server quota` limits its resources, and a read-only server changes nothing.
 
 #![allow(
     clippy::unwrap_used,
@@ -153,4 +153,93 @@ fn repair_owner_validates_its_arguments() {
     let memory =
         ["repair-owner", "--store", "memory", "--organization", &"0".repeat(40), "--identity", &"0".repeat(40)];
     assert!(run(dir.path(), &memory).failed().contains("--api"));
+}
+
+#[test]
+fn quota_sets_limits_over_the_api_and_in_the_store_of_a_stopped_server() {
+    for store in ["sqlite", "sled"] {
+        let dir = tempdir().unwrap();
+        let server = Server::start(dir.path(), &["--store", store]);
+        let (api, organization) = api(dir.path(), &[]);
+        let quota = |arguments: &[&str]| {
+            let (command, rest) = arguments.split_first().unwrap();
+            let all = [&["quota", *command, "--store", store, &*organization][..], rest].concat();
+            run(dir.path(), &all)
+        };
+        let at = ["--api", &*server.url];
+        let create = |name: &str| api.post(&format!("/registry/v2/repos/{organization}"), &json!({ "name": name }));
+        create("a").ok();
+        // The running server has the store open.
+        assert!(quota(&["set", "Repo", "2"]).failed().contains(&format!("--api {}", server.url)));
+        quota(&[&["set", "Repo", "2"][..], &at].concat()).ok();
+        create("b").ok();
+        let refused = create("c").error(429);
+        assert!(refused["message"].as_str().unwrap().contains("at most 2 resources of kind Repo"), "{refused}");
+        assert_eq!(quota(&[&["list"][..], &at].concat()).ok(), "Repo\t2\t2\n");
+        assert!(quota(&[&["set", "Nothing", "2"][..], &at].concat()).failed().contains("returned 400"));
+        let negative = run(dir.path(), &["quota", "set", &organization, "Repo", "--", "-1"]);
+        assert_eq!(negative.code, Some(2), "{negative:?}");
+
+        drop(server);
+        quota(&["set", "Repo", "3"]).ok();
+        quota(&["set", "Tag", "0"]).ok();
+        assert_eq!(quota(&["list"]).ok(), "Repo\t3\t2\nTag\t0\t0\n");
+        let server = Server::start(dir.path(), &["--store", store]);
+        let (api, _) = common::api(dir.path(), &[]);
+        let create = |name: &str| api.post(&format!("/registry/v2/repos/{organization}"), &json!({ "name": name }));
+        create("c").ok();
+        create("d").error(429);
+        let at = ["--api", &*server.url];
+        quota(&[&["unset", "Repo"][..], &at].concat()).ok();
+        create("d").ok();
+    }
+}
+
+#[test]
+fn a_read_only_server_serves_reads_and_refuses_writes_until_an_operator_allows_them() {
+    let dir = tempdir().unwrap();
+    let mut program = common::program(dir.path(), &["--listen", "127.0.0.1:0", "--read-only"]);
+    let new = Server::of(&mut program).unwrap_err().failed();
+    assert!(new.contains("read-only"), "{new}");
+    let server = Server::start(dir.path(), &[]);
+    let (first, organization) = api(dir.path(), &[]);
+    let repos = format!("/registry/v2/repos/{organization}");
+    let repo = first.post(&repos, &json!({ "name": "a" })).ok()["uid"].as_str().unwrap().to_owned();
+    drop(server);
+
+    let server = Server::start(dir.path(), &["--read-only"]);
+    let (api, _) = api(dir.path(), &[]);
+    let switch = |read_only: bool| {
+        let body = json!({ "readOnly": read_only });
+        assert_eq!(api.send("PUT", "/operator/read-only", Some(&body)).ok(), body);
+    };
+    let refuses = |name: &str| {
+        let repo = format!("/registry/v2/repos/{repo}");
+        let version_1 = format!("/iam/v1/groups/{organization}");
+        let limit = format!("/iam/v2/groups/{organization}:setResourceLimit");
+        for (method, path, body) in [
+            ("POST", &*repos, json!({ "name": name })),
+            ("PATCH", &*repo, json!({ "description": name })),
+            ("DELETE", &*repo, json!(null)),
+            ("POST", &*limit, json!({ "kind": "Repo", "limit": 1 })),
+            ("POST", &*version_1, json!({ "name": name })),
+        ] {
+            let error = api.send(method, path, Some(&body).filter(|body| !body.is_null())).error(503);
+            assert_eq!((&error["code"], &error["details"][0]["reason"]), (&json!(14), &json!("READ_ONLY")), "{path}");
+        }
+        assert_eq!(api.get(&repo).ok()["name"], "a");
+        assert_eq!(api.get("/operator/read-only").ok(), json!({ "readOnly": true }));
+        // It serves, so a load balancer must keep sending reads to it.
+        api.get("/readyz").ok();
+    };
+    refuses("b");
+    switch(false);
+    api.post(&repos, &json!({ "name": "b" })).ok();
+    switch(true);
+    switch(true);
+    refuses("c");
+    api.with_token("no").get("/operator/read-only").error(401);
+    api.send("PUT", "/operator/read-only", Some(&json!({ "readOnly": 1 }))).error(400);
+    assert_eq!(api.get("/registry/v2/repos?page_size=1").ok()["totalCount"], "2");
+    assert!(!server.log().contains("ERROR"), "{}", server.log());
 }

@@ -125,8 +125,12 @@ fn a_server_that_does_not_fit_the_database_does_not_start_and_says_what_to_do() 
     };
     let error = refused(&mut database.serve(&[]));
     assert!(error.contains("run `platform-server migrate`"), "{error}");
-    database.run(&["migrate"]).ok();
-    database.run(&["migrate"]).ok();
+    let layout = |arguments: &[&str]| database.run(arguments).ok();
+    let empty = "is empty; this release has layout 1\n";
+    assert!(layout(&["migrate", "--dry-run"]).contains(&format!("{empty}would run: layout 1: ")));
+    assert!(layout(&["migrate"]).contains(&format!("{empty}done: layout 1: ")));
+    assert!(layout(&["migrate"]).ends_with("has layout 1, that of this release\n"));
+    assert!(layout(&["migrate", "--dry-run"]).ends_with("has layout 1, that of this release\n"));
     let error = database.run(&["env"]).failed();
     assert!(error.contains("no installation in this database"), "{error}");
     let error = refused(database.serve(&[]).env_remove("PLATFORM_KEY_ENCRYPTION_KEY"));

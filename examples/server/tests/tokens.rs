@@ -240,6 +240,44 @@ fn tokens_and_page_tokens_stay_valid_when_the_keys_of_a_running_server_are_rotat
     }
 }
 
+#[test]
+fn tokens_of_a_revoked_key_are_rejected_at_once_by_a_running_server() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let (old, organization) = api(dir.path(), &[]);
+    for name in ["a", "b"] {
+        old.post(&format!("/registry/v2/repos/{organization}"), &json!({ "name": name })).ok();
+    }
+    let page = old.get("/registry/v2/repos?page_size=1").ok();
+    let next = format!("/registry/v2/repos?page_size=1&page_token={}", text(&page, "nextPageToken"));
+    let id = |keys: &str, usage: &str, state: &str| {
+        let line = keys.lines().find(|line| line.starts_with(usage) && line.contains(state)).unwrap();
+        line.split_whitespace().last().unwrap().to_owned()
+    };
+    let keys = run(dir.path(), &["keys", "list"]).ok();
+    let (signing, page, seal) =
+        (id(&keys, "signing", "in use"), id(&keys, "page", "in use"), id(&keys, "seal", "in use"));
+    let revoke = |id: &str| run(dir.path(), &["keys", "revoke", id, "--api", &server.url]);
+    assert!(revoke(&signing).failed().contains("it is in use: rotate the keys first"));
+    run(dir.path(), &["keys", "rotate"]).ok();
+    assert!(revoke("missing").failed().contains("no key has this id"));
+    assert!(revoke(&seal).failed().contains("could not be read any more"));
+    assert!(run(dir.path(), &["keys", "revoke", &seal]).failed().contains("could not be read any more"));
+    old.get(&next).ok();
+    old.post("/operator/keys/revoke", &json!({})).error(400);
+    old.with_token("").post("/operator/keys/revoke", &json!({ "id": signing })).error(401);
+
+    let (new, _) = api(dir.path(), &[]);
+    revoke(&page).ok();
+    new.get(&next).error(400);
+    revoke(&signing).ok();
+    old.get("/iam/v2/groups").error(401);
+    new.get("/iam/v2/groups").ok();
+    assert!(!new.get("/.well-known/jwks.json").text.contains(&signing));
+    let listed = run(dir.path(), &["keys", "list"]).ok();
+    assert!(!listed.contains(&signing) && !listed.contains(&page) && listed.contains(&seal), "{listed}");
+}
+
 /// Creates an identity provider with SCIM enabled. Returns its uid, its SCIM endpoint and its SCIM token.
 fn create_directory(operator: &Api, organization: &str, stub: &Stub) -> (String, String, String) {
     let oidc = json!({ "issuer": stub.url, "clientId": "client", "pkceEnabled": true });
@@ -406,6 +444,42 @@ fn tokens_are_revoked_over_the_api_and_in_the_store_of_a_stopped_server() {
         let server = Server::of(&mut program(dir.path(), &["serve", "--listen", listen])).unwrap();
         assert_eq!(server.url, operator.url);
         third.get(&group).error(401);
+    }
+}
+
+#[test]
+fn a_revocation_ends_the_sessions_of_the_console() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &["--store", "memory"]);
+    let (operator, organization) = api(dir.path(), &[]);
+    let ci = create_ci(&operator, &organization);
+    let group = format!("/iam/v2/groups/{organization}");
+    let revoke = format!("/iam/v2/identities/{ci}:revokeTokens");
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).build().into();
+    let step = |step: &str, header: &str, value: &str| {
+        let url = format!("{}/console/session", server.url);
+        let request = agent.post(url).header("origin", &server.url).header("x-console-session", step);
+        request.header(header, value).send_empty().unwrap()
+    };
+    let token = |mut response: ureq::http::Response<ureq::Body>| {
+        assert_eq!(response.status(), 200);
+        let session: Value = serde_json::from_str(&response.body_mut().read_to_string().unwrap()).unwrap();
+        text(&session, "token").to_owned()
+    };
+    for by_id in [true, false] {
+        let original = run(dir.path(), &["token", "--identity", &ci]).ok().trim().to_owned();
+        let started = step("start", "authorization", &format!("Bearer {original}"));
+        let cookie = started.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
+        let page = operator.with_token(&token(started));
+        let renewed = operator.with_token(&token(step("renew", "cookie", &cookie)));
+        page.get(&group).ok();
+        renewed.get(&group).ok();
+        let body = if by_id { json!({ "tokenId": token_id(&original) }) } else { json!({}) };
+        operator.post(&revoke, &body).ok();
+        page.get(&group).error(401);
+        renewed.get(&group).error(401);
+        assert_eq!(token(step("renew", "cookie", &cookie)), "", "the user is signed out");
+        assert_eq!(step("start", "authorization", &format!("Bearer {original}")).status(), 401);
     }
 }
 

@@ -143,7 +143,7 @@ pub(super) fn writes_to(commit: &Commit, organization: &str) -> bool {
 pub(super) fn requires_of(commit: &Commit, organization: &str) -> bool {
     commit.require.iter().any(|require| match require {
         Require::Absent(key) | Require::Exists(key) | Require::Revision(key, _) => key.uid.root() == organization,
-        Require::NoneBelow(uid, _) => uid.root() == organization,
+        Require::NoneBelow(uid, _) | Require::AtMost(_, uid, _) => uid.root() == organization,
         Require::Epoch(epoch, _) => epoch.organization() == organization,
         Require::NoneWith(..) => false,
     })

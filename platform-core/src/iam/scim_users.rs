@@ -39,9 +39,10 @@ impl Iam<'_> {
     /// Creates a user.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT, ALREADY_EXISTS for a name or external id that another user of the directory has.
+    /// INVALID_ARGUMENT, ALREADY_EXISTS for a name or external id that another user of the directory has,
+    /// RESOURCE_EXHAUSTED beyond the organization's quota.
     pub async fn create_directory_user(&self, provider: &Uid, user: DirectoryUser) -> Result<DirectoryUser> {
-        self.0.without_caller(async |cx| directory_user::put(cx, provider, None, user).await).await
+        retry(|| self.0.without_caller(async |cx| directory_user::put(cx, provider, None, user.clone()).await)).await
     }
 
     /// Atomically replaces a user by the result of `change`, which gets the current user and may be called several

@@ -172,7 +172,8 @@ impl Iam<'_> {
     }
 
     /// Records that an identity got a token: sets `lastSeenTime`, at most once an hour. If the identity is changed
-    /// concurrently, the other change wins and this one is dropped; the next token sets the time.
+    /// concurrently, the other change wins and this one is dropped; the next token sets the time. A read-only server
+    /// does not set it.
     ///
     /// # Errors
     /// Those of the store.
@@ -192,7 +193,7 @@ impl Iam<'_> {
             cx.commit(write).await.map(drop)
         });
         match recorded.await {
-            Err(error) if error.is_stale() => Ok(()),
+            Err(error) if error.is_stale() || error.is_read_only() => Ok(()),
             result => result,
         }
     }

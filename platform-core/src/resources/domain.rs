@@ -24,6 +24,10 @@ pub const LIBRARIES: Domain = of_contract("libraries", "chainguard.platform.libr
 pub const ADVISORY: Domain = of_contract("advisory", "chainguard.platform.advisory");
 /// Subscriptions to events.
 pub const EVENTS: Domain = of_contract("events", "chainguard.platform.events");
+/// Explanations of access. Our own: the contract has no such domain.
+pub const ACCESS: Domain = Domain::new("access", "platform.access");
+/// Numbers for pictures. Our own: the contract has no such domain.
+pub const INSIGHTS: Domain = Domain::new("insights", "platform.insights");
 /// The connectivity check.
 pub const PING: Domain = of_contract("ping", "chainguard.platform.ping");
 

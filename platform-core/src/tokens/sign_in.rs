@@ -1,17 +1,16 @@
 //! The interface to browser sign-ins: the parameters of `/oauth`, and the steps of a sign-in (`docs/api.md`, Browser
 //! sign-in).
 
+mod target;
+
 use std::{any::Any, fmt};
 
 use async_trait::async_trait;
-use base64::{
-    Engine,
-    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
-};
+use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Serialize, Serializer};
-use sha2::{Digest, Sha256};
 
-use super::{Debug, Error, Field, Input, Narrow, RawToken, Result, Secret, Uid, Value};
+pub use self::target::{CodeChallenge, HeadlessCode, Loopback};
+use super::{Code, Debug, Error, Field, Input, Narrow, RawToken, Result, Secret, Uid, Value};
 use crate::request::from_query;
 
 /// The steps of a browser sign-in. `browser` is always the secret in the browser's cookie, which binds a sign-in
@@ -54,6 +53,15 @@ pub trait SignInService: Debug + Send + Sync + 'static {
     /// PERMISSION_DENIED when the person refuses, NOT_FOUND when the person is not registered and must not be, and the
     /// errors of an exchange.
     async fn confirm(&self, browser: &str, form_token: &str, agrees: bool) -> Result<Finished, Failure>;
+
+    /// Returns the tokens of a code, once, to the program with the verifier of its challenge.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED for any other code and verifier, and 10 minutes after the person's answer; by default
+    /// UNIMPLEMENTED.
+    async fn redeem(&self, _code: &str, _verifier: &str) -> Result<RawToken> {
+        Err(Error::new(Code::Unimplemented, "This service issues no codes"))
+    }
 
     /// Returns whether there is a verified organization of this name.
     ///
@@ -116,85 +124,6 @@ pub enum Provider {
     Organization(String),
 }
 
-/// The callback of a program on the person's machine: `/callback` at a port of a loopback host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loopback {
-    host: &'static str,
-    port: u16,
-}
-
-impl Loopback {
-    /// The hosts of a callback.
-    const HOSTS: [&'static str; 3] = ["localhost", "127.0.0.1", "[::1]"];
-
-    /// Parses a callback: `http`, a loopback host, any port, exactly the path `/callback`. The query may only be
-    /// `token=true&error=true`, a placeholder that clients send and that is dropped. Returns `None` for anything else.
-    pub fn parse(url: &str) -> Option<Self> {
-        let rest = url.strip_prefix("http://")?;
-        let (authority, path) = rest.split_at(rest.find('/')?);
-        if !matches!(path, "/callback" | "/callback?token=true&error=true") {
-            return None;
-        }
-        let with_host = |host: &&'static str| Some((*host, authority.strip_prefix(*host)?));
-        let (host, port) = Self::HOSTS.iter().find_map(with_host)?;
-        let port = match port.strip_prefix(':') {
-            None if port.is_empty() => 80,
-            // One spelling only: no sign, no leading zero.
-            Some(digits) if digits.starts_with(|first: char| ('1'..='9').contains(&first)) => digits.parse().ok()?,
-            _ => return None,
-        };
-        Some(Self { host, port })
-    }
-
-    /// Returns the port.
-    pub const fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Returns the origin, such as `http://localhost:8123`.
-    pub fn origin(&self) -> String {
-        format!("http://{}:{}", self.host, self.port)
-    }
-
-    /// Returns whether the host is an IPv6 address, which a content security policy cannot name.
-    pub fn is_ipv6(&self) -> bool {
-        self.host.starts_with('[')
-    }
-}
-
-/// The X25519 public key of a headless client, in base64url without padding.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeadlessCode {
-    text: String,
-    key: [u8; 32],
-}
-
-impl HeadlessCode {
-    /// Parses a code; returns `None` for anything but 32 bytes in base64url, in the only spelling that they have.
-    pub fn parse(text: &str) -> Option<Self> {
-        let key = URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()?;
-        Some(Self { text: text.to_owned(), key })
-    }
-
-    /// Returns the code as text.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// Returns the public key.
-    pub const fn key(&self) -> &[u8; 32] {
-        &self.key
-    }
-
-    /// Returns the fingerprint that a person compares: the first 80 bits of the SHA-256 of the code as text, in hex, in
-    /// groups of four digits.
-    pub fn fingerprint(&self) -> String {
-        let digest = hex::encode(Sha256::digest(&self.text));
-        let digits: Vec<char> = digest.chars().take(20).collect();
-        digits.chunks(4).map(|group| group.iter().collect::<String>()).collect::<Vec<_>>().join(" ")
-    }
-}
-
 impl SignIn {
     /// The parameters.
     pub const FIELDS: &'static [Field] = &[
@@ -218,6 +147,10 @@ impl SignIn {
         Field::string("scope").pattern(Uid::PATTERN).about("The group that the token is narrowed to."),
         Field::string("headlessCode")
             .about("The X25519 public key of a client without a callback, in base64url without padding."),
+        Field::string("state").about("Returned to the callback, so that the client recognizes its own sign-in."),
+        Field::string("codeChallenge")
+            .about("The code challenge of PKCE: the callback gets a code for `/oauth/token` instead of the tokens."),
+        Field::string("codeChallengeMethod").about("`S256`, the only method."),
     ];
 
     /// Parses the parameters from a query.
@@ -259,7 +192,9 @@ impl SignIn {
             provider,
             hints,
             // Replaced only where there is a violation.
-            target: target.unwrap_or(Target::Loopback(Loopback { host: "localhost", port: 0 })),
+            target: target.unwrap_or_else(|| {
+                Target::Loopback(Loopback { host: "localhost", port: 0, state: String::new(), challenge: None })
+            }),
         };
         input.none_or(read)
     }
@@ -310,7 +245,29 @@ impl Input {
         if found.is_none() {
             self.add(field, rule);
         }
-        found
+        let state = self.word("state");
+        let challenge = self.text("codeChallenge").map(|text| CodeChallenge::parse(&text));
+        if challenge.as_ref().is_some_and(Option::is_none) {
+            self.add("code_challenge", "must be 32 bytes in base64url without padding");
+        }
+        if self.text("codeChallengeMethod").is_some_and(|method| method != "S256" || challenge.is_none()) {
+            self.add("code_challenge_method", "must be S256, together with code_challenge");
+        }
+        match found {
+            Some(Target::Loopback(callback)) => Some(Target::Loopback(Loopback {
+                state: state.unwrap_or_default(),
+                challenge: challenge.flatten(),
+                ..callback
+            })),
+            found => {
+                for (field, is_set) in [("state", state.is_some()), ("code_challenge", challenge.is_some())] {
+                    if is_set && found.is_some() {
+                        self.add(field, "must not be set together with headless_code");
+                    }
+                }
+                found
+            }
+        }
     }
 }
 
@@ -362,6 +319,8 @@ pub struct Confirmation {
 pub enum Finished {
     /// The tokens for the callback.
     Tokens(Loopback, Box<RawToken>),
+    /// The code for the callback, for which [`SignInService::redeem`] returns the tokens.
+    Code(Loopback, Secret),
     /// The headless client can read its session.
     Headless,
 }
@@ -427,57 +386,6 @@ mod tests {
     const CALLBACK: (&str, &str) = ("redirect", "http://localhost:8123/callback");
 
     #[test]
-    fn a_redirect_is_the_callback_path_of_a_loopback_host() {
-        for (url, origin) in [
-            ("http://localhost/callback", "http://localhost:80"),
-            ("http://localhost:8123/callback", "http://localhost:8123"),
-            ("http://127.0.0.1:1/callback", "http://127.0.0.1:1"),
-            ("http://[::1]:65535/callback", "http://[::1]:65535"),
-            ("http://localhost:8123/callback?token=true&error=true", "http://localhost:8123"),
-        ] {
-            assert_eq!(Loopback::parse(url).unwrap().origin(), origin, "{url}");
-        }
-        for url in [
-            "",
-            "/callback",
-            "https://localhost/callback",
-            "HTTP://localhost/callback",
-            "http:localhost/callback",
-            "http://localhost",
-            "http://localhost/",
-            "http://localhost/callback/",
-            "http://localhost/callback/../x",
-            "http://localhost/callback?x=1",
-            "http://localhost/callback?token=true&error=true&x=1",
-            "http://localhost/callback#x",
-            "http://localhost:/callback",
-            "http://localhost:0/callback",
-            "http://localhost:080/callback",
-            "http://localhost:+80/callback",
-            "http://localhost:65536/callback",
-            "http://localhost:80:80/callback",
-            "http://localhost.evil.example/callback",
-            "http://localhost@evil.example/callback",
-            "http://evil.example/callback",
-            "http://evil.example:80@localhost/callback",
-            "http://localhost:80@evil.example/callback",
-            "http://localhost\\@evil.example/callback",
-            "http://127.0.0.1.evil.example/callback",
-            "http://127.1/callback",
-            "http://0.0.0.0/callback",
-            "http://[::]/callback",
-            "http://[::1]evil.example/callback",
-            "http://[::ffff:127.0.0.1]/callback",
-            "http://LOCALHOST/callback",
-            " http://localhost/callback",
-            "http://localhost/callback\r\nx: y",
-            "javascript:alert(1)//localhost/callback",
-        ] {
-            assert_eq!(Loopback::parse(url), None, "{url:?}");
-        }
-    }
-
-    #[test]
     fn the_parameters_of_published_clients_are_read() {
         let (group, identity) = ("1".repeat(40), "2".repeat(40));
         let request = read(&[
@@ -494,7 +402,10 @@ mod tests {
             ("screen_hint", "signup"),
         ])
         .unwrap();
-        assert_eq!(request.target, Target::Loopback(Loopback { host: "localhost", port: 8123 }));
+        assert_eq!(
+            request.target,
+            Target::Loopback(Loopback { host: "localhost", port: 8123, state: String::new(), challenge: None })
+        );
         assert_eq!((request.client.as_str(), &request.provider), ("auth0", &Provider::Operator));
         assert_eq!(request.audiences, ["https://a", "https://b"]);
         assert_eq!((request.identity, request.narrow.scopes), (Some(Uid::opaque(identity)), vec![Uid::opaque(group)]));
@@ -525,25 +436,6 @@ mod tests {
             (&[CALLBACK, ("idp_id", "acme"), ("connection", "github")], &["connection"]),
         ] {
             assert_eq!(fields_of(query), fields, "{query:?}");
-        }
-    }
-
-    #[test]
-    fn a_code_is_32_bytes_in_base64url_and_has_a_fingerprint() {
-        let text = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE";
-        let code = HeadlessCode::parse(text).unwrap();
-        assert_eq!((code.as_str(), code.key()), (text, &[1; 32]));
-        // printf %s AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE | sha256sum | cut -c -20
-        assert_eq!(code.fingerprint(), "56d5 fa73 33f6 d747 db42");
-        for bad in [
-            "",
-            "AQEB",
-            &format!("{text}="),
-            &format!("{text}AAAA"),
-            &text.replace('E', "+"),
-            &text.replace("QE", "QF"),
-        ] {
-            assert_eq!(HeadlessCode::parse(bad), None, "{bad}");
         }
     }
 }

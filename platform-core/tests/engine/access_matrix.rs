@@ -179,12 +179,17 @@ fn attempt_action(world: &World, kind: &Kind, action: &'static Action, group: &U
 fn request(world: &World, action: &str, group: &Uid) -> Value {
     match action {
         "LookupGroup" | "CheckEligibility" | "EndSignIns" | "Ping" | "ListDocuments" => json!({}),
+        "CountAdvisories" => json!({ "uid": group }),
+        "ExplainAccess" => json!({ "uid": group, "capability": "repo.list" }),
         "RequestGroupAccess" => json!({ "groupUid": group }),
         "RepairOwner" => {
             let heir = world.person(&format!("heir {}", world.serial()), None);
             json!({ "groupUid": group, "identityUid": heir.identity })
         }
         "RevokeTokens" => json!({ "identityUid": world.identity(group).identity }),
+        "SetResourceLimit" => json!({ "groupUid": group, "kind": "Repo", "limit": 1000 }),
+        "RemoveResourceLimit" => json!({ "groupUid": group, "kind": "Repo" }),
+        "ListResourceLimits" => json!({ "groupUid": group }),
         "LookupIdentity" => json!({ "issuer": "i", "subject": "s" }),
         "UpdateIdentityMetadata" => json!({ "identityMetadata": { "company": "c" } }),
         "BatchCreateRoleBindings" => {

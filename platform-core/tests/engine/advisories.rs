@@ -1,12 +1,15 @@
 //! Lists of advisories (`docs/api.md`, Advisories): each filter and their combinations.
 
-use platform_core::resources::{
-    advisory::VulnerabilityMetadata,
-    vulnerabilities::{Advisory, AdvisoryEvent, Severity, severity::SeverityType},
+use platform_core::{
+    resources::{
+        advisory::VulnerabilityMetadata,
+        vulnerabilities::{Advisory, AdvisoryEvent, Severity, severity::SeverityType},
+    },
+    testing::CountingStore,
 };
 use serde_json::{Value, json};
 
-use crate::common::{Page, World, text, violated_fields};
+use crate::common::{BEGIN, Page, World, text, violated_fields};
 
 /// Creates four advisories; the last one is withdrawn.
 fn world() -> World {
@@ -170,4 +173,74 @@ fn values_stored_for_filters_and_documents_are_not_returned() {
 
 fn uid_of_first(world: &World) -> String {
     world.list(&world.operator, "Advisory", &[("advisoryIds", "CGA-1")]).unwrap().uids().remove(0)
+}
+
+/// Returns the counts of each day: open, fixed, not affected, not planned.
+fn trend(world: &World, uid: &str, days: u32) -> Vec<[i64; 4]> {
+    let reply = world.run(Some(&world.operator), "CountAdvisories", json!({ "uid": uid, "days": days })).unwrap();
+    let fields = ["open", "fixed", "notAffected", "notPlanned"];
+    reply["days"].as_array().unwrap().iter().map(|day| fields.map(|field| day[field].as_i64().unwrap())).collect()
+}
+
+fn put(world: &World, group: &str, id: &str, withdrawn: Option<i64>, events: &[(i64, &str, &str)]) {
+    let at = |days_ago: i64| BEGIN.plus_millis(-days_ago * 24 * 60 * 60 * 1000).to_string();
+    let events: Vec<_> = events
+        .iter()
+        .map(|(days_ago, form, state)| {
+            json!({ "createTime": at(*days_ago), *form: {}, "reviewState": format!("REVIEW_STATE_{state}") })
+        })
+        .collect();
+    let mut one = json!({ "advisoryId": id, "artifactName": "openssl", "events": events });
+    if let Some(withdrawn) = withdrawn {
+        one["deleteTime"] = at(withdrawn).into();
+    }
+    world.put(group, serde_json::from_value::<Advisory>(one).unwrap());
+}
+
+#[test]
+fn a_trend_has_the_states_of_the_advisories_of_a_group_and_below_at_the_end_of_each_day() {
+    let world = World::new();
+    let (below, other) = (world.group(&world.org), world.group(&world.org));
+    put(&world, &below, "1", None, &[(2, "detection", "APPROVED"), (1, "fixed", "APPROVED")]);
+    put(&world, &below, "2", None, &[(40, "detection", "APPROVED")]);
+    // Two events on one day: the last one decides. Pending events do not count.
+    put(
+        &world,
+        &below,
+        "3",
+        None,
+        &[(1, "detection", "APPROVED"), (1, "falsePositiveDetermination", "APPROVED"), (0, "fixed", "PENDING")],
+    );
+    put(&world, &below, "4", Some(0), &[(2, "fixNotPlanned", "APPROVED")]);
+    put(&world, &other, "5", None, &[(0, "truePositiveDetermination", "APPROVED")]);
+    assert_eq!(trend(&world, &below, 4), [[1, 0, 0, 0], [2, 0, 0, 1], [1, 1, 1, 1], [1, 1, 1, 0]]);
+    assert_eq!(trend(&world, &world.org, 1), [[2, 1, 1, 0]]);
+    let reply = world.run(Some(&world.operator), "CountAdvisories", json!({ "uid": below })).unwrap();
+    let days = reply["days"].as_array().unwrap();
+    assert_eq!(
+        (days.len(), text(&days[29], "date")),
+        (30, format!("{}T00:00:00.000Z", &BEGIN.to_string()[..10]).as_str())
+    );
+    for days in [-1, 93] {
+        let request = json!({ "uid": below, "days": days });
+        assert_eq!(violated_fields(world.run(Some(&world.operator), "CountAdvisories", request)), ["days"]);
+    }
+}
+
+#[test]
+fn a_trend_reads_no_advisory_and_costs_the_same_for_any_number() {
+    let (store, calls) = CountingStore::in_memory();
+    let world = World::over(store);
+    let reads = || {
+        let before = calls.reads();
+        trend(&world, &world.org, 30);
+        calls.reads() - before
+    };
+    // The first call also reads the grants of the caller.
+    reads();
+    let none = reads();
+    for id in 0..200 {
+        put(&world, &world.org, &id.to_string(), None, &[(id % 30, "detection", "APPROVED")]);
+    }
+    assert_eq!(reads(), none);
 }

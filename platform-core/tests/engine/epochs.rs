@@ -101,7 +101,7 @@ impl Store for RecordingStore {
         self.recording.raised.lock().extend(commit.raise.iter().cloned());
         let required = commit.require.iter().map(|require| match require {
             Require::Absent(key) | Require::Exists(key) | Require::Revision(key, _) => Some(key.uid.root()),
-            Require::NoneBelow(uid, _) => Some(uid.root()),
+            Require::NoneBelow(uid, _) | Require::AtMost(_, uid, _) => Some(uid.root()),
             Require::Epoch(epoch, _) => Some(epoch.organization()),
             Require::NoneWith(..) => None,
         });

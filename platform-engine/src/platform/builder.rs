@@ -8,6 +8,7 @@ use super::{
     Platform, Settings,
     check::{Invalid, check},
     grants_cache::GrantsCache,
+    quota_cache::QuotaCache,
     settings::Data,
 };
 use crate::{
@@ -19,6 +20,7 @@ use crate::{
     event::{EventLog, Publisher, Wake},
     kind::{Authorization, Registered, Resource},
     offload::{Inline, Offload},
+    quota::QuotaSource,
     seal::SealKeys,
     store::Store,
     write::Dependents,
@@ -34,6 +36,7 @@ pub struct Builder {
     authority: Arc<dyn Authority>,
     event_log: Option<Arc<dyn EventLog>>,
     wake: Option<Arc<dyn Wake>>,
+    quotas: Option<Arc<dyn QuotaSource>>,
     kinds: Vec<Registered>,
     capabilities: Vec<Capability>,
     descriptors: Vec<Cow<'static, [u8]>>,
@@ -55,6 +58,7 @@ impl Builder {
             authority: Arc::new(FixedGrants::new()),
             event_log: None,
             wake: None,
+            quotas: None,
             kinds: Vec::new(),
             capabilities: Vec::new(),
             descriptors: Vec::new(),
@@ -116,6 +120,13 @@ impl Builder {
     #[must_use]
     pub fn wake(mut self, wake: Arc<dyn Wake>) -> Self {
         self.wake = Some(wake);
+        self
+    }
+
+    /// Sets the source of quotas. By default, organizations have no quotas.
+    #[must_use]
+    pub fn quotas(mut self, quotas: impl QuotaSource) -> Self {
+        self.quotas = Some(Arc::new(quotas));
         self
     }
 
@@ -205,6 +216,7 @@ impl Builder {
         let seal_keys = self.seal_keys.unwrap_or_else(|| SealKeys::new(draw()));
         Ok(Platform {
             grants: GrantsCache::new(self.settings.cached_grants_bytes),
+            quotas: QuotaCache::new(self.quotas, self.kinds.iter().map(|registered| registered.kind)),
             dependents: Dependents::new(self.kinds.iter().map(|registered| registered.kind)),
             store: self.store,
             blobs: self.blobs,

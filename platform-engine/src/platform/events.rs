@@ -59,11 +59,6 @@ impl Platform {
         }
     }
 
-    /// Invalidates the cached subscriptions of an organization.
-    pub(crate) fn forget_subscribers(&self, organization: &Uid) {
-        self.events.forget_subscribers(organization);
-    }
-
     /// Publishes the events of a commit to the streams of this process and to the watches.
     pub(crate) fn publish(&self, sequence: u64, recorded: Vec<Recorded>) {
         self.events.publish(sequence, recorded);

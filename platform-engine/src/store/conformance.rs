@@ -39,6 +39,7 @@ mod filter;
 mod get;
 mod health;
 mod large;
+mod limit;
 mod many;
 mod model;
 mod order;
@@ -215,6 +216,7 @@ const GROUPS: &[(&str, &[Case])] = &[
     ("get", get::CASES),
     ("atomic", atomic::CASES),
     ("require", require::CASES),
+    ("limit", limit::CASES),
     ("delete", delete::CASES),
     ("unique", unique::CASES),
     ("epoch", epoch::CASES),

@@ -59,6 +59,9 @@ impl Model {
         if let Some(index) = commit.require.iter().position(|require| !self.holds(require)) {
             return Err(Conflict::Require(index));
         }
+        if let Some(index) = commit.require.iter().position(|require| self.exceeds(require, commit)) {
+            return Err(Conflict::Require(index));
+        }
         let replaced: BTreeSet<&Key> = commit.put.iter().map(|put| &put.key).collect();
         let mut taken: BTreeSet<&UniqueKey> = BTreeSet::new();
         for (key, stored) in self.records.iter().filter(|(_, stored)| !stored.put.unique.is_empty()) {
@@ -80,7 +83,7 @@ impl Model {
     pub fn last_sequence(&self, commit: &Commit) -> u64 {
         let required = commit.require.iter().filter_map(|require| match require {
             Require::Absent(key) | Require::Exists(key) | Require::Revision(key, _) => Some(key.uid.root()),
-            Require::NoneBelow(uid, _) => Some(uid.root()),
+            Require::NoneBelow(uid, _) | Require::AtMost(_, uid, _) => Some(uid.root()),
             Require::Epoch(epoch, _) => Some(epoch.organization()),
             // No organization in particular.
             Require::NoneWith(..) => None,
@@ -125,7 +128,24 @@ impl Model {
             Require::NoneBelow(uid, kinds) => none(&|put| kinds.contains(&put.key.kind) && put.key.uid.is_below(uid)),
             Require::NoneWith(kind, key, value) => none(&|put| put.key.kind == *kind && has(put, key, value)),
             Require::Epoch(epoch, value) => self.epochs.get(epoch).copied().unwrap_or(0) == *value,
+            // Checked after the others, by [`Model::exceeds`].
+            Require::AtMost(..) => true,
         }
+    }
+
+    /// Returns whether the commit would exceed a limit.
+    fn exceeds(&self, require: &Require, commit: &Commit) -> bool {
+        let Require::AtMost(kind, top, most) = require else { return false };
+        let of_limit = |key: &&Key| key.kind == *kind && key.uid.is_at_or_below(top);
+        let before: BTreeSet<&Key> = self.records.keys().filter(of_limit).collect();
+        let is_kept = |key: &&Key| {
+            self.records
+                .get(*key)
+                .is_some_and(|stored| !commit.delete.iter().any(|delete| stored.is_deleted_by(delete)))
+        };
+        let mut after: BTreeSet<&Key> = before.iter().copied().filter(is_kept).collect();
+        after.extend(commit.put.iter().map(|put| &put.key).filter(of_limit));
+        after.len() > before.len() && after.len() as u64 > *most
     }
 
     fn epochs(&self, epochs: &[Epoch]) -> Vec<u64> {

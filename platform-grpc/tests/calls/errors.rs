@@ -207,3 +207,30 @@ async fn a_response_names_the_api_method_and_the_code_for_metrics() {
     assert_eq!(refused, ("grpc", "ReposService.ListRepos".to_owned(), Some("UNAUTHENTICATED")));
     assert_eq!(called("/nosuch", OPERATOR).await, ("grpc", "other".to_owned(), Some("UNIMPLEMENTED")));
 }
+
+#[tokio::test]
+async fn a_quota_is_resource_exhausted_with_a_quota_failure_and_no_retry_info() {
+    let server = TestServer::new().await;
+    let limit = json!({ "kind": "Repo", "limit": 0 });
+    let (status, group) = server.rest("POST", &format!("/iam/v2/groups/{ORG}:setResourceLimit"), limit).await;
+    assert_eq!((status, &group["group"]["resourceLimits"]), (200, &json!({ "Repo": 0 })));
+    let (status, body) = server.rest("POST", &format!("/registry/v2/repos/{ORG}"), json!({ "name": "a" })).await;
+    assert_eq!((status, &body["code"]), (429, &json!(8)));
+    let rule = format!("the organization {ORG} can have at most 0 resources of kind Repo");
+    let failure = json!({
+        "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+        "violations": [{ "subject": format!("organization:{ORG}"), "description": rule }],
+    });
+    assert_eq!((body["details"].as_array().unwrap().len(), &body["details"][1]), (2, &failure));
+    let request = json!({ "parent": ORG, "repo": { "name": "a" } });
+    let refused = server.call("registry.v2.ReposService/CreateRepo", request).await.unwrap_err();
+    assert_eq!((refused.code(), as_rest(&refused)), (Code::ResourceExhausted, body));
+    // Version 1 has the same limits.
+    let shown = server.call("iam.Groups/List", json!({ "id": ORG })).await.unwrap();
+    assert_eq!(shown["items"][0]["resourceLimits"], json!({ "Repo": 0 }));
+    let updated = server.call("iam.Groups/Update", json!({ "id": ORG, "name": "acme" })).await.unwrap();
+    assert_eq!((&updated["name"], &updated["resourceLimits"]), (&json!("acme"), &json!({ "Repo": 0 })));
+    let request = json!({ "parentId": ORG, "repo": { "name": "a" } });
+    let refused = server.call("registry.Registry/CreateRepo", request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+}

@@ -24,6 +24,9 @@ use crate::{
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("ReposService.UpdateRepoReadme | ", "updating a readme requires `repo.update`, not an internal capability"),
     ("GroupsService.RepairOwner | ", "our own method, served by REST only"),
+    ("GroupsService.SetResourceLimit | ", "our own method, served by REST only"),
+    ("GroupsService.RemoveResourceLimit | ", "our own method, served by REST only"),
+    ("GroupsService.ListResourceLimits | ", "our own method, served by REST only"),
     ("IdentitiesService.RevokeTokens | ", "our own method, served by REST only"),
     ("IdentityMetadata.hubspotUtk: ", "accepted and not stored"),
     ("UpdateIdentityMetadataRequest.identityMetadata.hubspotUtk: ", "accepted and not stored"),

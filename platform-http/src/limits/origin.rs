@@ -12,6 +12,7 @@ use std::{
 use bytes::Buf;
 use http::Extensions;
 use http_body::{Body, Frame, SizeHint};
+use metrics::counter;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use platform_engine::{
@@ -26,7 +27,7 @@ use super::{
     budget::{Budget, Charge, Holder},
     rate::{Rate, Rates, exhausted},
 };
-use crate::BoxError;
+use crate::{BoxError, calls::RATE_LIMITED};
 
 /// Time after which a client may retry when a budget is exhausted.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -109,6 +110,12 @@ impl Shares {
     }
 }
 
+/// Counts a request that a rate limit rejects. The label is the kind of the limit and not the caller, of which there are
+/// any number.
+fn count_limited(limit: &'static str) {
+    counter!(RATE_LIMITED, "limit" => limit).increment(1);
+}
+
 /// Data that the listener attaches to a request, in its extensions.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
@@ -167,6 +174,7 @@ impl Origin {
     pub fn open(&self) -> Result<()> {
         let Source { address: Some(address), shares, .. } = &self.source else { return Ok(()) };
         shares.open.check(address).inspect_err(|_| {
+            count_limited("address");
             if shares.warnings.check(&"rate").is_ok() {
                 tracing::warn!(%address, "rejecting requests: too many without a valid token");
             }
@@ -210,9 +218,10 @@ impl Origin {
     /// Counts a request of a caller, and charges its body to the caller.
     fn caller(&self, caller: &Caller) -> Result<()> {
         let Shares { identities, organizations, .. } = &*self.source.shares;
-        identities.check(&caller.identity)?;
+        identities.check(&caller.identity).inspect_err(|_| count_limited("identity"))?;
         if !caller.identity.is_root() && organizations.is_limited() {
-            organizations.check(&Uid::opaque(caller.identity.root().to_owned()))?;
+            let organization = Uid::opaque(caller.identity.root().to_owned());
+            organizations.check(&organization).inspect_err(|_| count_limited("organization"))?;
         }
         self.body.lock().add_holder(Holder::Caller(caller.identity.clone()));
         Ok(())

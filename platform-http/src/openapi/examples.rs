@@ -3,6 +3,9 @@
 use platform_engine::kind::{Access, Field, Registered, Type, Verb};
 use serde_json::{Value, json};
 
+/// Uid of an organization.
+pub(super) const ORGANIZATION: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
+
 /// Uid of a resource in a group.
 pub(super) const UID: &str = "63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef";
 

@@ -8,7 +8,11 @@ use platform_engine::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{examples::UID, operations::words, schema::reference};
+use super::{
+    examples::{ORGANIZATION, UID},
+    operations::words,
+    schema::reference,
+};
 use crate::status;
 
 /// Error response of operations, with a status and the errors that have it.
@@ -78,7 +82,7 @@ pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
     ErrorResponse {
         status: StatusCode::TOO_MANY_REQUESTS,
         description: "A limit was exceeded.",
-        examples: |_| vec![Error::new(Code::ResourceExhausted, "The server has no room to write")],
+        examples: |kind| vec![Error::quota_exceeded(kind, ORGANIZATION, 100)],
     },
     ErrorResponse {
         status: StatusCode::INTERNAL_SERVER_ERROR,
@@ -175,6 +179,11 @@ pub(crate) fn schemas(platform: &Platform) -> Map<String, Value> {
             "PreconditionFailure",
             "The preconditions that are not met.",
             json!({ "violations": items("The preconditions.", &["type", "description"]) }),
+        ),
+        (
+            "QuotaFailure",
+            "The quotas that are exceeded.",
+            json!({ "violations": items("The quotas.", &["subject", "description"]) }),
         ),
         (
             "ResourceInfo",

@@ -89,6 +89,37 @@ impl KeyRing {
         self.keys(file, revision)
     }
 
+    /// Removes a key that was replaced, by its `kid` or id: what was signed with it is invalid from then on. Servers that
+    /// follow the keys reject it within [`POLL_INTERVAL`], and at once with [`KeyRing::apply`].
+    ///
+    /// # Errors
+    /// [`DataDirError::NotRevoked`] if the key is in use, seals secrets or does not exist; the keys must exist.
+    pub async fn revoke(&self, id: &str) -> Result<Keys, DataDirError> {
+        let revoke = |old: KeysFile| old.revoked(id, self.cutoff());
+        let (file, revision) = documents::update(&*self.documents, DOCUMENT, revoke).await?;
+        self.keys(file, revision)
+    }
+
+    /// Switches an issuer and a platform to these keys.
+    pub fn apply(keys: &Arc<Keys>, issuer: &Issuer, platform: &Platform) {
+        platform.set_page_keys(keys.page_keys());
+        platform.set_seal_keys(keys.seal_keys());
+        issuer.replace_keys(Arc::clone(keys));
+    }
+
+    /// Replaces all keys by new ones, except that secrets sealed with the previous keys can still be read. All tokens, page
+    /// tokens and webhook tokens that were signed before become invalid: for a restored backup, whose installation must
+    /// not accept what was issued after the backup.
+    ///
+    /// # Errors
+    /// [`DataDirError`]; the keys must exist.
+    pub async fn renew(&self) -> Result<Keys, DataDirError> {
+        let path = self.documents.place(DOCUMENT);
+        let renew = |old: KeysFile| old.renewed(&path, self.algorithm, self.clock.now(), &*self.entropy);
+        let (file, revision) = documents::update(&*self.documents, DOCUMENT, renew).await?;
+        self.keys(file, revision)
+    }
+
     /// Returns the keys if they have changed since `current` was read, or if other keys are in use now.
     ///
     /// # Errors
@@ -111,9 +142,7 @@ impl KeyRing {
             match self.changed(&current).await {
                 Ok(Some(keys)) => {
                     current = Arc::new(keys);
-                    platform.set_page_keys(current.page_keys());
-                    platform.set_seal_keys(current.seal_keys());
-                    issuer.replace_keys(Arc::clone(&current));
+                    Self::apply(&current, issuer, platform);
                     reported.clear();
                     tracing::info!(kid = current.signing().kid(), "read new keys");
                 }

@@ -269,6 +269,40 @@ impl KeysFile {
         Ok(new)
     }
 
+    /// Removes a key that is not in use. What was signed with it is invalid from then on.
+    pub(super) fn revoked(mut self, id: &str, cutoff: Option<Timestamp>) -> Result<Self, DataDirError> {
+        let refused = |reason| DataDirError::NotRevoked { id: id.to_owned(), reason };
+        if self.sealing.iter().any(|key| key.id == id) {
+            return Err(refused("the secrets in the store that it seals could not be read any more"));
+        }
+        let mut found = None;
+        for keys in [&mut self.signing, &mut self.webhooks] {
+            found = found.or(remove(keys, |key| key.kid == id, |key| key.created, cutoff));
+        }
+        found = found.or(remove(&mut self.page_tokens, |key| key.id == id, |key| key.created, cutoff));
+        match found {
+            Some(true) => Ok(self),
+            Some(false) => Err(refused(
+                "it is in use: rotate the keys first. Servers that share a database use new keys 15 seconds later",
+            )),
+            None => Err(refused("no key has this id")),
+        }
+    }
+
+    /// Replaces all keys by new ones, but keeps those that seal secrets.
+    pub(super) fn renewed(
+        self,
+        path: &Path,
+        algorithm: Algorithm,
+        now: Timestamp,
+        entropy: &dyn Entropy,
+    ) -> Result<Self, DataDirError> {
+        self.clone().with_missing_keys(now, entropy)?.into_keys(path, None)?;
+        let mut new = Self::generate(algorithm, now, entropy)?;
+        new.sealing.extend(self.sealing);
+        Ok(new)
+    }
+
     /// Returns whether it is of a version that had fewer kinds of keys.
     pub(super) fn lacks_keys(&self) -> bool {
         self.sealing.is_empty() || self.webhooks.is_empty()
@@ -326,12 +360,33 @@ impl KeysFile {
     }
 }
 
+/// Returns the position of the key that is in use in a list, which is newest first; `None` for an empty list.
+fn in_use<T>(keys: &[T], created: impl Fn(&T) -> Timestamp, cutoff: Option<Timestamp>) -> Option<usize> {
+    let oldest = keys.len().checked_sub(1)?;
+    let Some(cutoff) = cutoff else { return Some(0) };
+    Some(keys.iter().position(|key| created(key) <= cutoff).unwrap_or(oldest))
+}
+
+/// Removes a key unless it is in use. Returns whether it was removed; `None` if the list does not have it.
+fn remove<T>(
+    keys: &mut Vec<T>,
+    is: impl Fn(&T) -> bool,
+    created: impl Fn(&T) -> Timestamp,
+    cutoff: Option<Timestamp>,
+) -> Option<bool> {
+    let at = keys.iter().position(is)?;
+    let is_in_use = in_use(keys, created, cutoff) == Some(at);
+    if !is_in_use {
+        keys.remove(at);
+    }
+    Some(!is_in_use)
+}
+
 /// Moves the key that is in use to the front of a list, which is newest first. Returns the creation time of the oldest
 /// key that is newer than it.
 fn put_in_use<T>(keys: &mut Vec<T>, created: impl Fn(&T) -> Timestamp, cutoff: Option<Timestamp>) -> Option<Timestamp> {
-    let cutoff = cutoff?;
-    let oldest = keys.len().checked_sub(1)?;
-    let in_use = keys.iter().position(|key| created(key) <= cutoff).unwrap_or(oldest);
+    cutoff?;
+    let in_use = in_use(keys, &created, cutoff)?;
     let next = in_use.checked_sub(1).and_then(|index| keys.get(index)).map(created);
     let key = keys.remove(in_use);
     keys.insert(0, key);

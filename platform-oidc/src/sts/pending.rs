@@ -10,7 +10,7 @@ use platform_core::{
     error::{Error, Result},
     seal::Secret,
     timestamp::Timestamp,
-    tokens::{HeadlessCode, HeadlessSession, Held, SIGN_IN_SECONDS, SignIn},
+    tokens::{CodeChallenge, HeadlessCode, HeadlessSession, Held, RawToken, SIGN_IN_SECONDS, SignIn},
     uid::Uid,
 };
 use sha2::{Digest, Sha256};
@@ -51,7 +51,7 @@ pub(super) struct Confirmable {
     pub(super) held: (Held, Held),
 }
 
-/// All sign-ins in progress, and the headless sessions that were not read yet.
+/// All sign-ins in progress, and the headless sessions and tokens that were not read yet.
 #[derive(Default)]
 pub(super) struct Pending(Mutex<Steps>);
 
@@ -63,6 +63,8 @@ struct Steps {
     confirmable: Expiring<Fingerprint, Confirmable>,
     /// By the code.
     sessions: Expiring<[u8; 32], (HeadlessSession, (Held, Held))>,
+    /// By the hash of the code.
+    granted: Expiring<Fingerprint, (CodeChallenge, RawToken, (Held, Held))>,
 }
 
 impl Pending {
@@ -71,6 +73,7 @@ impl Pending {
         steps.sent.forget_expired(now);
         steps.confirmable.forget_expired(now);
         steps.sessions.forget_expired(now);
+        steps.granted.forget_expired(now);
     }
 
     pub(super) fn begin(&self, now: Timestamp, state: &Secret, sent: Sent) -> Result<()> {
@@ -123,6 +126,25 @@ impl Pending {
             return Err(Error::already_exists("This code was confirmed already"));
         }
         steps.sessions.insert(now, *code.key(), (session, held))
+    }
+
+    /// Keeps tokens until their code is redeemed.
+    pub(super) fn grant(
+        &self,
+        now: Timestamp,
+        code: &Secret,
+        challenge: CodeChallenge,
+        tokens: RawToken,
+        held: (Held, Held),
+    ) -> Result<()> {
+        self.0.lock().granted.insert(now, fingerprint(code.expose()), (challenge, tokens, held))
+    }
+
+    /// Removes the tokens of a code, if this is its verifier. For another verifier they stay.
+    pub(super) fn redeem(&self, now: Timestamp, code: &str, verifier: &str) -> Option<RawToken> {
+        let mut steps = self.0.lock();
+        let granted = steps.granted.take(now, &fingerprint(code), |(challenge, ..)| challenge.is_of(verifier));
+        granted.map(|(_, tokens, _)| tokens)
     }
 
     pub(super) fn take_session(&self, now: Timestamp, code: &HeadlessCode) -> Option<HeadlessSession> {

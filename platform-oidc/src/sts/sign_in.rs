@@ -101,6 +101,13 @@ impl SignInService for Sts {
         finished.map_err(|error| Failure { error, target: Some(target) })
     }
 
+    async fn redeem(&self, code: &str, verifier: &str) -> Result<RawToken> {
+        let tokens = self.sign_ins.redeem(self.clock.now(), code, verifier);
+        tokens.ok_or_else(|| {
+            Error::unauthenticated("There are no tokens for this code and verifier: not yet, or no longer")
+        })
+    }
+
     async fn has_verified_organization(&self, name: &str) -> Result<bool> {
         Ok(Iam::of(&self.platform).verified_organization(name).await?.is_some())
     }
@@ -177,7 +184,14 @@ impl Sts {
         proof.refreshable &= open.request.refresh && matches!(open.request.target, Target::Loopback(_));
         let tokens = self.issue_to(&open.request, proof).await?;
         match open.request.target {
-            Target::Loopback(callback) => Ok(Finished::Tokens(callback, Box::new(tokens))),
+            Target::Loopback(callback) => match callback.challenge().cloned() {
+                None => Ok(Finished::Tokens(callback, Box::new(tokens))),
+                Some(challenge) => {
+                    let code = self.random_text();
+                    self.sign_ins.grant(self.clock.now(), &code, challenge, tokens, open.held)?;
+                    Ok(Finished::Code(callback, code))
+                }
+            },
             Target::Headless(code) => {
                 let session = headless::encrypt(&code, tokens.token.expose(), self.platform.entropy())?;
                 self.sign_ins.keep_session(self.clock.now(), code, session, open.held)?;

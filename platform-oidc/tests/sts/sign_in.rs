@@ -203,7 +203,7 @@ impl Setting {
                 assert_eq!(callback.origin(), "http://localhost:8123");
                 Ok(*tokens)
             }
-            Finished::Headless => panic!("not headless"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -454,6 +454,27 @@ fn decrypt(session: &HeadlessSession, key: &PrivateKey) -> Result<String> {
         let text = key.open_in_place(nonce, Aad::empty(), &mut text).map_err(|_| failed())?;
         Ok(String::from_utf8(text.to_vec()).unwrap())
     })
+}
+
+#[tokio::test]
+async fn a_program_with_a_challenge_gets_a_code_and_redeems_it_once_with_its_verifier() {
+    let setting = Setting::new().await;
+    let verifier = encode([7; 32]);
+    let challenge = encode(Sha256::digest(&verifier));
+    let query = [("state", "mine"), ("code_challenge", &challenge), ("code_challenge_method", "S256")];
+    let query = [&[("redirect", "http://localhost:8123/callback")], &query[..]].concat();
+    let browser = setting.up_to_confirmation(&query, json!({})).await.unwrap();
+    let Ok(Finished::Code(callback, code)) = setting.allow(&browser).await else { panic!("no code") };
+    assert_eq!((callback.origin().as_str(), callback.state()), ("http://localhost:8123", "mine"));
+    let redeem = async |code: &str, verifier: &str| setting.fixture.sts.redeem(code, verifier).await;
+    for (code, verifier) in
+        [(code.expose(), encode([8; 32]).as_str()), (code.expose(), ""), ("other", verifier.as_str())]
+    {
+        assert_eq!(code_of(redeem(code, verifier).await), Code::Unauthenticated);
+    }
+    let tokens = redeem(code.expose(), &verifier).await.unwrap();
+    assert_eq!(claims_of(tokens.token.expose())["sub"], json!(person_uid(TRUSTED, "alice")));
+    assert_eq!(code_of(redeem(code.expose(), &verifier).await), Code::Unauthenticated, "redeemed");
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@
 #[path = "../../../platform-http/tests/support/mod.rs"]
 mod support;
 
+mod console;
 mod world;
 
 use serde_json::json;

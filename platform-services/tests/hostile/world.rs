@@ -22,6 +22,7 @@ use platform_oidc::{
 use platform_services::{BrowserSignIn, Import, Scim, Tokens, openapi::INFO};
 use serde_json::{Value, json};
 
+use crate::console::console;
 use crate::support::{self, Answer, Listening, OPERATOR, ORG, UidIsToken, peer::Peer};
 
 const SERVER: &str = "http://localhost";
@@ -96,6 +97,7 @@ impl World {
         let platform = Arc::clone(rest.platform());
         let (tokens, access_token) = token_service(&platform);
         let rest = rest.mount(Tokens::new(tokens.clone())).mount(BrowserSignIn::new(tokens)).mount(Scim);
+        let rest = rest.mount(console(&platform, "http://a"));
         let import = Import::all(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone());
         let document = rest.openapi(INFO).with(import.openapi()).into_value();
         let routes = Router::new().route_service("/import/{kind}", import);
@@ -106,6 +108,39 @@ impl World {
         let operations = operations(&document, &fixtures);
         assert!(operations.len() >= 95, "{}", operations.len());
         Self { peer, operations, _server: server }
+    }
+
+    /// Calls every operation without a token: with the cookie of a session, which has the same answer as without.
+    pub(crate) async fn ignores_cookies(mut self) {
+        let start = format!(
+            "POST /console/session HTTP/1.1\r\nhost: a\r\norigin: http://a\r\nx-console-session: start\r\n\
+             authorization: Bearer {OPERATOR}\r\n\r\n"
+        );
+        let started = self.peer.send(start.as_bytes()).await.unwrap();
+        let set = started.headers["set-cookie"].to_str().unwrap().to_owned();
+        let session = set.split(';').next().unwrap();
+        assert!(session.len() > 40, "{started:?}");
+        let mut refused = 0;
+        for operation in &self.operations {
+            let example = operation.example.to_string();
+            let body = if operation.has_body() { example.as_str() } else { "" };
+            let mut answers = Vec::new();
+            for cookie in [String::new(), format!("cookie: {session}; token={OPERATOR}; authorization={OPERATOR}\r\n")]
+            {
+                // A header of this name keeps the request without a token.
+                let headers = format!("x-without: authorization\r\n{cookie}");
+                let case = Case { headers, ..operation.with_body("a cookie", body, Expects::WellFormed) };
+                let answer = self.peer.send(&request(operation, &case)).await.unwrap();
+                answers.push((answer.status, answer.body));
+            }
+            let which = format!("{} {}", operation.method, operation.path);
+            assert_eq!(answers[0].0, answers[1].0, "{which}");
+            if answers[0].0 == 401 {
+                refused += 1;
+                assert_eq!(answers[0], answers[1], "{which}");
+            }
+        }
+        assert!(refused > self.operations.len() * 3 / 4, "only {refused} operations need a token");
     }
 
     /// Sends the cases that `make` returns for each operation, and then reads everything back.

@@ -140,6 +140,32 @@ async fn of_conflicting_commits_of_two_stores_one_succeeds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn concurrent_creates_of_two_stores_fill_a_limit_exactly() {
+    let Some(cluster) = Cluster::shared() else { return };
+    let url = empty(cluster, "limits").await;
+    let stores = [Arc::new(open(&url).await), Arc::new(open(&url).await)];
+    let tasks: Vec<_> = (0..64)
+        .map(|task| {
+            let store = stores[task % 2].clone();
+            tokio::spawn(async move {
+                let require = vec![Require::AtMost("Thing", uid("a"), 40)];
+                store.commit(Commit { require, ..puts([thing(&format!("a/{}/{task}", task % 3))]) }).await
+            })
+        })
+        .collect();
+    let mut created = 0;
+    for task in tasks {
+        match task.await.unwrap() {
+            Ok(_) => created += 1,
+            Err(error) => assert!(matches!(error, StoreError::Conflict(Conflict::Require(0))), "{error}"),
+        }
+    }
+    let query = Query { count: true, ..Query::new("Thing", Scope::Subtree(uid("a"))) };
+    assert_eq!((created, stores[0].list(&query).await.unwrap().total), (40, Some(40)));
+    assert_eq!(stores[0].check().await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_raised_epoch_is_seen_by_other_stores_at_once() {
     let Some(cluster) = Cluster::shared() else { return };
     let url = empty(cluster, "epochs").await;

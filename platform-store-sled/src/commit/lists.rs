@@ -133,6 +133,11 @@ impl Lists {
         Ok(Self { promote_above, materialized, short: HashMap::new() })
     }
 
+    /// Returns the number of records of a kind at or below a uid; `None` if their list is not materialized.
+    pub(super) fn len(&self, kind: &str, top: &Uid) -> Option<u64> {
+        self.materialized.get(&schema::list_key(kind, Place::At(top), None)).map(|list| list.all)
+    }
+
     /// Applies the changes of a commit, after its batch was applied.
     pub(super) fn adopt(&mut self, updates: ListUpdates) {
         for (key, list) in updates.materialized {

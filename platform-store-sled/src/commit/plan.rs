@@ -61,6 +61,21 @@ impl Plan {
             }
             changes.entry(key).or_default().new = Some(Row::encode(put, put.revision.unwrap_or(header.sequence)));
         }
+        let is_new = |at: usize| {
+            let change =
+                commit.put.get(at).and_then(|put| changes.get(&(put.key.kind.to_owned(), put.key.uid.clone())));
+            change.is_some_and(|change| change.old.is_none())
+        };
+        let dropped = |kind: KindName, top: &Uid| {
+            let is_dropped = |change: &Change| change.old.is_some() && change.new.is_none();
+            let of_limit = |((name, uid), change): &(&(String, Uid), &Change)| {
+                name == kind && uid.is_at_or_below(top) && is_dropped(change)
+            };
+            changes.iter().filter(of_limit).count() as u64
+        };
+        if let Some(conflict) = commit.limit_conflict(is_new, dropped, |kind, top| count(db, lists, kind, top))? {
+            return Err(StoreError::Conflict(conflict));
+        }
         if let Some(conflict) = commit.unique_conflict(|key| is_free(db, key, &changes))? {
             return Err(StoreError::Conflict(conflict));
         }
@@ -109,6 +124,15 @@ impl Digest {
     }
 }
 
+/// Returns the number of records of a kind at or below a uid.
+fn count(db: &sled::Db, lists: &Lists, kind: KindName, top: &Uid) -> Result<u64, StoreError> {
+    if let Some(all) = lists.len(kind, top) {
+        return Ok(all);
+    }
+    let own = u64::from(query::record(db, kind, top)?.is_some());
+    below(db, kind, top)?.try_fold(own, |count, key| key.map(|_| count + 1))
+}
+
 /// Returns whether a requirement holds.
 fn holds(db: &sled::Db, require: &Require) -> Result<bool, StoreError> {
     let record = |key: &Key| query::record(db, key.kind, &key.uid);
@@ -132,6 +156,8 @@ fn holds(db: &sled::Db, require: &Require) -> Result<bool, StoreError> {
             db.scan_prefix(prefix).next().transpose().map_err(from_sled)?.is_none()
         }
         Require::Epoch(epoch, value) => query::epoch(db, epoch)? == *value,
+        // Checked when the changes of the commit are known.
+        Require::AtMost(..) => true,
     })
 }
 

@@ -6,14 +6,14 @@ use clap::ArgMatches;
 use platform_core::{
     access::Capability,
     capabilities,
-    kind::{Authorization, Http, Kind, Type, Verb},
+    kind::{Authorization, Http, Kind, Registered, Type, Verb},
     uid,
 };
 use serde_json::Value;
 
 use crate::{
-    api::Request,
-    failure::{Failure, Result},
+    api::{self, Request},
+    failure::{Failure, Result, printable},
     kinds::{action, verb},
     session::{Session, text},
 };
@@ -41,15 +41,20 @@ pub(super) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Wri
         }
         None => return Err(Failure::usage("name a kind, or a capability such as repo.list")),
     };
-    let is_allowed = match needs {
+    let at = text(matches, "under").map(|under| place(session, kind, under)).transpose()?;
+    let is_allowed = match &needs {
         Needs::Nothing => true,
         Needs::All(needed) => {
-            let at = text(matches, "under").map(|under| place(session, kind, under)).transpose()?;
             let held = held(session, at.as_deref())?;
             needed.iter().all(|needed| held.iter().any(|held| is_it(*needed, held)))
         }
     };
     writeln!(out, "{}", if is_allowed { "yes" } else { "no" })?;
+    if let (true, Needs::All(needed), Some(at)) = (matches.get_flag("why"), &needs, &at) {
+        for capability in needed {
+            why(session, *capability, at, out)?;
+        }
+    }
     out.flush()?;
     Ok(is_allowed)
 }
@@ -82,6 +87,39 @@ fn place(session: &Session<'_>, kind: Option<&'static Kind>, under: &str) -> Res
         Some(kind) => session.names.above(kind, under),
         None => Ok(under.to_owned()),
     }
+}
+
+/// Prints the role bindings that give the token's identity a capability at a uid, as far as the token may list them.
+fn why(session: &Session<'_>, capability: Capability, at: &str, out: &mut dyn Write) -> Result<()> {
+    let explains = |registered: &&Registered| registered.actions.iter().any(|action| action.name == "ExplainAccess");
+    let registered = session.kinds.iter().find(explains);
+    let kind = registered.ok_or_else(|| Failure::usage("the server explains no access"))?.kind;
+    let action = action(session.kinds.find(kind.name)?, "ExplainAccess")?;
+    let path = api::path(&kind.domain, action.path, |_| None)?;
+    let token = session.api.send(&Request::new(Http::Get, "/auth/v1/ok".to_owned()))?;
+    let identity = token.get("subject").and_then(Value::as_str).unwrap_or_default();
+    let query = [("uid", at), ("identityUid", identity), ("capability", capability.name())];
+    let query = query.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let reply = session.api.send(&Request::new(Http::Get, path).query(query))?;
+    let text = |value: &Value, at: &str| value.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let bindings = reply.get("bindings").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    for one in bindings {
+        let line = format!(
+            "{}: role {} at {} (binding {})",
+            capability.name(),
+            text(one, "/binding/role/name"),
+            text(one, "/binding/group/name"),
+            text(one, "/binding/uid"),
+        );
+        writeln!(out, "{}", printable(&line))?;
+    }
+    if bindings.is_empty() {
+        writeln!(out, "{}: no role binding that you may list", capability.name())?;
+    }
+    if reply.get("operator").and_then(Value::as_bool).unwrap_or_default() {
+        writeln!(out, "the identity is an operator of the installation")?;
+    }
+    Ok(())
 }
 
 /// Returns the capabilities that the token holds at a uid or above it, or at any group.

@@ -7,6 +7,7 @@ use console::Term;
 use platform_core::kind::Http;
 use serde_json::{Value, json};
 
+use super::browser;
 use crate::{
     api::{Api, Request},
     config::{self, Config, Context},
@@ -28,8 +29,12 @@ pub(super) fn login(matches: &ArgMatches) -> Result<()> {
         Some(path) => Some(path.canonicalize().map_err(|error| Failure::file(path.display(), error))?),
         None => None,
     };
-    let token = given("token").map_or_else(read_token, Ok)?;
-    let api = |token: &str| Api::new(&url, Some(token.to_owned()), ca_file.as_deref(), config::repeat_for(matches));
+    let api =
+        |token: Option<&str>| Api::new(&url, token.map(str::to_owned), ca_file.as_deref(), config::repeat_for(matches));
+    let token = match matches.get_flag("browser") {
+        true => browser::sign_in(&api(None)?, &url, text(matches, "provider"), text(matches, "identity"))?,
+        false => given("token").map_or_else(read_token, Ok)?,
+    };
     let token = match matches.get_flag("exchange") {
         false => token,
         true => {
@@ -40,11 +45,11 @@ pub(super) fn login(matches: &ArgMatches) -> Result<()> {
             let mut request = Request::new(Http::Post, "/sts/exchange".to_owned()).body(body);
             // It creates nothing.
             request.is_repeatable = true;
-            let reply = api(&token)?.send(&request)?;
+            let reply = api(Some(&token))?.send(&request)?;
             reply.get("token").and_then(Value::as_str).unwrap_or_default().to_owned()
         }
     };
-    let known = api(&token)?.send(&Request::new(Http::Get, "/auth/v1/ok".to_owned()))?;
+    let known = api(Some(&token))?.send(&Request::new(Http::Get, "/auth/v1/ok".to_owned()))?;
     let field = |name: &str| known.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let expiry = field("expiry");
     say(format!("signed in to {url} as {} until {expiry}", field("subject")));

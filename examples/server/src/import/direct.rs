@@ -156,7 +156,8 @@ fn describe(error: &Error) -> String {
     if violations.is_empty() { error.message().to_owned() } else { violations.join("; ") }
 }
 
-fn is_in_use(error: &anyhow::Error) -> bool {
+/// Returns whether a store cannot be opened because another process has it open.
+pub(crate) fn is_in_use(error: &anyhow::Error) -> bool {
     #[cfg(feature = "sled")]
     if matches!(error.downcast_ref(), Some(SledError::InUse { .. })) {
         return true;

@@ -10,15 +10,13 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
-use platform_core::{
-    kind::Registered,
-    store::{Key, Order, OrderBy, Query, Record, Scope, Store},
-};
+use platform_core::store::{Order, OrderBy, Query, Scope, Store};
 
 use super::{
-    BATCH, BATCH_BYTES, NeedSecrets, count_blobs,
+    NeedSecrets, Source, Stopped, count_blobs,
     format::{Header, Writer},
     kinds, progress,
+    source::CHANGED,
 };
 use crate::{
     cli::Export,
@@ -26,9 +24,6 @@ use crate::{
     import::reject_memory,
     installation::{Installation, Purpose, blob_path, block_on},
 };
-
-/// What to do when the store changes during an export.
-const CHANGED: &str = "the store changed during the export: stop all servers, and export again";
 
 /// Writes the store of a stopped server to a file or to standard output.
 pub(crate) fn export(config: &Config, export: &Export) -> Result<ExitCode> {
@@ -46,7 +41,7 @@ pub(crate) fn export(config: &Config, export: &Export) -> Result<ExitCode> {
         );
         let bar = progress("exported", None)?;
         let done = match export.file() {
-            None => write(&*store, &header, stdout().lock(), &bar).await.map(|(_, done)| done),
+            None => write_stopped(&*store, &header, stdout().lock(), &bar).await.map(|(_, done)| done),
             Some(path) => write_file(&*store, &header, path, &bar).await,
         };
         bar.finish_and_clear();
@@ -82,7 +77,7 @@ pub(crate) fn create_secret(path: &Path) -> Result<File> {
 /// Writes an export to a new file, which is deleted if it cannot be completed.
 async fn write_file(store: &dyn Store, header: &Header, path: &Path, bar: &ProgressBar) -> Result<(u64, NeedSecrets)> {
     let file = create_secret(path)?;
-    let done = match write(store, header, file, bar).await {
+    let done = match write_stopped(store, header, file, bar).await {
         Ok((file, done)) => file.sync_all().with_context(|| format!("cannot write {}", path.display())).map(|()| done),
         Err(error) => Err(error),
     };
@@ -92,24 +87,67 @@ async fn write_file(store: &dyn Store, header: &Header, path: &Path, bar: &Progr
     done
 }
 
-/// Writes an export, and returns the number of its records and those that need new secrets.
-pub(super) async fn write<W: Write>(
+/// Writes the export of a store that must not change, and returns the number of its records and those that need new
+/// secrets.
+pub(super) async fn write_stopped<W: Write>(
     store: &dyn Store,
     header: &Header,
     out: W,
     bar: &ProgressBar,
 ) -> Result<(W, (u64, NeedSecrets))> {
-    let mut writer = Writer::new(BufWriter::with_capacity(1 << 20, out), header)?;
-    let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
+    let (out, written) = write(&Stopped(store), header, out, bar).await?;
+    // Only a stopped server's store is the same throughout: what has changed is compared once more.
     for registered in kinds() {
+        let name = registered.kind.name;
+        let order = Order { by: OrderBy::Sequence, descending: true };
+        let last = store.list(&Query { order, limit: 1, count: true, ..Query::new(name, Scope::All) }).await?;
+        let revision = last.items.first().map(|item| item.revision);
+        let (counted, newest) = written.kinds.get(name).copied().unwrap_or_default();
+        if last.total != Some(counted) || revision.unwrap_or(0) != newest {
+            bail!(CHANGED);
+        }
+    }
+    Ok((out, (written.total(), written.need_secrets)))
+}
+
+/// What an export has.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// The number of records and the greatest revision, by kind.
+    kinds: BTreeMap<&'static str, (u64, u64)>,
+    need_secrets: NeedSecrets,
+}
+
+impl Written {
+    fn total(&self) -> u64 {
+        self.kinds.values().map(|(count, _)| count).sum()
+    }
+
+    /// Returns the greatest revision of a record.
+    pub(crate) fn newest(&self) -> u64 {
+        self.kinds.values().map(|(_, newest)| *newest).max().unwrap_or(0)
+    }
+}
+
+/// Writes an export.
+pub(crate) async fn write<W: Write>(
+    source: &dyn Source,
+    header: &Header,
+    out: W,
+    bar: &ProgressBar,
+) -> Result<(W, Written)> {
+    let mut writer = Writer::new(BufWriter::with_capacity(1 << 20, out), header)?;
+    let mut written = Written::default();
+    for registered in kinds() {
+        let name = registered.kind.name;
         let mut after = None;
         loop {
-            let (records, next) = page(store, registered, after.take()).await?;
+            let (records, next) = source.page(name, after.take()).await?;
             bar.inc(records.len() as u64);
             for record in records {
-                let newest = newest.entry(registered.kind.name).or_default();
-                *newest = record.revision.max(*newest);
-                writer.add(registered, record, header.private)?;
+                let (count, newest) = written.kinds.entry(name).or_default();
+                (*count, *newest) = (*count + 1, record.revision.max(*newest));
+                writer.add(registered, &record, header.private)?;
             }
             after = next;
             if after.is_none() {
@@ -117,38 +155,7 @@ pub(super) async fn write<W: Write>(
             }
         }
     }
-    // Only a stopped server's store is the same throughout: what has changed is compared once more.
-    for registered in kinds() {
-        let name = registered.kind.name;
-        let order = Order { by: OrderBy::Sequence, descending: true };
-        let last = store.list(&Query { order, limit: 1, count: true, ..Query::new(name, Scope::All) }).await?;
-        let revision = last.items.first().map(|item| item.revision);
-        let counted = writer.records.get(name).copied().unwrap_or(0);
-        if last.total != Some(counted) || revision != newest.get(name).copied() {
-            bail!(CHANGED);
-        }
-    }
-    let total = writer.records.values().sum();
     let (out, need_secrets) = writer.finish()?;
     let out = out.into_inner().map_err(std::io::IntoInnerError::into_error).context("cannot write the export")?;
-    Ok((out, (total, need_secrets)))
-}
-
-/// Returns records of a kind in the order of their uids, and the position after which the next ones begin.
-async fn page(
-    store: &dyn Store,
-    registered: &Registered,
-    after: Option<platform_core::store::Position>,
-) -> Result<(Vec<Record>, Option<platform_core::store::Position>)> {
-    let kind = registered.kind.name;
-    let query = Query { after, limit: BATCH, bytes: BATCH_BYTES, ..Query::new(kind, Scope::All) };
-    let page = store.list(&query).await?;
-    let keys: Vec<_> = page.items.iter().map(|item| Key::new(kind, item.uid.clone())).collect();
-    let read = store.get(&keys, &[]).await?;
-    let records: Option<Vec<_>> = read.records.into_iter().collect();
-    let records = records.context(CHANGED)?;
-    if page.items.iter().zip(&records).any(|(item, record)| item.revision != record.revision) {
-        bail!(CHANGED);
-    }
-    Ok((records, page.next))
+    Ok((out, Written { need_secrets, ..written }))
 }

@@ -22,7 +22,7 @@ use super::{NeedSecrets, kinds};
 /// The name of the format.
 const FORMAT: &str = "platform-store";
 /// The version of the format that this release writes and reads.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 /// The maximum length of a line in bytes: a record is far shorter.
 const MAX_LINE: u64 = 64 << 20;
 /// The maximum length of a uid in bytes, as everywhere.
@@ -31,7 +31,7 @@ const MAX_UID: usize = 600;
 /// The first line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Header {
+pub(crate) struct Header {
     format: String,
     version: u32,
     /// The greatest rendering of bodies that the release knew.
@@ -48,7 +48,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    pub(super) fn new(organization: Uid, operator: Uid, seal_keys: Option<Vec<String>>) -> Self {
+    pub(crate) fn new(organization: Uid, operator: Uid, seal_keys: Option<Vec<String>>) -> Self {
         Self {
             format: FORMAT.to_owned(),
             version: VERSION,
@@ -91,8 +91,13 @@ impl Header {
     }
 }
 
+/// Returns whether a body can be a part of a line. The store has verified its checksum.
+fn is_line(body: &[u8]) -> bool {
+    body.starts_with(b"{") && body.ends_with(b"}") && !body.contains(&b'\n')
+}
+
 /// A line with a record.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Line<'a> {
     #[serde(borrow)]
@@ -104,10 +109,10 @@ struct Line<'a> {
     #[serde(borrow)]
     body: &'a RawValue,
     /// The private part in base64.
-    #[serde(skip_serializing_if = "String::is_empty", default)]
+    #[serde(default)]
     private: String,
     /// Whether secrets were removed from the private part.
-    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    #[serde(default)]
     needs_secrets: bool,
 }
 
@@ -121,7 +126,7 @@ struct Last {
 /// What the file has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct End {
+pub(crate) struct End {
     /// The number of records of each kind that has any.
     pub(super) records: BTreeMap<String, u64>,
     /// The SHA-256 of all lines before, in hex.
@@ -162,24 +167,32 @@ impl<W: Write> Writer<W> {
     }
 
     /// Adds a record, without its secrets unless `with_private`.
-    pub(super) fn add(&mut self, registered: &Registered, record: Record, with_private: bool) -> Result<()> {
+    pub(super) fn add(&mut self, registered: &Registered, record: &Record, with_private: bool) -> Result<()> {
         let Record { key, revision, rendering, body, private } = record;
         let kept = if with_private { private.clone() } else { registered.without_secrets(private.clone())? };
-        let needs_secrets = kept != private;
+        let needs_secrets = kept != *private;
         if needs_secrets {
             self.need_secrets.add(key.kind, &key.uid);
         }
-        let body =
-            serde_json::from_slice(&body).with_context(|| format!("the {} {} is not JSON", key.kind, key.uid))?;
-        self.write(&Line {
-            kind: key.kind.into(),
-            uid: key.uid.as_str().into(),
-            revision,
-            rendering,
-            body,
-            private: STANDARD.encode(&kept),
-            needs_secrets,
-        })?;
+        if !is_line(body) {
+            bail!("the {} {} is not a JSON object on one line", key.kind, key.uid);
+        }
+        // The form of `Line`. Most of a line is the body, which is copied and not parsed.
+        let line = &mut self.line;
+        line.clear();
+        write!(line, r#"{{"kind":"{}","uid":"#, key.kind)?;
+        serde_json::to_writer(&mut *line, key.uid.as_str())?;
+        write!(line, r#","revision":{revision},"rendering":{rendering},"body":"#)?;
+        line.extend_from_slice(body);
+        if !kept.is_empty() {
+            write!(line, r#","private":"{}""#, STANDARD.encode(&kept))?;
+        }
+        if needs_secrets {
+            line.extend_from_slice(br#","needsSecrets":true"#);
+        }
+        line.extend_from_slice(b"}\n");
+        self.hash.update(&*line);
+        self.out.write_all(line).context("cannot write the export")?;
         match self.records.get_mut(key.kind) {
             Some(records) => *records += 1,
             None => drop(self.records.insert(key.kind.to_owned(), 1)),
@@ -336,6 +349,6 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -151,7 +151,7 @@ async fn begin(documents: &dyn Documents, store: &dyn Store, end: &End) -> Resul
 }
 
 /// Writes all records of a file. Those that the store has already are skipped if the import `is_continued`.
-pub(super) async fn write(store: &dyn Store, input: impl Read, place: &str, is_continued: bool) -> Result<End> {
+pub(crate) async fn write(store: &dyn Store, input: impl Read, place: &str, is_continued: bool) -> Result<End> {
     let mut reader = Reader::new(BufReader::with_capacity(1 << 20, input), place)?;
     let (mut batch, mut bytes) = (Vec::new(), 0);
     while let Some(entry) = reader.next()? {

@@ -14,7 +14,7 @@ use std::{
 pub(crate) use self::{
     api::{Api, Response},
     disk::Disk,
-    server::Server,
+    server::{NOT_SERVING, SERVING, Server},
 };
 
 /// The available stores.

@@ -2,7 +2,8 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
     path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
@@ -13,6 +14,10 @@ use std::{
 use tempfile::NamedTempFile;
 
 use super::{Ran, program};
+
+/// The statuses of the gRPC health service.
+pub(crate) const SERVING: u8 = 1;
+pub(crate) const NOT_SERVING: u8 = 2;
 
 /// Time limit for a server to start or to stop.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -75,6 +80,19 @@ impl Server {
     /// Returns the log so far.
     pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap()).into_owned()
+    }
+
+    /// Returns the status of the gRPC health service, called over gRPC-Web.
+    pub(crate) fn grpc_health(&self) -> u8 {
+        let mut stream = TcpStream::connect(self.url.strip_prefix("http://").unwrap()).unwrap();
+        let head = "POST /grpc.health.v1.Health/Check HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
+        let head = format!("{head}Content-Type: application/grpc-web+proto\r\nContent-Length: 5\r\n\r\n");
+        stream.write_all(&[head.as_bytes(), &[0; 5]].concat()).unwrap();
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).unwrap();
+        // The frame of a message of two bytes, whose first field is the status.
+        let message = response.windows(7).find(|bytes| bytes.starts_with(&[0, 0, 0, 0, 2, 8])).unwrap();
+        message[6]
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -190,6 +190,26 @@ fn health_checks_are_verbose_on_demand_and_readiness_falls_while_the_server_stop
 }
 
 #[test]
+fn requests_that_a_rate_limit_rejects_are_counted_by_its_kind() {
+    let dir = tempdir().unwrap();
+    let (_server, metrics) = start(dir.path(), &["--store", "memory", "--organization-rate", "1:3"]);
+    // The operator is of no organization.
+    let (operator, organization) = api(dir.path(), &[]);
+    let match_of = json!({ "issuer": "https://issuer.example", "subject": "someone" });
+    let identity = json!({ "name": "someone", "claimMatch": match_of });
+    let identity = operator.post(&format!("/iam/v2/identities/{organization}"), &identity).ok();
+    let token = run(dir.path(), &["token", "--identity", identity["uid"].as_str().unwrap()]).ok();
+    let caller = operator.with_token(token.trim());
+    until(|| caller.get("/registry/v2/repos").status == 429);
+    let rejected = |limit: &str| {
+        let series = format!("platform_rate_limited_total{{limit=\"{limit}\"}}");
+        Scraped::parse(&metrics.get("/metrics").text).series.get(&series).copied()
+    };
+    assert!(rejected("organization").is_some_and(|count| count >= 1.0));
+    assert_eq!((rejected("identity"), rejected("address")), (None, None));
+}
+
+#[test]
 fn operators_change_the_log_while_the_server_runs() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &["--store", "memory"]);

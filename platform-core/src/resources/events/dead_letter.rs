@@ -80,6 +80,7 @@ pub const LARGE: u64 = 16 << 10;
 impl Resource for DeadLetter {
     const KIND: &'static Kind = &Kind::new("DeadLetter", "deadLetters", "DeadLettersService", domain::EVENTS)
         .parent(Parent::Of(Subscription::KIND))
+        .unlimited()
         .methods(&[
             Method::list(&[cap("subscriptions.list")]).order("createTime"),
             Method::get(&[cap("subscriptions.list")]),

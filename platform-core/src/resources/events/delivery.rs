@@ -65,6 +65,7 @@ pub const LOG_LEN: i64 = 100;
 impl Resource for Delivery {
     const KIND: &'static Kind = &Kind::new("Delivery", "deliveries", "DeliveriesService", domain::EVENTS)
         .parent(Parent::Of(Subscription::KIND))
+        .unlimited()
         .methods(&[
             Method::list(&[cap("subscriptions.list")]).order("updateTime desc").params(&[
                 Param::exact("eventId").about("Only deliveries of the event with this `ce-id`."),

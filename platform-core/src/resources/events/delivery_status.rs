@@ -86,6 +86,7 @@ impl Resource for DeliveryStatus {
     const KIND: &'static Kind =
         &Kind::new("DeliveryStatus", "deliveryStatuses", "DeliveryStatusesService", domain::EVENTS)
             .parent(Parent::Sole(Subscription::KIND))
+            .unlimited()
             .methods(&[Method::list(&[cap("subscriptions.list")]), Method::get(&[cap("subscriptions.list")])])
             .fields(&[
                 Field::UID,

@@ -39,7 +39,7 @@ pub struct Group {
     pub name: String,
     /// A description for people.
     pub description: String,
-    /// The maximum number of resources by kind; set by the installation.
+    /// The maximum number of resources at or below an organization, by the names of kinds; set by the operator.
     pub resource_limits: BTreeMap<String, i32>,
     /// Whether the operator has verified that the name, an email domain, belongs to the organization.
     pub verified: bool,
@@ -148,6 +148,9 @@ impl Resource for Group {
         ])
         .response(&[Field::message("roleBinding", role_binding::FIELDS).about("The binding that was made.")])
         .event("iam.rolebindings.created.v1"),
+        SET_LIMIT,
+        REMOVE_LIMIT,
+        LIST_LIMITS,
         Action::get("CheckEligibility", "groups:checkEligibility", |cx, _| Box::pin(check_eligibility(cx)))
             .response(&[Field::bool("eligible").about("Whether the caller may ask to join an organization.")]),
     ];
@@ -157,7 +160,7 @@ impl Resource for Group {
             uid: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7"),
             name: "example.com".to_owned(),
             description: "The example organization".to_owned(),
-            resource_limits: BTreeMap::from([("repositories".to_owned(), 100)]),
+            resource_limits: BTreeMap::from([("Repo".to_owned(), 100)]),
             verified: true,
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
@@ -264,7 +267,7 @@ const GROUP_FIELDS: &[Field] = &[
     field::NAME.about("The group's name, as `^[a-z0-9 ._-]{1,}$`."),
     field::DESCRIPTION,
     Field::new("resourceLimits", Type::Map(&Type::Int32))
-        .about("The maximum number of resources of each kind in the group. Not enforced yet.")
+        .about("The maximum number of resources of each kind at or below the organization. The operator sets it.")
         .output_only(),
     Field::bool("verified").about(
         "Whether the operator has verified the name. Only organizations can be verified, and only by the operator.",
@@ -396,4 +399,121 @@ async fn repair_owner(cx: &Context<'_>, request: Map<String, Value>) -> Result<V
     cx.commit(write).await?;
     let binding: Value = serde_json::from_slice(&reply).map_err(Error::internal)?;
     Ok(json!({ "roleBinding": binding }))
+}
+
+const SET_LIMIT: Action = Action::post("SetResourceLimit", "groups/{groupUid=**}:setResourceLimit", |cx, request| {
+    Box::pin(set_limit(cx, request))
+})
+.request(&[
+    ORGANIZATION,
+    Field::string("kind").about("The name of the kind, such as `Repo`.").required(),
+    Field::new("limit", Type::Int32).about("The maximum number; 0 for none.").required(),
+])
+.response(LIMITED)
+.event("iam.group.updated.v1");
+
+const REMOVE_LIMIT: Action =
+    Action::post("RemoveResourceLimit", "groups/{groupUid=**}:removeResourceLimit", |cx, request| {
+        Box::pin(remove_limit(cx, request))
+    })
+    .request(&[ORGANIZATION, Field::string("kind").about("The name of the kind, such as `Repo`.").required()])
+    .response(LIMITED)
+    .event("iam.group.updated.v1");
+
+const LIST_LIMITS: Action =
+    Action::get("ListResourceLimits", "groups/{groupUid=**}:listResourceLimits", |cx, request| {
+        Box::pin(list_limits(cx, request))
+    })
+    .request(&[ORGANIZATION])
+    .response(&[Field::new(
+        "limits",
+        Type::List(&Type::Message(&[
+            Field::string("kind").about("The name of the kind."),
+            Field::new("limit", Type::Int32).about("The maximum number of resources at or below the organization."),
+            Field::new("count", Type::Int64).about("Their number now."),
+        ])),
+    )
+    .about("The limits, in the order of the kinds' names.")]);
+
+const ORGANIZATION: Field = field::uid("groupUid").about("The organization.").required().uid_of("Group");
+const LIMITED: &[Field] = &[Field::message("group", GROUP_FIELDS).about("The organization with its limits.")];
+
+/// Returns the organization of a request. Only the operator may ask about it.
+fn limited(cx: &Context<'_>, request: &Map<String, Value>) -> Result<Uid> {
+    if !cx.is_operator() {
+        return Err(Error::denied());
+    }
+    let organization = Uid::opaque(text(request, "groupUid"));
+    match organization.is_root() {
+        true => Ok(organization),
+        false => Err(Error::invalid_field("groupUid", "must be the uid of an organization, which has one segment")),
+    }
+}
+
+fn text<'r>(request: &'r Map<String, Value>, name: &str) -> &'r str {
+    request.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+async fn set_limit(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
+    let organization = limited(cx, &request)?;
+    let kind = text(&request, "kind");
+    if cx.platform().kinds_with_quotas().all(|known| known.name != kind) {
+        return Err(Error::invalid_field("kind", "must be the name of a kind that is created in groups, such as Repo"));
+    }
+    let limit = request.get("limit").and_then(Value::as_i64).and_then(|limit| i32::try_from(limit).ok());
+    let limit = limit.filter(|limit| *limit >= 0);
+    let limit = limit.ok_or_else(|| Error::invalid_field("limit", "must be from 0 to 2147483647"))?;
+    let change = |limits: &mut BTreeMap<_, _>| {
+        limits.insert(kind.to_owned(), limit);
+    };
+    change_limits(cx, &organization, change).await
+}
+
+async fn remove_limit(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
+    let organization = limited(cx, &request)?;
+    let change = |limits: &mut BTreeMap<_, _>| {
+        limits.remove(text(&request, "kind"));
+    };
+    change_limits(cx, &organization, change).await
+}
+
+/// Changes the limits of an organization, with the event of an update, and returns the organization. A change without
+/// an effect commits nothing.
+async fn change_limits(
+    cx: &Context<'_>,
+    organization: &Uid,
+    change: impl FnOnce(&mut BTreeMap<String, i32>) + Send,
+) -> Result<Value> {
+    let missing = || Error::not_found(Group::KIND, organization.as_str());
+    let record = cx.record(Group::KIND, organization).await?.ok_or_else(missing)?;
+    let before: Group = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+    let mut group = before.clone();
+    change(&mut group.resource_limits);
+    if group != before {
+        group.update_time = before.update_time.max(Some(cx.now()));
+        let mut write = Write::default();
+        write.require_or_retry(Require::Revision(record.key.clone(), record.revision));
+        write.replace(&record, &group, record.private.clone())?;
+        // Limits are cached under this epoch.
+        write.raise(subscriptions_epoch(organization.root()));
+        let (registered, reply) = (Registered::of::<Group>(), verbs::encode(&canonical(&group)?)?);
+        cx.record_method_event(&mut write, &registered, Verb::Update, organization, Some(&reply)).await?;
+        cx.commit(write).await?;
+    }
+    Ok(json!({ "group": canonical(&group)? }))
+}
+
+async fn list_limits(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
+    let organization = limited(cx, &request)?;
+    let missing = || Error::not_found(Group::KIND, organization.as_str());
+    let group = cx.read::<Group>(&organization).await?.ok_or_else(missing)?;
+    let mut limits = Vec::new();
+    for (name, limit) in group.resource_limits {
+        // A later release may have set the limit of a kind that this one does not have.
+        let Some(kind) = cx.platform().kinds_with_quotas().find(|kind| kind.name == name) else { continue };
+        let query = Query::new(kind.name, Scope::Subtree(organization.clone()));
+        let page = cx.page(Query { limit: 0, count: true, ..query }).await?;
+        limits.push(json!({ "kind": name, "limit": limit, "count": page.total.unwrap_or_default().to_string() }));
+    }
+    Ok(json!({ "limits": limits }))
 }

@@ -73,6 +73,7 @@ const FIELDS: &[Field] = &[
 impl Resource for IdentityMetadata {
     const KIND: &'static Kind = &Kind::new("IdentityMetadata", "identityMetadata", "IdentitiesService", domain::IAM)
         .parent(Parent::Sole(Identity::KIND))
+        .unlimited()
         .fields(FIELDS)
         .roots(Roots::Personal)
         .cascade();

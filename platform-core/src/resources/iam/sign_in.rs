@@ -40,6 +40,7 @@ pub struct SignIn {
 impl Resource for SignIn {
     const KIND: &'static Kind = &Kind::new("SignIn", "signIns", "SignInsService", domain::IAM)
         .parent(Parent::Of(Identity::KIND))
+        .unlimited()
         .fields(&[
             Field::UID,
             Field::string("issuer").about("The issuer that authenticated the person.").output_only(),

@@ -33,6 +33,7 @@ pub struct TagMove {
 impl Resource for TagMove {
     const KIND: &'static Kind = &Kind::new("TagMove", "tagMoves", "TagMovesService", domain::REGISTRY)
         .parent(Parent::Of(Tag::KIND))
+        .unlimited()
         .methods(&[Method::list(&[cap("tag.list")])
             .order("createTime desc")
             .params(&[

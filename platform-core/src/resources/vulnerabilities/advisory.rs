@@ -18,6 +18,7 @@ use crate::{
 
 pub mod event;
 mod filters;
+pub(super) mod trend;
 mod writes;
 
 pub use event::{AdvisoryEvent, EventType, ReviewState};

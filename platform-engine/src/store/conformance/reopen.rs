@@ -14,6 +14,7 @@ pub(super) const CASES: &[Case] = cases![
     a_retired_key_disappears_with_the_records_that_have_it,
     unique_keys_are_stored_after_reopening,
     epochs_are_stored_after_reopening,
+    limits_count_the_records_from_before_reopening,
     the_sequence_continues_after_reopening,
     a_rejected_commit_leaves_nothing_to_reopen,
     a_list_of_thousands_is_correct_after_reopening,
@@ -104,6 +105,17 @@ async fn epochs_are_stored_after_reopening(fixture: &mut Fixture) {
     assert_eq!(fixture.epochs(["a", "b", "c"]).await, [first, second, 0]);
     assert!(fixture.holds(Require::Epoch(epoch("b"), second)).await);
     assert!(!fixture.holds(Require::Epoch(epoch("b"), first)).await);
+}
+
+async fn limits_count_the_records_from_before_reopening(fixture: &mut Fixture) {
+    let limit = |most| [Require::AtMost(THING, uid("a"), most)];
+    for many in [1, 3, 200] {
+        fixture.put((0..many).map(|n| thing(&format!("a/{n}")))).await;
+        fixture.reopen().await;
+        assert_eq!(fixture.rejected(guarded(limit(many), [thing("a/other")])).await, Conflict::Require(0));
+        fixture.commit(guarded(limit(many + 1), [thing("a/other")])).await;
+        fixture.delete([Delete::Key(key("a/other"))]).await;
+    }
 }
 
 async fn the_sequence_continues_after_reopening(fixture: &mut Fixture) {

@@ -62,9 +62,10 @@ async fn a_commit_follows_all_earlier_commits_to_an_organization_that_it_require
             fixture.put([thing(&format!("a/{round}-{number}"))]).await;
         }
         let record = fixture.put([thing("a/record")]).await;
-        let require = match round % 3 {
+        let require = match round % 4 {
             0 => Require::Revision(key("a/record"), record),
             1 => Require::NoneBelow(uid("a/record"), vec![THING]),
+            2 => Require::AtMost(THING, uid("a"), 0),
             _ => Require::Epoch(epoch("a"), value),
         };
         let written = fixture.commit(guarded([require], [thing("b")])).await;

@@ -13,7 +13,7 @@ use super::{
     rank_tree::RankTree,
     record::{NameId, Packed},
 };
-use crate::uid::Uid;
+use crate::uid::{self, Uid};
 
 /// The content of the store.
 #[derive(Debug, Clone, Default)]
@@ -88,6 +88,18 @@ impl State {
         let deleted: BTreeSet<(KindName, u32)> =
             commit.delete.iter().flat_map(|delete| self.deleted_by(delete)).collect();
         let existing: Vec<Option<u32>> = commit.put.iter().map(|put| self.find(&put.key)).collect();
+        let is_new = |at: usize| existing.get(at).is_some_and(Option::is_none);
+        let put: BTreeSet<u32> = existing.iter().copied().flatten().collect();
+        let dropped = |name: KindName, top: &Uid| {
+            let of_limit = |(kind, id): &&(KindName, u32)| {
+                let is_below = |record: &Packed| uid::is_at_or_below(record.uid_text(), top);
+                *kind == name && !put.contains(id) && self.records.get(*id).is_some_and(is_below)
+            };
+            deleted.iter().filter(of_limit).count() as u64
+        };
+        if let Some(conflict) = commit.limit_conflict(is_new, dropped, |kind, top| Ok(self.count(kind, top)))? {
+            return Err(StoreError::Conflict(conflict));
+        }
         // The unique keys of deleted and replaced records are released before any is taken, so that records can
         // exchange their keys.
         let released: BTreeSet<u32> =
@@ -153,7 +165,16 @@ impl State {
             Require::NoneBelow(uid, kinds) => kinds.iter().all(|kind| self.below(kind, uid).is_empty()),
             Require::NoneWith(kind, key, value) => self.with(kind, key, value.as_bytes()).is_empty(),
             Require::Epoch(epoch, value) => self.epoch(epoch) == *value,
+            // Checked when the changes of the commit are known.
+            Require::AtMost(..) => true,
         }
+    }
+
+    /// Returns the number of records of a kind at or below a uid.
+    fn count(&self, kind: &str, top: &Uid) -> u64 {
+        let own = |kind: &Kind| usize::from(kind.find(top, &self.records).is_some());
+        let all = |kind: &Kind| own(kind) + kind.below(top, None, &self.records).len();
+        self.kind(kind).map_or(0, all) as u64
     }
 
     /// Returns the records that the delete applies to.

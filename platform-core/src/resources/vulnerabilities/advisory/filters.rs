@@ -6,7 +6,10 @@
 use serde_json::{Map, Value};
 use strum::VariantNames;
 
-use super::event::{EVENT_TYPE_FILTERS, EventType, MOVED, ReviewState};
+use super::{
+    event::{EVENT_TYPE_FILTERS, EventType, MOVED, ReviewState},
+    trend,
+};
 use crate::{
     kind::{By, DerivedKey, Field, Param, Type},
     store::{Filter, KeyName, KeyValue},
@@ -79,6 +82,7 @@ pub(super) const KEYS: &[DerivedKey] = &[
     DerivedKey::new("eventType", |body| live(body, events(body).filter_map(any_type))),
     DerivedKey::new("latestEvent", |body| live(body, latest(body).and_then(event_type))),
     DerivedKey::new("search", searched),
+    trend::CHANGES,
 ];
 
 /// Returns the filters of parameters that do not map to one key: `origin`, which replaces `artifactNames`, excluded
@@ -152,9 +156,13 @@ fn of_events(body: &Value, field: &str) -> Vec<KeyValue> {
     )
 }
 
+/// Returns the type of an event, if this version has it.
+pub(super) fn form(event: &Value) -> Option<EventType> {
+    EventType::ALL.into_iter().find(|form| event.get(form.field()).is_some())
+}
+
 fn event_type(event: &Value) -> Option<KeyValue> {
-    let form = EventType::ALL.into_iter().find(|form| event.get(form.field()).is_some());
-    form.map(|form| KeyValue::text(form.filter_name()))
+    form(event).map(|form| KeyValue::text(form.filter_name()))
 }
 
 /// Returns the type of an event, even if this version does not have it.
@@ -162,13 +170,16 @@ fn any_type(event: &Value) -> Option<KeyValue> {
     event_type(event).or_else(|| event.get("componentLocationChanged").map(|_| KeyValue::text(MOVED)))
 }
 
+/// Returns the approved events that have a type of this version.
+pub(super) fn approved(body: &Value) -> impl Iterator<Item = &Value> {
+    let is_approved = |event: &Value| event.get("reviewState").and_then(Value::as_str) == Some("REVIEW_STATE_APPROVED");
+    events(body).filter(move |event| is_approved(event) && event.get("componentLocationChanged").is_none())
+}
+
 /// Returns the most recent approved event that has a type of this version; of several at the same time, the last in
 /// the list.
 fn latest(body: &Value) -> Option<&Value> {
-    let is_approved =
-        |event: &&Value| event.get("reviewState").and_then(Value::as_str) == Some("REVIEW_STATE_APPROVED");
-    let counts = |event: &&Value| is_approved(event) && event.get("componentLocationChanged").is_none();
-    events(body).filter(counts).max_by_key(|event| Timestamp::parse(event.get("createTime")?.as_str()?).ok())
+    approved(body).max_by_key(|event| Timestamp::parse(event.get("createTime")?.as_str()?).ok())
 }
 
 /// Returns the texts that `query` searches, in lower case, as separate values, so that a match never spans two of them.

@@ -153,7 +153,7 @@ fn commit(random: &mut Random, model: &Model) -> Commit {
 
 fn require(random: &mut Random, model: &Model) -> Require {
     let key = any_key(random);
-    match random.below(6) {
+    match random.below(7) {
         0 => Require::Absent(key),
         1 => Require::Exists(key),
         2 => {
@@ -165,6 +165,14 @@ fn require(random: &mut Random, model: &Model) -> Require {
         4 => {
             let (name, value) = any_filter_value(random);
             Require::NoneWith(key.kind, name, value)
+        }
+        5 => {
+            let kind = random.pick(&[THING, PART]);
+            let top = random.pick(&[key.uid.clone(), Uid::opaque("a"), Uid::opaque("ab")]);
+            let scope = Scope::Subtree(top.clone());
+            let total = model.list(&Query { count: true, limit: 0, ..Query::new(kind, scope) }).total;
+            let most = total.unwrap_or_default() + random.below(5) as u64;
+            Require::AtMost(kind, top, most.saturating_sub(random.below(4) as u64))
         }
         _ => {
             let epoch = any_epoch(random);

@@ -1,4 +1,4 @@
-//! `export` and `import store` between stores, and connections to a database by TLS.
+//! `backup` and `restore`, `export` and `import store` between stores, and connections to a database by TLS.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,7 +8,11 @@
     reason = "a test that cannot go on fails"
 )]
 
+#[path = "../common/mod.rs"]
 mod common;
+
+mod backup;
+mod layouts;
 
 use std::{
     fs,

@@ -1,0 +1,130 @@
+// Calls the API with the token of the page, which is in memory only.
+
+/** An error of the API, with the rules that the request breaks. */
+export class ApiError extends Error {
+  constructor(status, body, requestId) {
+    super(body?.message || `The server answered with status ${status}`);
+    const details = Array.isArray(body?.details) ? body.details : [];
+    const of = (type) => details.find((one) => String(one["@type"]).endsWith(`/google.rpc.${type}`)) ?? {};
+    this.status = status;
+    this.requestId = requestId;
+    this.reason = of("ErrorInfo").reason ?? "";
+    this.violations = of("BadRequest").fieldViolations ?? [];
+    this.blocked = of("PreconditionFailure").violations ?? [];
+  }
+}
+
+const state = { token: "", expires: 0, renewable: false };
+
+/** Dispatches `signedin` and `signedout`. */
+export const session = new EventTarget();
+
+export const isSignedIn = () => state.token !== "";
+
+function accept({ token, expireTime, renewable }) {
+  Object.assign(state, { token, expires: expireTime ? Date.parse(expireTime) : 0, renewable });
+  return token !== "";
+}
+
+async function step(name, { bearer, body } = {}) {
+  const reply = await fetch("/console/session", {
+    method: "POST",
+    headers: { "x-console-session": name, ...(bearer ? { authorization: `Bearer ${bearer}` } : {}) },
+    body,
+  });
+  const answer = await reply.json().catch(() => null);
+  if (!reply.ok) throw new ApiError(reply.status, answer, reply.headers.get("x-request-id"));
+  return accept(answer);
+}
+
+/** Signs in with an access token. Without sessions on the server, the page keeps the token until it is closed. */
+export async function signIn(token, hasSessions) {
+  if (hasSessions) await step("start", { bearer: token });
+  else accept({ token, renewable: false });
+  session.dispatchEvent(new Event("signedin"));
+}
+
+/** Signs in with the code of a one-time link. */
+export async function signInByLink(code) {
+  await step("link", { body: JSON.stringify({ code }) });
+}
+
+let renewing = null;
+
+/** Renews the token with the session's cookie. Returns whether the user is signed in. */
+export function renew() {
+  renewing ??= step("renew").finally(() => (renewing = null));
+  return renewing;
+}
+
+/** Signs out. The cookie is removed, and the token is forgotten. */
+export async function signOut() {
+  await step("end").catch(() => accept({ token: "" }));
+  session.dispatchEvent(new Event("signedout"));
+}
+
+function lost() {
+  accept({ token: "" });
+  session.dispatchEvent(new Event("signedout"));
+}
+
+/** Returns the token, renewed if it expires within 30 seconds. */
+async function freshToken() {
+  if (state.expires && state.expires - Date.now() < 30_000 && state.renewable && !(await renew())) lost();
+  return state.token;
+}
+
+/** Returns a path with its variables and query. A variable is written `{uid=**}`. */
+export function target(template, variables = {}, query = []) {
+  const path = template.replace(/\{(\w+)(=\*+)?\}/g, (_, name) => encodeURIComponent(variables[name] ?? ""));
+  const text = new URLSearchParams(query.filter(([, value]) => value !== "" && value != null)).toString();
+  return text ? `${path}?${text}` : path;
+}
+
+/** Calls the API. Returns the JSON of the reply; throws an `ApiError`. */
+export async function call(method, path, body, { signal } = {}) {
+  const send = async () =>
+    fetch(path, {
+      method,
+      signal,
+      headers: {
+        authorization: `Bearer ${await freshToken()}`,
+        ...(body === undefined ? {} : { "content-type": "application/json" }),
+      },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  let reply = await send();
+  if (reply.status === 401 && state.renewable && (await renew())) reply = await send();
+  const text = await reply.text();
+  let answer = null;
+  try {
+    answer = text ? JSON.parse(text) : {};
+  } catch {
+    // A proxy answered.
+  }
+  if (reply.ok) return answer;
+  if (reply.status === 401) lost();
+  throw new ApiError(reply.status, answer, reply.headers.get("x-request-id"));
+}
+
+/** Returns the steps of a text in Markdown. */
+export async function markdown(text) {
+  const reply = await fetch("/console/markdown", {
+    method: "POST",
+    headers: { authorization: `Bearer ${await freshToken()}` },
+    body: text,
+  });
+  if (!reply.ok) throw new ApiError(reply.status, await reply.json().catch(() => null));
+  return reply.json();
+}
+
+const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
+
+/** Returns a request as a line for a shell, with the token in the variable TOKEN. */
+export function curl(method, path, body) {
+  const parts = ["curl -s"];
+  if (method !== "GET") parts.push(`-X ${method}`);
+  parts.push(`-H "Authorization: Bearer $TOKEN"`);
+  if (body !== undefined) parts.push(`-d ${quoted(JSON.stringify(body))}`);
+  return [...parts, quoted(location.origin + path)].join(" ");
+}

@@ -1,0 +1,289 @@
+// Lists of any kind: pages by cursor, jumps by skip, exact totals, orders, filters and a place in the hierarchy.
+
+import { h, announce, card, copyButton, errorBox, freshId } from "./dom.js";
+import { call, curl, target } from "./api.js";
+import { enumLabels, label, number, words } from "./format.js";
+import { itemAddress, listAddress, nameField, nameOf, newAddress, noun, parentOf, title, top } from "./kinds.js";
+import { brief, hasValue, isBrief } from "./values.js";
+import { actionsOf, rowActions } from "./actions.js";
+
+const SIZES = [20, 50, 100, 200];
+const MAX_COLUMNS = 6;
+
+/** The number of filters that are always in sight, if there are many. */
+const MAX_FILTERS = 6;
+
+/** Returns the fields of a kind that can be columns, the most important first: its name, then those that fit a line. */
+function columnsOf(kind) {
+  const id = `${kind.name.charAt(0).toLowerCase()}${kind.name.slice(1)}Id`;
+  const name = nameField(kind) ?? kind.fields.find((field) => field.name === id && isBrief(field));
+  // What happened to a resource comes before what else is known of it.
+  const rank = (field) => (/^(state|reason|error)$/.test(field.name) ? -1 : field.name === "description" ? 2 : /Id$/.test(field.name) ? 1 : field.access === "output" && field.uidOf ? 1 : 0);
+  const others = kind.fields
+    .filter((field) => field !== name && isBrief(field) && !["uid", "createTime", "updateTime"].includes(field.name))
+    // A message with the name of what a uid refers to replaces the uid.
+    .filter((field) => !kind.fields.some((other) => other.name === field.name.replace(/Uid$/, "") && other !== field && other.type.message))
+    .sort((one, other) => rank(one) - rank(other));
+  // Without a name, the first text leads to the resource, or else the uid.
+  const first = name ?? others.find((field) => field.type === "string" && !field.uidOf && rank(field) === 0) ?? kind.fields.find((field) => field.name === "uid");
+  return [...(first ? [first] : []), ...others.filter((field) => field !== first)];
+}
+
+/** The order that people expect: by name, or the kind's own. */
+const usual = (kind) => (kind.methods.list.sorts.includes("name") ? "name" : "");
+
+/** Names of the resources that contain those of lists, by uid. */
+const names = new Map();
+
+/** Shows the names of places in a list, with one request for those that are not known. */
+async function namePlaces(root) {
+  const group = top();
+  const buttons = [...root.querySelectorAll("[data-place]")];
+  const unknown = [...new Set(buttons.map((one) => one.dataset.place))].filter((uid) => !names.has(uid));
+  if (unknown.length) {
+    const query = [...unknown.map((uid) => ["uidp.ids", uid]), ["page_size", unknown.length]];
+    const page = await call("GET", target(group.methods.list.path, {}, query)).catch(() => ({}));
+    for (const one of page[group.plural] ?? []) names.set(one.uid, nameOf(group, one));
+  }
+  for (const one of buttons) if (names.has(one.dataset.place)) one.textContent = names.get(one.dataset.place);
+}
+
+/** Shows the list of a kind, with the state of the screen's address. */
+export async function showList(main, kind, params) {
+  const state = { under: params.get("under") ?? "", mode: params.get("mode") ?? "", order: params.get("order") ?? usual(kind), size: Number(params.get("size")) || 50, page: Number(params.get("page")) || 1, filters: {} };
+  for (const [name, value] of params) if (name.startsWith("f.")) state.filters[name.slice(2)] = value;
+  const remember = () => {
+    const filters = Object.fromEntries(Object.entries(state.filters).map(([name, value]) => [`f.${name}`, value]));
+    const { under, mode, order } = state;
+    const shown = { under, mode, order, size: state.size === 50 ? "" : state.size, page: state.page === 1 ? "" : state.page, ...filters };
+    history.replaceState(null, "", listAddress(kind, shown));
+  };
+  const under = state.under && kind.parent ? state.under : "";
+  main.replaceChildren(
+    h(
+      "div",
+      { class: "head" },
+      h("div", null, h("h1", { tabindex: -1 }, title(kind)), h("p", null, kind.parent ? `In ${kind.parent === top()?.name ? "groups" : words(kind.parent) + "s"}${under ? ", below the chosen place" : ""}` : "Shared by all organizations")),
+      h("div", { class: "buttons" }, kind.methods.create ? h("a", { class: "button primary", href: newAddress(kind, under) }, `New ${noun(kind)}`) : null),
+    ),
+    listView(kind, state, { remember, filters: true }),
+  );
+}
+
+/** Returns a list inside another screen: the resources in one place, or those that a parameter selects. */
+export function embeddedList(kind, { under = "", mode = "in", filters = {}, heading = title(kind), tools = null }) {
+  const state = { under, mode, order: usual(kind), size: 20, page: 1, filters: { ...filters } };
+  return listView(kind, state, { heading, tools });
+}
+
+function queryOf(kind, state) {
+  const list = kind.methods.list;
+  const query = [];
+  if (state.under) query.push([state.mode === "in" ? "uidp.children_of" : "uidp.descendants_of", state.under]);
+  if (state.order) query.push(["order_by", state.order]);
+  for (const param of list.params) {
+    const value = state.filters[param.name];
+    if (value == null || value === "" || isInPath(list, param.name)) continue;
+    if (param.type.list) for (const one of value.split(/[\s,]+/).filter(Boolean)) query.push([param.name, one]);
+    else query.push([param.name, value]);
+  }
+  return query;
+}
+
+const isInPath = (list, name) => list.path.includes(`{${name}`);
+
+function listView(kind, state, { remember = () => {}, filters = false, heading = null, tools = null }) {
+  const list = kind.methods.list;
+  const fitting = columnsOf(kind);
+  const created = kind.fields.filter((field) => field.name === "createTime");
+  // The fields that had a value on a page that was shown: others are not worth a column.
+  const used = new Set();
+  // A column may already name the group.
+  const withPlace = filters && kind.parent != null && !fitting.some((field) => field.type.message && field.name === words(kind.parent));
+  const actions = rowActions(kind);
+  // The token of each page after one that was shown, for the same request.
+  const tokens = new Map();
+  const results = h("div", { class: "results" });
+  const line = h("code", { tabindex: 0, "aria-label": "Request as a curl command" });
+  const shown = { total: 0, request: "" };
+  let pending = null;
+
+  async function load(focus) {
+    pending?.abort();
+    const mine = (pending = new AbortController());
+    const query = queryOf(kind, state);
+    query.push(["page_size", state.size]);
+    const base = JSON.stringify(query);
+    if (tokens.base !== base) {
+      tokens.clear();
+      tokens.base = base;
+    }
+    const token = tokens.get(state.page);
+    const skip = (state.page - 1) * state.size;
+    if (token) query.push(["page_token", token]);
+    else if (skip > 0) query.push(["skip", skip]);
+    shown.request = target(list.path, state.filters, query);
+    line.textContent = curl("GET", shown.request);
+    results.classList.add("busy");
+    remember();
+    try {
+      const page = await call("GET", shown.request, undefined, { signal: mine.signal });
+      if (page.nextPageToken) tokens.set(state.page + 1, page.nextPageToken);
+      shown.total = Number(page.totalCount ?? 0);
+      const items = page[kind.plural] ?? [];
+      results.replaceChildren(items.length || shown.total ? tableOf(items) : empty());
+      if (items.length || shown.total) results.append(pager(items.length));
+      if (withPlace && kind.parent === top()?.name && items.length) namePlaces(results);
+      announce(`${number(items.length)} of ${number(shown.total)} ${words(kind.plural)}`);
+      if (focus) results.querySelector(focus)?.focus();
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      const unknown = (error.violations ?? []).filter((one) => !markProblem(one));
+      results.replaceChildren(h("div", { class: "empty", role: "alert" }, errorBox(error, unknown)));
+    }
+    results.classList.remove("busy");
+  }
+
+  function empty() {
+    const isFiltered = Object.values(state.filters).some(Boolean);
+    return h("div", { class: "empty" }, isFiltered ? `No ${words(kind.plural)} match.` : `No ${words(kind.plural)} here that you can see.`);
+  }
+
+  function tableOf(items) {
+    const [by, way] = (state.order || list.order).split(" ");
+    for (const field of fitting) if (items.some((item) => hasValue(item[field.name]))) used.add(field);
+    const columns = [...fitting.filter((field, at) => at === 0 || used.has(field)).slice(0, MAX_COLUMNS - 1), ...created];
+    const head = columns.map((field) => {
+      if (!list.sorts.includes(field.sort ?? field.name)) return h("th", { scope: "col" }, label(field.name));
+      const isBy = by === field.name;
+      const isDown = way === "desc";
+      const flip = () => {
+        state.order = isBy && !isDown ? `${field.name} desc` : field.name;
+        state.page = 1;
+        load(`button[data-by="${field.name}"]`);
+      };
+      return h("th", { scope: "col", "aria-sort": isBy ? (isDown ? "descending" : "ascending") : null }, h("button", { type: "button", "data-by": field.name, onclick: flip }, label(field.name), h("span", { "aria-hidden": "true" }, isBy ? (isDown ? "↓" : "↑") : "")));
+    });
+    const rows = items.map((item) => {
+      const cells = columns.map((field, at) => {
+        const value = brief(field, item[field.name]);
+        if (at > 0) return h("td", { class: field.type === "int32" || field.type === "int64" ? "number" : null }, value);
+        const isLink = item.uid && kind.methods.get;
+        return h("th", { scope: "row" }, isLink ? h("a", { href: itemAddress(kind, item.uid) }, value) : value);
+      });
+      if (withPlace) cells.push(h("td", { class: "in" }, item.uid ? place(parentOf(item.uid)) : ""));
+      if (actions.length) cells.push(h("td", null, h("div", { class: "buttons" }, actionsOf(kind, item, actions, () => load()))));
+      return h("tr", null, cells);
+    });
+    return h(
+      "div",
+      { class: "scroll", tabindex: 0, role: "group", "aria-label": title(kind) },
+      h("table", null, h("thead", null, h("tr", null, head, withPlace ? h("th", { scope: "col" }, "In") : null, actions.length ? h("th", { scope: "col" }, h("span", { class: "sr" }, "Actions")) : null)), h("tbody", null, rows)),
+    );
+  }
+
+  /** Returns a button that narrows the list to a place. */
+  function place(uid) {
+    if (!uid || uid === state.under) return h("span", { class: "muted" }, uid ? "here" : "–");
+    const shownUid = state.under && uid.startsWith(`${state.under}/`) ? `…${uid.slice(state.under.length)}` : uid.length > 42 ? `${uid.slice(0, 6)}…${uid.slice(-16)}` : `${uid.slice(0, 8)}…`;
+    const narrow = () => {
+      state.under = uid;
+      state.page = 1;
+      load();
+      const field = document.getElementById(underId);
+      if (field) field.value = uid;
+    };
+    return h("button", { type: "button", class: "quiet small", "data-place": uid, title: `Only below ${uid}`, onclick: narrow }, shownUid);
+  }
+
+  function pager(count) {
+    const pages = Math.max(1, Math.ceil(shown.total / state.size));
+    const first = (state.page - 1) * state.size;
+    const go = (page, focus) => () => {
+      state.page = Math.min(Math.max(1, page), pages);
+      load(focus);
+    };
+    const button = (text, name, page, isOff) => h("button", { type: "button", class: "small", "data-go": name, disabled: isOff, onclick: go(page, `[data-go=${name}]:not(:disabled)`) }, text);
+    const jump = h("input", { type: "number", min: 1, max: pages, value: state.page, onchange: () => go(Number(jump.value) || 1, ".pager input")() });
+    const size = h("select", { onchange: () => { state.size = Number(size.value); state.page = 1; load(".pager select"); } }, SIZES.map((one) => h("option", { value: one, selected: one === state.size }, one)));
+    return h(
+      "nav",
+      { class: "pager", "aria-label": `Pages of ${words(kind.plural)}` },
+      h("span", { class: "grow" }, count ? `${number(first + 1)}–${number(first + count)} of ` : "0 of ", h("strong", { class: "total" }, number(shown.total))),
+      pages > 1 ? [button("First", "first", 1, state.page === 1), button("Previous", "previous", state.page - 1, state.page === 1), h("label", null, "Page", jump, `of ${number(pages)}`), button("Next", "next", state.page + 1, state.page >= pages), button("Last", "last", pages, state.page >= pages)] : null,
+      shown.total > SIZES[0] ? h("label", null, "Rows", size) : null,
+    );
+  }
+
+  const underId = freshId();
+  const inputs = new Map();
+
+  /** Marks the filter that an error names. Returns whether there is one. */
+  function markProblem({ field, description }) {
+    const input = inputs.get(field);
+    if (!input) return false;
+    input.setAttribute("aria-invalid", "true");
+    input.closest("details")?.setAttribute("open", "");
+    const hint = h("p", { class: "problem", id: freshId() }, description);
+    input.setAttribute("aria-describedby", hint.id);
+    input.parentElement.querySelector(".problem")?.remove();
+    input.parentElement.append(hint);
+    return true;
+  }
+
+  function filterForm() {
+    const rows = [];
+    if (kind.parent) {
+      const under = h("input", { id: underId, name: "under", value: state.under, placeholder: "anywhere", spellcheck: "false", autocomplete: "off" });
+      for (const name of ["uidp.descendants_of", "uidp.children_of"]) inputs.set(name, under);
+      const modeId = freshId();
+      const mode = h("select", { id: modeId, name: "mode" }, h("option", { value: "below", selected: state.mode !== "in" }, "at any depth"), h("option", { value: "in", selected: state.mode === "in" }, "directly in it"));
+      rows.push(h("div", { class: "field wide" }, h("label", { for: underId }, "Below (uid)"), under), h("div", { class: "field" }, h("label", { for: modeId }, "Depth"), mode));
+    }
+    for (const param of list.params) {
+      const id = freshId();
+      const value = state.filters[param.name] ?? "";
+      const props = { id, name: `f.${param.name}`, title: param.about };
+      const names = param.type.enum ?? param.type.list?.enum;
+      const input = names
+        ? h("select", props, h("option", { value: "" }, "any"), [...enumLabels(names)].map(([name, text]) => h("option", { value: name, selected: name === value }, text)))
+        : param.type === "bool"
+          ? h("select", props, h("option", { value: "" }, "any"), ["true", "false"].map((one) => h("option", { value: one, selected: one === value }, one === "true" ? "Yes" : "No")))
+          : h("input", { ...props, value, placeholder: param.type.list ? "a, b, …" : param.type === "timestamp" ? "2026-01-31T00:00:00Z" : null, spellcheck: "false", autocomplete: "off" });
+      inputs.set(param.name, input);
+      rows.push(h("div", { class: "field" }, h("label", { for: id }, label(param.name), param.required || isInPath(list, param.name) ? h("span", { class: "required" }, " *") : null), input));
+    }
+    if (rows.length === 0) return null;
+    const rest = rows.length > MAX_FILTERS + 2 ? rows.splice(MAX_FILTERS) : [];
+    const isUsed = rest.some((row) => row.querySelector("input, select").value);
+    const more = rest.length ? h("details", { open: isUsed }, h("summary", null, `${rest.length} more filters`), h("div", { class: "filters" }, rest)) : null;
+    const apply = (event) => {
+      event?.preventDefault();
+      for (const input of inputs.values()) {
+        input.removeAttribute("aria-invalid");
+        input.parentElement.querySelector(".problem")?.remove();
+      }
+      const data = new FormData(form);
+      state.under = (data.get("under") ?? "").trim();
+      state.mode = data.get("mode") === "in" ? "in" : "";
+      for (const param of list.params) state.filters[param.name] = (data.get(`f.${param.name}`) ?? "").trim();
+      state.page = 1;
+      load();
+    };
+    const clear = () => {
+      for (const input of form.querySelectorAll("input, select")) input.value = input.name === "mode" ? "below" : "";
+      apply();
+    };
+    const buttons = h("div", { class: "buttons" }, h("button", null, "Apply"), h("button", { type: "button", class: "quiet", onclick: clear }, "Clear"));
+    const form = h("form", { class: "body", role: "search", "aria-label": `Filter ${words(kind.plural)}`, onsubmit: apply, onchange: (event) => event.target.tagName === "SELECT" && apply() }, h("div", { class: "filters" }, rows, more ? null : buttons), more, more ? buttons : null);
+    return h("section", { class: "card" }, form);
+  }
+
+  const isWaiting = list.params.some((param) => (param.required || isInPath(list, param.name)) && !state.filters[param.name]);
+  const form = filters ? filterForm() : null;
+  if (isWaiting) results.append(h("div", { class: "empty" }, "Set the filters that are marked with an asterisk."));
+  else load();
+  const request = h("div", { class: "curl" }, line, copyButton(() => line.textContent));
+  if (heading) return card(heading, tools, results, h("details", { class: "body small" }, h("summary", null, "Request"), request));
+  return h("div", null, form, h("div", { class: "card" }, results), request);
+}

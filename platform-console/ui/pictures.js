@@ -1,0 +1,136 @@
+// Pictures for kinds of Platform API v2. Each comes from one bounded request; where the server does not have the
+// method, there is no picture.
+
+import { h, svg, card, errorBox } from "./dom.js";
+import { call, target } from "./api.js";
+import { bytes, capitalized, day, number, words } from "./format.js";
+import { table } from "./kinds.js";
+
+const DAYS = 30;
+const STATES = ["open", "notPlanned", "notAffected", "fixed"];
+const SEVERITIES = ["CRITICAL", "HIGH", "MEDIUM", "LOW", "NEGLIGIBLE", "UNKNOWN"];
+
+/** Returns the cards with pictures of a resource. */
+export function pictures(kind, item) {
+  const drawn = { Group: [advisories], Repo: [vulnerabilities, resolved], Tag: [architectures] }[kind.name] ?? [];
+  return drawn.map((draw) => draw(item)).filter(Boolean);
+}
+
+const action = (name) => table.kinds.flatMap((kind) => kind.actions).find((one) => one.name === name);
+
+/** Returns a card whose picture is drawn when its request is answered. */
+function pictureCard(title, draw) {
+  const body = h("div", { class: "body" }, h("p", { class: "muted" }, "Loading …"));
+  draw()
+    .then((content) => body.replaceChildren(content))
+    .catch((error) => body.replaceChildren(error.status === 403 || error.status === 404 ? h("p", { class: "muted" }, "No data that you can see.") : errorBox(error)));
+  return card(title, null, body);
+}
+
+/** The advisories of a group by state, on each of the last 30 days. There is no card in groups without advisories. */
+function advisories(group) {
+  const count = action("CountAdvisories");
+  if (!count) return null;
+  const card = pictureCard(`Advisories by state, last ${DAYS} days`, async () => {
+    const reply = await call("GET", target(count.path, {}, [["uid", group.uid], ["days", DAYS]]));
+    const columns = (reply.days ?? []).map((one) => ({ date: dayOf(one.date), parts: STATES.map((name) => [name, one[name] ?? 0]) }));
+    if (columns.some((column) => column.parts.some(([, number]) => number))) return stacked(columns, "Advisories of this group and those below it, at the end of each day");
+    card.remove();
+    return "";
+  });
+  return card;
+}
+
+const dayOf = (time) => String(time).slice(0, 10);
+const since = (days) => new Date(Date.now() - (days - 1) * 86_400_000).toISOString().slice(0, 10);
+
+/** The days of a picture, oldest first. */
+const days = (count) => Array.from({ length: count }, (_, at) => new Date(Date.now() - (count - 1 - at) * 86_400_000).toISOString().slice(0, 10));
+
+/** The vulnerabilities of a repo's images by severity, on each of the last 30 days. */
+function vulnerabilities(repo) {
+  return pictureCard(`Vulnerabilities of latest, last ${DAYS} days`, async () => {
+    const path = target("/registry/v1/vuln_reports/counts", {}, [["repo", repo.uid], ["tag", "latest"], ["from", `${since(DAYS)}T00:00:00Z`]]);
+    const { items = [] } = await call("GET", path);
+    if (items.length === 0) return h("p", { class: "muted" }, "There are no vulnerability reports for the tag latest.");
+    const byDay = new Map(items.map((one) => [dayOf(one.date), new Map((one.vulnCounts ?? []).map(({ severity, count }) => [severity, count]))]));
+    if (!items.some((one) => (one.vulnCounts ?? []).some(({ count }) => count))) return h("p", { class: "muted" }, "No vulnerabilities of the tag latest are known in this time.");
+    const columns = days(DAYS).map((date) => ({ date, parts: SEVERITIES.map((name) => [name.toLowerCase(), byDay.get(date)?.get(name) ?? 0]) }));
+    return stacked(columns, "Vulnerabilities by severity on each day");
+  });
+}
+
+/** The vulnerabilities that were resolved on each of the last 30 days. */
+function resolved(repo) {
+  const list = action("ListResolvedVulnsReports");
+  if (!list) return null;
+  return pictureCard(`Vulnerabilities resolved, last ${DAYS} days`, async () => {
+    const path = target(list.path, {}, [["imageRefs", `${repo.uid}:latest`], ["startTime", `${since(DAYS)}T00:00:00Z`], ["endTime", `${since(1)}T00:00:00Z`]]);
+    const { resolvedVulnsReports = [] } = await call("GET", path);
+    const byDay = new Map(resolvedVulnsReports.map((one) => [dayOf(one.date), (one.resolvedVulns ?? []).length]));
+    if (![...byDay.values()].some(Boolean)) return h("p", { class: "muted" }, "None were resolved in this time.");
+    return stacked(days(DAYS).map((date) => ({ date, parts: [["plain", byDay.get(date) ?? 0]] })), "Resolved vulnerabilities on each day");
+  });
+}
+
+/** The sizes of an image by architecture. */
+function architectures(tag) {
+  const [list, size] = [action("GetArchitectures"), action("GetSize")];
+  if (!list || !size || !tag.digest) return null;
+  const image = { repoUid: tag.uid.slice(0, tag.uid.lastIndexOf("/")), digest: tag.digest };
+  return pictureCard("Image", async () => {
+    const names = await call("GET", target(list.path, image)).then(
+      (reply) => reply.architectures ?? [],
+      (error) => {
+        if (error.status === 400) return [""];
+        throw error;
+      },
+    );
+    const sizes = await Promise.all(names.slice(0, 12).map((name) => call("GET", target(size.path, image, [["architecture", name]]))));
+    const most = Math.max(1, ...sizes.map((one) => Number(one.size)));
+    const rows = sizes.map((one) => {
+      const bar = h("div", { class: "bar c-plain" });
+      bar.style.width = `${(100 * Number(one.size)) / most}%`;
+      return [h("dt", null, one.architecture), h("dd", { "aria-hidden": "true" }, bar), h("dd", null, bytes(one.size))];
+    });
+    return h("figure", null, h("dl", { class: "bars" }, rows), h("figcaption", null, "Size of the layers and the configuration by architecture"));
+  });
+}
+
+/** Returns a chart with a column of stacked parts for each day, and the same numbers as a table for screen readers. */
+function stacked(columns, caption) {
+  const [width, height, left, bottom, top] = [640, 220, 44, 24, 10];
+  const totals = columns.map((column) => column.parts.reduce((sum, [, count]) => sum + count, 0));
+  const most = nice(Math.max(1, ...totals));
+  const step = (width - left) / columns.length;
+  const y = (count) => height - bottom - ((height - bottom - top) * count) / most;
+  const grid = [0, most / 2, most].map((at) => [svg("line", { x1: left, x2: width, y1: y(at), y2: y(at) }), svg("text", { x: left - 8, y: y(at) + 4, "text-anchor": "end" }, number(at))]);
+  const bars = columns.map((column, index) => {
+    let below = 0;
+    return column.parts.toReversed().map(([name, count]) => {
+      if (!count) return null;
+      below += count;
+      const bar = svg("rect", { class: `c-${name}`, x: left + index * step + 1.5, y: y(below), width: Math.max(1, step - 3), height: y(below - count) - y(below), rx: 1.5 });
+      bar.append(svg("title", null, `${day(column.date)}: ${number(count)} ${name === "plain" ? "" : words(name)}`));
+      return bar;
+    });
+  });
+  const marks = [0, Math.floor(columns.length / 2), columns.length - 1].map((at, which) => svg("text", { x: left + at * step + step / 2, y: height - 6, "text-anchor": ["start", "middle", "end"][which] }, day(columns[at].date)));
+  const used = columns[0].parts.map(([name]) => name).filter((name) => columns.some((column) => column.parts.find(([one]) => one === name)[1]));
+  const legend = used.length > 1 || used[0] !== "plain" ? h("ul", { class: "legend" }, used.map((name) => h("li", null, h("i", { class: `c-${name}` }), capitalized(words(name))))) : null;
+  const rows = columns.filter((_, at) => totals[at]).map((column) => h("tr", null, h("th", { scope: "row" }, column.date), column.parts.map(([, count]) => h("td", null, count))));
+  return h(
+    "figure",
+    null,
+    legend,
+    svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": caption }, grid, bars, marks),
+    h("figcaption", null, caption),
+    h("table", { class: "sr" }, h("caption", null, caption), h("thead", null, h("tr", null, h("th", { scope: "col" }, "Day"), columns[0].parts.map(([name]) => h("th", { scope: "col" }, name === "plain" ? "Count" : words(name))))), h("tbody", null, rows)),
+  );
+}
+
+/** Returns a round number that is at least as large. */
+function nice(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 3, 4, 5, 6, 8, 10].map((one) => one * power).find((one) => one >= value && one % 2 === 0) ?? 2 * Math.ceil(value / 2);
+}

@@ -1,0 +1,162 @@
+//! The file of a store: its lock, its mode, and its layout.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io,
+    path::{Path, PathBuf},
+};
+
+use platform_engine::store::StoreError;
+use rusqlite::{Connection, ErrorCode};
+
+use crate::{
+    error::OpenError,
+    migrate::migrate,
+    schema::{APPLICATION_ID, TABLES, UNINDEXED, VERSION},
+    state::State,
+};
+
+/// Returns the path without symbolic links, so that all paths to a file share one lock. Creates the file if it does not
+/// exist, because a missing file has no canonical path.
+pub(crate) fn resolved(path: &Path) -> Result<PathBuf, OpenError> {
+    if !path.exists() {
+        // SQLite treats an empty file as a new database. The path may be a dangling link, which this follows.
+        owner_only(OpenOptions::new().create(true).truncate(false).write(true)).open(path).map_err(refused(path))?;
+        let path = path.canonicalize().map_err(refused(path))?;
+        sync_directory(&path)?;
+        return Ok(path);
+    }
+    path.canonicalize().map_err(refused(path))
+}
+
+/// Restricts access to a created file to its owner. SQLite gives the WAL and its index the mode of the database file.
+#[cfg(unix)]
+pub(crate) fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt;
+    options.mode(0o600)
+}
+
+/// Restricts access to files that earlier versions, or other programs, have created for more users. Ignores errors: a
+/// file of another owner stays as it is.
+#[cfg(unix)]
+pub(crate) fn restrict(path: &Path) {
+    use std::{fs, os::unix::fs::PermissionsExt};
+    for suffix in ["", "-wal", "-shm", "-lock"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        if fs::metadata(&name).is_ok_and(|file| file.permissions().mode() & 0o077 != 0) {
+            drop(fs::set_permissions(&name, fs::Permissions::from_mode(0o600)));
+        }
+    }
+}
+
+#[cfg(not(unix))]
+pub(crate) fn restrict(_path: &Path) {}
+
+/// On other systems, files inherit the permissions of the directory.
+#[cfg(not(unix))]
+pub(crate) fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
+    options
+}
+
+/// Acquires the lock that makes a store exclusive.
+pub(crate) fn lock(path: &Path) -> Result<File, OpenError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-lock");
+    let file = owner_only(OpenOptions::new().create(true).truncate(false).read(true).write(true)).open(name);
+    let file = file.map_err(refused(path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(OpenError::Other { path: path.to_owned(), cause: error.into() }),
+    }
+}
+
+/// Makes the names of the store's files durable. SQLite syncs the directory too, but ignores errors, and the system
+/// reports an error only once: so this sync has to come before the one of SQLite.
+pub(crate) fn sync_directory(path: &Path) -> Result<(), OpenError> {
+    // On other systems, a directory cannot be opened as a file.
+    match path.parent() {
+        Some(directory) if cfg!(unix) => {
+            File::open(directory).and_then(|directory| directory.sync_all()).map_err(refused(path))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Converts an error of the file system.
+pub(crate) fn refused(path: &Path) -> impl Fn(io::Error) -> OpenError {
+    move |error| match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            OpenError::ReadOnly { path: path.to_owned() }
+        }
+        _ => OpenError::Other { path: path.to_owned(), cause: error.into() },
+    }
+}
+
+/// Returns the layout of a file, which is supported; `None` for an empty file.
+pub(crate) fn layout_of(path: &Path, connection: &Connection) -> Result<Option<i32>, OpenError> {
+    let fail = |error| open_error(path, error);
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0)).map_err(fail);
+    let (id, version) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
+    if number("SELECT count(*) FROM sqlite_schema")? == 0 {
+        return Ok(None);
+    }
+    if id != APPLICATION_ID {
+        return Err(OpenError::NotAStore { path: path.to_owned() });
+    }
+    if version < 1 {
+        return Err(OpenError::Unversioned { path: path.to_owned(), found: version });
+    }
+    let version = version & !UNINDEXED;
+    if version > VERSION {
+        return Err(OpenError::Newer { path: path.to_owned(), found: version, known: VERSION });
+    }
+    Ok(Some(version))
+}
+
+/// Creates the tables of a new file, or verifies that an existing file is a store with a supported layout, and migrates
+/// it to the current one.
+pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenError> {
+    let fail = |error| open_error(path, error);
+    let found = layout_of(path, connection)?;
+    let is_new = found.is_none();
+    let version = found.unwrap_or_default();
+    let mode = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)).map_err(fail)?;
+    if mode != "wal" {
+        // SQLite does not change the journal mode of a read-only file.
+        let read_only = connection.is_readonly("main").map_err(fail)?;
+        let path = path.to_owned();
+        return Err(if read_only { OpenError::ReadOnly { path } } else { OpenError::NoWal { path } });
+    }
+    // Create the tables atomically, so that a crash leaves either an empty file or a complete store.
+    connection.execute_batch("BEGIN IMMEDIATE").map_err(fail)?;
+    // The first transaction has created the WAL file, which now exists until the store is closed. SQLite syncs its
+    // name when it first syncs the WAL, but ignores an error.
+    sync_directory(path)?;
+    let other = |error: StoreError| OpenError::Other { path: path.to_owned(), cause: error.into() };
+    if is_new {
+        connection.execute_batch(TABLES).map_err(fail)?;
+        connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;
+        State::default().save(connection).map_err(other)?;
+    } else {
+        migrate(connection, version).map_err(|error| match error {
+            StoreError::Corrupt(cause) => OpenError::Damaged { path: path.to_owned(), cause },
+            error => other(error),
+        })?;
+    }
+    if version != VERSION {
+        connection.pragma_update(None, "user_version", VERSION).map_err(fail)?;
+    }
+    connection.execute_batch("COMMIT").map_err(fail)
+}
+
+pub(crate) fn open_error(path: &Path, error: rusqlite::Error) -> OpenError {
+    let path = path.to_owned();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => OpenError::ReadOnly { path },
+        Some(ErrorCode::NotADatabase) => OpenError::NotAStore { path },
+        Some(ErrorCode::DatabaseCorrupt) => OpenError::Damaged { path, cause: error.into() },
+        _ => OpenError::Other { path, cause: error.into() },
+    }
+}
