@@ -191,6 +191,29 @@ async fn a_token_with_an_unknown_key_makes_a_server_read_the_keys_once_a_second(
 }
 
 #[tokio::test]
+async fn plain_documents_are_read_where_that_is_allowed_and_sealed_by_reseal() {
+    let (shared, clock) = (Arc::new(Shared::default()), clock());
+    let keys = ring(&shared, &clock).load_or_create().await.unwrap();
+    let new = || SealedDocuments::new(shared.clone(), [Zeroizing::new([1; 32])], entropy());
+    let error = ring(&Arc::new(new()), &clock).load().await.unwrap_err();
+    assert!(matches!(error, DataDirError::Sealed { .. }), "not allowed: {error}");
+    let sealed = Arc::new(new().reading_plain());
+    assert_eq!(kids(&ring(&sealed, &clock).load().await.unwrap().unwrap()), kids(&keys));
+
+    sealed.reseal(&["keys", "bootstrap"]).await.unwrap();
+    let error = ring(&shared, &clock).load().await.unwrap_err();
+    assert!(error.to_string().contains("needs the key-encryption key"), "{error}");
+    assert_eq!(kids(&ring(&Arc::new(new()), &clock).load().await.unwrap().unwrap()), kids(&keys));
+    let (_, revision) = shared.documents.lock().unwrap()["keys"].clone();
+    sealed.reseal(&["keys"]).await.unwrap();
+    assert_eq!(
+        shared.documents.lock().unwrap()["keys"].1,
+        revision,
+        "what is sealed with this key is not written again"
+    );
+}
+
+#[tokio::test]
 async fn sealed_documents_open_only_with_their_key_and_under_their_name() {
     let (shared, clock) = (Arc::new(Shared::default()), clock());
     let key = |byte| Zeroizing::new([byte; 32]);

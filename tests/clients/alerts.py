@@ -54,11 +54,14 @@ def prometheus(program: pathlib.Path, address: str):
         (pathlib.Path(folder) / "prometheus.yml").write_text(config.replace("127.0.0.1:9464", address).replace("5s", "1s"))
         options = ["--config.file", "prometheus.yml", "--storage.tsdb.path", "data", "--web.listen-address", "127.0.0.1:0"]
         process = subprocess.Popen([program, *options], cwd=folder, stderr=subprocess.PIPE, text=True)
+        listening = None
         try:
             for line in process.stderr:
                 found = re.search(r'msg="?Listening on"? .*?address=(\S+)', line)
-                if found:
-                    yield f"http://{found[1]}"
+                listening = found[1] if found else listening
+                # Until then it answers with 503.
+                if "ready to receive web requests" in line:
+                    yield f"http://{listening}"
                     break
             else:
                 raise AssertionError("Prometheus does not start")

@@ -254,7 +254,7 @@ pub(crate) enum Keys {
     /// Tokens signed by the previous keys stay valid until they expire, page tokens for their three days. A server that
     /// is running on the directory switches to the new keys within seconds. Servers that share a database accept the new
     /// keys within seconds, and use them after 15 seconds, when all have read them; rotating also encrypts what the
-    /// database has with the first of several key-encryption keys.
+    /// database or the data directory has with the first of several key-encryption keys.
     Rotate,
     /// Revoke a key that was replaced: what was signed with it is rejected from then on
     ///

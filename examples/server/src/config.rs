@@ -58,8 +58,8 @@ pub(crate) struct Config {
     /// PEM file with the certification authority of the database, which is trusted besides the public ones
     #[arg(long, global = true, env = "PLATFORM_STORE_CA", value_name = "FILE")]
     pub(crate) store_ca: Option<PathBuf>,
-    /// File with the key that encrypts the keys of the installation in a database, the Base64 of 32 bytes; the variable
-    /// may contain the key itself
+    /// File with the key that encrypts the keys of the installation, in a database or the data directory: the Base64 of
+    /// 32 bytes; the variable may contain the key itself
     #[arg(long, global = true, env = "PLATFORM_KEY_ENCRYPTION_KEY", value_name = "FILE", hide_env_values = true)]
     pub(crate) key_encryption_key: Option<String>,
     /// Command that prints this key, such as the client of a secrets manager; run by sh at the start

@@ -66,6 +66,9 @@ const BOOTSTRAP_ATTEMPTS: usize = 10;
 const KEYS_FILE: &str = "keys.json";
 const BOOTSTRAP_FILE: &str = "bootstrap.json";
 
+/// The documents of an installation.
+pub(crate) const DOCUMENTS: [&str; 4] = ["keys", "bootstrap", settings::DOCUMENT, transfer::DOCUMENT];
+
 /// The keys and uids of an installation. Servers and imports create them if they do not exist.
 pub(crate) struct Installation {
     pub(crate) ring: Arc<KeyRing>,
@@ -73,6 +76,8 @@ pub(crate) struct Installation {
     pub(crate) bootstrap: Bootstrap,
     /// The place of the keys and uids.
     pub(crate) documents: Arc<dyn Documents>,
+    /// The same, if they are encrypted.
+    pub(crate) sealed: Option<Arc<SealedDocuments>>,
     /// The store, if several servers share it.
     pub(crate) shared: Option<Shared>,
 }
@@ -80,7 +85,6 @@ pub(crate) struct Installation {
 /// A store that several servers share, and what they agree on.
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn SharedStore>,
-    pub(crate) documents: Arc<SealedDocuments>,
     pub(crate) wakeups: Arc<Wakeups>,
     /// The settings of the servers; `None` before the first has started.
     settings: Option<settings::Settings>,
@@ -92,18 +96,49 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> 
     runtime.context("cannot start the async runtime")?.block_on(future)
 }
 
-impl Shared {
-    async fn open(config: &Config) -> Result<Option<Self>> {
-        if !config.store.is_shared() {
-            return Ok(None);
-        }
-        let command = config.key_encryption_command.as_deref();
-        let keys = key_encryption::read(config.key_encryption_key.as_deref(), command)?;
-        let Some(store) = shared::open(config).await? else { return Ok(None) };
-        let documents = Arc::new(SealedDocuments::new(store.documents(), keys, Arc::new(SystemEntropy)));
+/// The place of the keys and uids of a configuration.
+struct Place {
+    documents: Arc<dyn Documents>,
+    sealed: Option<Arc<SealedDocuments>>,
+    ring: Arc<KeyRing>,
+    shared: Option<Shared>,
+}
+
+impl Place {
+    async fn open(config: &Config) -> Result<Self> {
+        let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+        let new_ring = |documents| KeyRing::new(documents, Algorithm::Rs256, clock, entropy);
+        // A missing key is reported before the database is reached.
+        let keys = config.store.is_shared().then(|| key_encryption::read(config)).transpose()?;
+        let (Some(keys), Some(store)) = (keys, shared::open(config).await?) else {
+            let sealed = sealed_files(config, &config.data_dir)?;
+            let documents: Arc<dyn Documents> = match &sealed {
+                Some(sealed) => Arc::clone(sealed) as _,
+                None => Arc::new(Directory::new(&config.data_dir)),
+            };
+            // A single server uses a new key at once.
+            let ring = Arc::new(new_ring(Arc::clone(&documents)));
+            return Ok(Self { documents, sealed, ring, shared: None });
+        };
+        let sealed = Arc::new(SealedDocuments::new(store.documents(), keys, Arc::new(SystemEntropy)));
+        let documents: Arc<dyn Documents> = Arc::clone(&sealed) as _;
+        let ring = Arc::new(new_ring(Arc::clone(&documents)).use_new_keys_after(ACTIVATION_DELAY));
         let settings = settings::Settings::load(&*documents).await?;
-        Ok(Some(Self { store, documents, wakeups: Arc::new(Wakeups::new(shared::random_name())), settings }))
+        let shared = Shared { store, wakeups: Arc::new(Wakeups::new(shared::random_name())), settings };
+        Ok(Self { documents, sealed: Some(sealed), ring, shared: Some(shared) })
     }
+}
+
+/// Returns the documents in a directory, encrypted, if there is a key-encryption key.
+pub(crate) fn sealed_files(config: &Config, directory: &Path) -> Result<Option<Arc<SealedDocuments>>> {
+    if !key_encryption::is_given(config) {
+        return Ok(None);
+    }
+    let (keys, entropy) = (key_encryption::read(config)?, Arc::new(SystemEntropy));
+    let sealed = SealedDocuments::new(Arc::new(Directory::new(directory)), keys, entropy);
+    // Those who can write to the directory can change the store too, so it does not matter that a plain file is not
+    // authenticated.
+    Ok(Some(Arc::new(sealed.reading_plain())))
 }
 
 impl Installation {
@@ -125,20 +160,24 @@ impl Installation {
             if let Some(name) = &config.instance {
                 shared::claim_name(&shared.store, name).await?;
             }
-            settings::Settings::of(config).agree(&*shared.documents, config.replace_settings).await?;
+            settings::Settings::of(config).agree(&*installation.documents, config.replace_settings).await?;
         }
         Ok(installation)
     }
 
     async fn open_or_create(config: &Config) -> Result<Self> {
-        let shared = Shared::open(config).await?;
-        if shared.is_none() && !config.recreate_missing {
-            reject_incomplete(config)?;
+        let Place { documents, sealed, ring, shared } = Place::open(config).await?;
+        if shared.is_none() {
+            if !config.recreate_missing {
+                reject_incomplete(config)?;
+            }
+            if let Some(sealed) = &sealed {
+                sealed.reseal(&DOCUMENTS).await?;
+            }
         }
-        let (documents, ring) = Self::places(config, shared.as_ref());
         let keys = Arc::new(ring.load_or_create().await?);
         let bootstrap = Bootstrap::load_or_create(&*documents, || Bootstrap::draw(&SystemEntropy)).await?;
-        Ok(Self { ring, keys, bootstrap, documents, shared })
+        Ok(Self { ring, keys, bootstrap, documents, sealed, shared })
     }
 
     /// Opens the installation for the import of a store, or creates one with the uids of the exported installation.
@@ -146,11 +185,10 @@ impl Installation {
     /// # Errors
     /// Fails if the installation has other uids, or lacks keys with which secrets are sealed.
     pub(crate) async fn open_for_store(config: &Config, uids: &Bootstrap, seal_keys: &[String]) -> Result<Self> {
-        let shared = Shared::open(config).await?;
+        let Place { documents, sealed, ring, shared } = Place::open(config).await?;
         if shared.is_none() {
             reject_incomplete(config)?;
         }
-        let (documents, ring) = Self::places(config, shared.as_ref());
         let place = documents.place("bootstrap");
         if Bootstrap::load(&*documents).await?.is_some_and(|own| own != *uids) {
             bail!(
@@ -170,7 +208,7 @@ impl Installation {
         }
         let keys = Arc::new(ring.load_or_create().await?);
         let bootstrap = Bootstrap::load_or_create(&*documents, || uids.clone()).await?;
-        Ok(Self { ring, keys, bootstrap, documents, shared })
+        Ok(Self { ring, keys, bootstrap, documents, sealed, shared })
     }
 
     /// Opens the configured store as it is.
@@ -204,22 +242,8 @@ impl Installation {
     }
 
     /// Returns the place of the keys and uids of a configuration.
-    pub(crate) async fn documents(config: &Config) -> Result<(Arc<dyn Documents>, Arc<KeyRing>)> {
-        let shared = Shared::open(config).await?;
-        Ok(Self::places(config, shared.as_ref()))
-    }
-
-    /// Returns the place of the keys and uids, and the keys.
-    fn places(config: &Config, shared: Option<&Shared>) -> (Arc<dyn Documents>, Arc<KeyRing>) {
-        let documents: Arc<dyn Documents> = match shared {
-            Some(shared) => Arc::clone(&shared.documents) as _,
-            None => Arc::new(Directory::new(&config.data_dir)),
-        };
-        let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
-        let ring = KeyRing::new(Arc::clone(&documents), Algorithm::Rs256, clock, entropy);
-        // A single server uses a new key at once.
-        let ring = if shared.is_some() { ring.use_new_keys_after(ACTIVATION_DELAY) } else { ring };
-        (documents, Arc::new(ring))
+    pub(crate) async fn documents(config: &Config) -> Result<Arc<dyn Documents>> {
+        Ok(Place::open(config).await?.documents)
     }
 
     /// Like [`Installation::open`], for imports: also prints a note if it creates a data directory, since the user may
@@ -244,13 +268,12 @@ impl Installation {
     /// Fails if there is no installation or one of its files is missing.
     pub(crate) async fn open_existing(config: &Config) -> Result<Self> {
         let dir = &config.data_dir;
-        let shared = Shared::open(config).await?;
-        let (documents, ring) = Self::places(config, shared.as_ref());
+        let Place { documents, sealed, ring, shared } = Place::open(config).await?;
         if shared.is_some() {
             let not_found = "no installation in this database: start a server on it with `platform-server serve`";
             let keys = Arc::new(ring.load().await?.context(not_found)?);
             let bootstrap = Bootstrap::load(&*documents).await?.context(not_found)?;
-            return Ok(Self { ring, keys, bootstrap, documents, shared });
+            return Ok(Self { ring, keys, bootstrap, documents, sealed, shared });
         }
         if let Ok(directory) = File::open(dir) {
             // Released at once: acquiring the lock only waits until a starting server has written its URL.
@@ -270,7 +293,7 @@ impl Installation {
         };
         let keys = Arc::new(ring.load().await?.with_context(not_found)?);
         let bootstrap = Bootstrap::load(&*documents).await?.with_context(not_found)?;
-        Ok(Self { ring, keys, bootstrap, documents, shared })
+        Ok(Self { ring, keys, bootstrap, documents, sealed, shared })
     }
 
     /// Returns the issuer of this server's tokens. `url` is the URL by which clients reach the server.

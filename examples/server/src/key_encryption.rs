@@ -1,4 +1,4 @@
-//! Key-encryption keys, with which the keys of an installation are sealed before they are stored in a database.
+//! Key-encryption keys, with which the keys of an installation are sealed before they are stored.
 
 use std::{
     io::Read,
@@ -12,9 +12,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use zeroize::Zeroizing;
 
+use crate::config::Config;
+
 /// How to make a key.
 const ADVICE: &str = "make one with `openssl rand -base64 32`, give the same to every server, and keep a copy: \
-                      without it, the keys and the sealed secrets in the database are lost";
+                      without it, the keys and the sealed secrets in the store are lost";
 
 /// A key-encryption key of 256 bits.
 pub(crate) type Key = Zeroizing<[u8; 32]>;
@@ -24,13 +26,23 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum length of what it prints, in bytes.
 const MAX_OUTPUT: u64 = 64 << 10;
 
-/// Reads the key-encryption keys from the options' values: the keys themselves, the name of a file with them, or a command
-/// that prints them. Each key is the Base64 of 32 bytes; several are separated by white space or commas. The first seals,
-/// all open.
+/// Returns whether the options have a key-encryption key.
+pub(crate) fn is_given(config: &Config) -> bool {
+    let options = [&config.key_encryption_key, &config.key_encryption_command];
+    options.into_iter().flatten().any(|value| !value.trim().is_empty())
+}
+
+/// Reads the key-encryption keys of the options: the keys themselves, the name of a file with them, or a command that
+/// prints them. Each key is the Base64 of 32 bytes; several are separated by white space or commas. The first seals, all
+/// open.
 ///
 /// # Errors
 /// Fails if there is no key, and says how to make one.
-pub(crate) fn read(given: Option<&str>, command: Option<&str>) -> Result<Vec<Key>> {
+pub(crate) fn read(config: &Config) -> Result<Vec<Key>> {
+    from_options(config.key_encryption_key.as_deref(), config.key_encryption_command.as_deref())
+}
+
+fn from_options(given: Option<&str>, command: Option<&str>) -> Result<Vec<Key>> {
     let set = |value: Option<&'_ str>| value.map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned);
     let given = match (set(given).map(Zeroizing::new), set(command)) {
         (Some(given), None) => given,
@@ -103,7 +115,8 @@ mod tests {
     #[test]
     fn keys_are_given_directly_or_in_a_file() {
         let (one, two) = (STANDARD.encode([1; 32]), STANDARD.encode([2; 32]));
-        let bytes = |given: &str| read(Some(given), None).map(|keys| keys.iter().map(|key| key[0]).collect::<Vec<_>>());
+        let bytes =
+            |given: &str| from_options(Some(given), None).map(|keys| keys.iter().map(|key| key[0]).collect::<Vec<_>>());
         assert_eq!(bytes(&one).unwrap(), [1]);
         assert_eq!(bytes(&format!("{two},{one}")).unwrap(), [2, 1]);
         let dir = tempfile::tempdir().unwrap();
@@ -120,20 +133,21 @@ mod tests {
     #[test]
     fn a_missing_key_is_rejected_with_the_command_that_makes_one() {
         for given in [None, Some(""), Some(" ")] {
-            let error = read(given, None).unwrap_err().to_string();
+            let error = from_options(given, None).unwrap_err().to_string();
             assert!(error.contains("openssl rand -base64 32") && error.contains("--key-encryption-key"), "{error}");
         }
         let short = STANDARD.encode([1; 31]);
-        let error = format!("{:#}", read(Some(&short), None).unwrap_err());
+        let error = format!("{:#}", from_options(Some(&short), None).unwrap_err());
         assert!(error.contains("nor a file") && !error.contains(&short), "{error}");
     }
 
     #[test]
     fn keys_are_printed_by_a_command() {
         let (one, two) = (STANDARD.encode([1; 32]), STANDARD.encode([2; 32]));
-        let keys = read(None, Some(&format!("printf '%s\\n' {two} {one}"))).unwrap();
+        let keys = from_options(None, Some(&format!("printf '%s\\n' {two} {one}"))).unwrap();
         assert_eq!(keys.iter().map(|key| key[0]).collect::<Vec<_>>(), [2, 1]);
-        let error = |given: Option<&str>, command: &str| format!("{:#}", read(given, Some(command)).unwrap_err());
+        let error =
+            |given: Option<&str>, command: &str| format!("{:#}", from_options(given, Some(command)).unwrap_err());
         assert!(error(None, "echo a").contains("must print the Base64 of 32 bytes"));
         assert!(error(None, &format!("echo {one}; exit 3")).contains("it failed: exit status: 3"));
         assert!(error(Some(&one), "echo").contains("not both"));

@@ -35,9 +35,9 @@ use crate::{
     cli::{self, At},
     config::Config,
     import::bearer,
-    installation::{Installation, block_on},
+    installation::{DOCUMENTS, Installation, block_on},
     repair::send,
-    settings, transfer,
+    transfer,
 };
 
 /// The document of the keys.
@@ -57,14 +57,13 @@ pub(crate) fn run(config: &Config, command: &cli::Keys) -> Result<ExitCode> {
         cli::Keys::List | cli::Keys::Rotate => {}
     }
     let keys = block_on(async {
-        let Installation { keys, ring, shared, .. } = Installation::open_existing(config).await?;
+        let Installation { keys, ring, sealed, .. } = Installation::open_existing(config).await?;
         match command {
             cli::Keys::Rotate => {
                 let keys = ring.rotate().await.context("cannot rotate the keys")?;
-                if let Some(shared) = shared {
+                if let Some(sealed) = sealed {
                     // The keys are sealed with the first key-encryption key now, so the other documents must be too.
-                    let reseal = shared.documents.reseal(&["bootstrap", settings::DOCUMENT, transfer::DOCUMENT]).await;
-                    reseal.context("cannot seal the documents of the installation again")?;
+                    sealed.reseal(&DOCUMENTS).await.context("cannot seal the documents of the installation again")?;
                 }
                 Ok(Arc::new(keys))
             }
@@ -193,7 +192,7 @@ fn import(config: &Config, path: &Path) -> Result<ExitCode> {
         let given: Arc<dyn Documents> = Arc::new(Given(path.to_owned(), contents.clone()));
         let ring = KeyRing::new(given, Algorithm::Rs256, Arc::new(SystemClock), Arc::new(SystemEntropy));
         ring.load().await?;
-        let (documents, _) = Installation::documents(config).await?;
+        let documents = Installation::documents(config).await?;
         if !documents.write(DOCUMENT, 0, &contents).await? {
             bail!(
                 "{} exists: keys can only be given to an installation that has none, so begin with an empty data \

@@ -243,3 +243,53 @@ fn a_read_only_server_serves_reads_and_refuses_writes_until_an_operator_allows_t
     assert_eq!(api.get("/registry/v2/repos?page_size=1").ok()["totalCount"], "2");
     assert!(!server.log().contains("ERROR"), "{}", server.log());
 }
+
+#[test]
+fn the_files_of_an_installation_are_encrypted_with_a_key_encryption_key() {
+    fn given<'a>(store: &'a str, command: &'a str) -> [&'a str; 4] {
+        ["--store", store, "--key-encryption-command", command]
+    }
+    for store in ["sqlite", "sled"] {
+        let dir = tempdir().unwrap();
+        // They print the Base64 of 32 bytes.
+        let (first, second) =
+            ("printf 'AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE='", "head -c 32 /dev/zero | base64");
+        let both = format!("{second}; {first}");
+        let file = |name: &str| std::fs::read(dir.path().join("platform-data").join(name)).unwrap();
+        let names = ["keys.json", "bootstrap.json"];
+        let env = |options: &[&str]| run(dir.path(), &[&["env"], options].concat());
+        Server::start(dir.path(), &["--store", store]).kill();
+        assert!(names.map(file).iter().all(|contents| contents.starts_with(b"{")));
+
+        // The first start with a key encrypts what is there; nothing works without it or with another one.
+        Server::start(dir.path(), &given(store, first)).kill();
+        let encrypted = names.map(file);
+        for contents in &encrypted {
+            assert!(!contents.starts_with(b"{") && !String::from_utf8_lossy(contents).contains("organization"));
+        }
+        assert!(env(&given(store, first)).ok().contains("TOKEN="));
+        assert!(env(&["--store", store]).failed().contains("needs the key-encryption key"));
+        assert!(env(&given(store, second)).failed().contains("does not open with this key-encryption key"));
+        assert!(run(dir.path(), &["serve", "--store", store]).failed().contains("needs the key-encryption key"));
+        Server::start(dir.path(), &given(store, first)).kill();
+        assert_eq!(names.map(file), encrypted, "a start with the same key writes nothing");
+
+        // A new key in front replaces the old one, and rotated keys are encrypted.
+        Server::start(dir.path(), &given(store, &both)).kill();
+        assert!(env(&given(store, first)).failed().contains("does not open with this key-encryption key"));
+        run(dir.path(), &[&["keys", "rotate"][..], &given(store, second)].concat()).ok();
+        assert!(env(&given(store, second)).ok().contains("TOKEN="));
+        assert!(!file("keys.json").starts_with(b"{"));
+
+        // A backup has the keys as they are, and a restoration encrypts them again.
+        run(dir.path(), &[&["backup", "--to", "backup.tar"][..], &given(store, second)].concat()).ok();
+        if store == "sqlite" {
+            run(dir.path(), &["backup", "verify", "backup.tar"]).ok();
+        }
+        let restore = ["restore", "--from", "backup.tar", "--data-dir", "restored"];
+        run(dir.path(), &[&restore[..], &given(store, first)].concat()).ok();
+        let restored = std::fs::read(dir.path().join("restored/keys.json")).unwrap();
+        assert!(!restored.starts_with(b"{"));
+        Server::start(dir.path(), &[&["--data-dir", "restored"][..], &given(store, first)].concat()).kill();
+    }
+}

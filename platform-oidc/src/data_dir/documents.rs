@@ -99,8 +99,8 @@ fn number(bytes: &[u8]) -> u64 {
     Sha256::digest(bytes).first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
 }
 
-/// Documents that are sealed with key-encryption keys before they are written to another place, such as a database whose
-/// administrators and backups must not have the keys.
+/// Documents that are sealed with key-encryption keys before they are written to another place, such as a database or a
+/// directory whose administrators and backups must not have the keys.
 ///
 /// Sealed by [`SealKeys`]: XChaCha20-Poly1305, with the name of the document authenticated. The first key seals, all
 /// keys open, so that a key-encryption key can be replaced: add the new one in front on all servers, then
@@ -110,6 +110,7 @@ pub struct SealedDocuments {
     inner: Arc<dyn Documents>,
     keys: SealKeys,
     entropy: Arc<dyn Entropy>,
+    reads_plain: bool,
 }
 
 impl SealedDocuments {
@@ -121,23 +122,44 @@ impl SealedDocuments {
     ) -> Self {
         // A key is numbered by its hash, which tells nothing about a random key.
         let keys = SealKeys::new(keys.into_iter().map(|key| (number(&*key), *key)));
-        Self { inner, keys, entropy }
+        Self { inner, keys, entropy, reads_plain: false }
     }
 
-    /// Seals these documents with the first key again, as far as they exist.
+    /// Also reads documents that were written without a key-encryption key. [`Self::reseal`] seals them.
+    ///
+    /// Only for a place whose writers are trusted: a document that is not sealed is not authenticated.
+    #[must_use]
+    pub fn reading_plain(self) -> Self {
+        Self { reads_plain: true, ..self }
+    }
+
+    /// Seals these documents with the first key, as far as they exist and are not.
     ///
     /// # Errors
     /// As [`Documents::read`] and [`Documents::write`].
     pub async fn reseal(&self, names: &[&str]) -> Result<(), DataDirError> {
         for name in names {
             for _ in 0..ATTEMPTS {
-                let Some(document) = self.read(name).await? else { break };
-                if self.write(name, document.revision, &document.contents).await? {
+                let Some(sealed) = self.inner.read(name).await? else { break };
+                let document = self.open(name, sealed.clone())?;
+                if self.keys.is_sealed(&sealed_place(name), &sealed.contents, &document.contents)
+                    || self.write(name, document.revision, &document.contents).await?
+                {
                     break;
                 }
             }
         }
         Ok(())
+    }
+
+    fn open(&self, name: &str, sealed: Document) -> Result<Document, DataDirError> {
+        // All documents are JSON objects, and begin with another byte than what is sealed.
+        if self.reads_plain && sealed.contents.first() == Some(&b'{') {
+            return Ok(sealed);
+        }
+        let opened = self.keys.open(&sealed_place(name), &sealed.contents);
+        let contents = opened.map_err(|_| DataDirError::Sealed { path: self.inner.place(name) })?;
+        Ok(Document { contents: Zeroizing::new(contents), revision: sealed.revision })
     }
 }
 
@@ -149,10 +171,7 @@ fn sealed_place(name: &str) -> String {
 #[async_trait]
 impl Documents for SealedDocuments {
     async fn read(&self, name: &str) -> Result<Option<Document>, DataDirError> {
-        let Some(sealed) = self.inner.read(name).await? else { return Ok(None) };
-        let opened = self.keys.open(&sealed_place(name), &sealed.contents);
-        let contents = opened.map_err(|_| DataDirError::Sealed { path: self.inner.place(name) })?;
-        Ok(Some(Document { contents: Zeroizing::new(contents), revision: sealed.revision }))
+        self.inner.read(name).await?.map(|sealed| self.open(name, sealed)).transpose()
     }
 
     async fn write(&self, name: &str, expected: u64, contents: &[u8]) -> Result<bool, DataDirError> {

@@ -67,7 +67,10 @@ pub(super) fn read_bytes(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, Data
 /// Parses the contents of a file.
 pub(super) fn decode<T: DeserializeOwned>(json: &[u8], path: &Path) -> Result<T, DataDirError> {
     // Drops serde_json's message: it may quote the input, which may be a secret.
-    serde_json::from_slice(json).map_err(|_| malformed(path, "it is not a valid file of this version"))
+    serde_json::from_slice(json).map_err(|_| match json.trim_ascii_start().first() {
+        Some(b'{') => malformed(path, "it is not a valid file of this version"),
+        _ => malformed(path, "it is encrypted and needs the key-encryption key, or it is damaged"),
+    })
 }
 
 /// Returns the contents of a file.

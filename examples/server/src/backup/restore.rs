@@ -29,7 +29,7 @@ use crate::{
     check,
     cli::Restore,
     config::{self, Config},
-    installation::{block_on, store_name},
+    installation::{DOCUMENTS, block_on, sealed_files, store_name},
     transfer,
 };
 
@@ -60,7 +60,7 @@ pub(crate) fn restore(config: &Config, restore: &Restore) -> Result<ExitCode> {
         fs::remove_dir_all(&interrupted).with_context(|| format!("cannot remove {}", interrupted.display()))?;
     }
     create_directory(directory).with_context(|| format!("cannot create {}", directory.display()))?;
-    let restored = input(&restore.from).and_then(|input| fill(directory, input, kind, restore.keys.as_deref()));
+    let restored = input(&restore.from).and_then(|input| fill(directory, input, kind, restore.keys.as_deref(), config));
     if restored.is_err() && is_new {
         drop(fs::remove_dir(directory));
     }
@@ -115,10 +115,19 @@ fn input(path: &Path) -> Result<Box<dyn Read>> {
 
 /// Restores into a temporary directory in the data directory, and then moves everything to its place. A server refuses a
 /// directory with a store and without keys, so these are moved last.
-fn fill(directory: &Path, input: Box<dyn Read>, kind: &config::Store, keys: Option<&Path>) -> Result<Manifest> {
+fn fill(
+    directory: &Path,
+    input: Box<dyn Read>,
+    kind: &config::Store,
+    keys: Option<&Path>,
+    config: &Config,
+) -> Result<Manifest> {
     let temporary = tempfile::Builder::new().prefix(TEMPORARY).tempdir_in(directory)?;
     let from = temporary.path();
     let manifest = prepare(from, input, kind, keys)?;
+    if let Some(sealed) = sealed_files(config, from)? {
+        block_on(async { Ok(sealed.reseal(&DOCUMENTS).await?) })?;
+    }
     archive::sync_all(from).context("cannot write the restored files")?;
     // A server may have been started on the directory meanwhile.
     reject_contents(directory)?;
