@@ -323,6 +323,44 @@ async fn a_store_refuses_a_database_of_another_layout() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_is_killed_at_any_statement_is_done_again() {
+    let Some(cluster) = Cluster::shared() else { return };
+    let url = cluster.schema("killed_migrations").await.unwrap();
+    let client = client(&url).await;
+    // Ends the connection of the migration after this many statements. A sequence counts them, as it does not roll back.
+    let killer = "
+        DROP SCHEMA IF EXISTS killer CASCADE;
+        CREATE SCHEMA killer;
+        CREATE SEQUENCE killer.statement;
+        CREATE SEQUENCE killer.target;
+        CREATE FUNCTION killer.kill() RETURNS event_trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            IF current_schema() = 'killed_migrations'
+                AND nextval('killer.statement') = (SELECT last_value FROM killer.target) THEN
+                PERFORM pg_terminate_backend(pg_backend_pid());
+            END IF;
+        END $$;
+        CREATE EVENT TRIGGER killer ON ddl_command_end EXECUTE FUNCTION killer.kill();";
+    client.batch_execute(killer).await.unwrap();
+    let mut kills = 0;
+    loop {
+        let restart = format!("SELECT setval('killer.target', {}), setval('killer.statement', 1, false)", kills + 1);
+        client.query_one(&restart, &[]).await.unwrap();
+        let Err(error) = PostgresStore::migrate(&url, &Options::default()).await else { break };
+        assert!(matches!(error, OpenError::Unavailable(_)), "{error}");
+        let error = PostgresStore::open(&url, Options::default()).await.map(drop).unwrap_err();
+        assert!(matches!(error, OpenError::Empty | OpenError::Older { found: 0, .. }), "{error}");
+        kills += 1;
+        assert!(kills < 1_000, "{error}");
+    }
+    client.batch_execute("SELECT setval('killer.target', 1000000); DROP SCHEMA killer CASCADE").await.unwrap();
+    assert!(kills > 10, "{kills}");
+    let store = open(&url).await;
+    store.commit(puts([thing("a/1")])).await.unwrap();
+    assert_eq!(store.check().await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_unreachable_database_is_reported_within_the_time_for_retries() {
     let options = Options::default().retry(Duration::from_millis(50));
     let error = PostgresStore::open("postgres://nobody@127.0.0.1:1/none", options).await.unwrap_err();
