@@ -30,8 +30,9 @@ const NONCE_LEN: usize = 24;
 
 impl SealKeys {
     /// Returns the keys, newest first. Sealed secrets refer to their key by its number.
-    pub fn new(keys: impl IntoIterator<Item = (u64, [u8; 32])>) -> Self {
-        Self(keys.into_iter().map(|(id, key)| (id, XChaCha20Poly1305::new(&key.into()))).collect())
+    pub fn new(keys: impl IntoIterator<Item = (u64, impl Into<Zeroizing<[u8; 32]>>)>) -> Self {
+        let cipher = |key: Zeroizing<[u8; 32]>| XChaCha20Poly1305::new_from_slice(&*key).ok();
+        Self(keys.into_iter().filter_map(|(id, key)| cipher(key.into()).map(|cipher| (id, cipher))).collect())
     }
 
     /// Seals a secret with XChaCha20-Poly1305 and a random nonce. `place` is authenticated, so that a secret that was
@@ -146,7 +147,8 @@ mod tests {
         assert_eq!(old.open("a", &both.seal(&SeededEntropy::new(7), "a", b"hush").unwrap()), Err(SealError));
         assert!(old.is_sealed("a", &sealed, b"hush") && !old.is_sealed("a", &sealed, b"other"));
         assert!(!both.is_sealed("a", &sealed, b"hush"), "an older key sealed it");
-        assert_eq!(SealKeys::new([]).seal(&SeededEntropy::new(7), "a", b"hush"), Err(SealError));
+        let none = SealKeys::new(Vec::<(u64, [u8; 32])>::new());
+        assert_eq!(none.seal(&SeededEntropy::new(7), "a", b"hush"), Err(SealError));
     }
 
     #[test]

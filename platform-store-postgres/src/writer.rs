@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use metrics::histogram;
 use parking_lot::Mutex;
 use platform_engine::store::{Commit, Committed, Conflict, StoreError};
 use tokio::{
@@ -156,6 +157,7 @@ impl Running {
     async fn run(mut self) {
         while let Some(taken) = &mut self.taken {
             let (commits, replies) = (std::mem::take(&mut taken.commits), std::mem::take(&mut taken.replies));
+            histogram!("platform_store_group_commits").record(commits.len() as f64);
             let began = Instant::now();
             let lists = self.lanes.shared.commit(&commits, replies, taken.since).await;
             let took = began.elapsed();

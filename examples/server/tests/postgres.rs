@@ -117,6 +117,25 @@ fn uid(made: &Value) -> String {
 }
 
 #[test]
+fn metrics_have_the_sizes_of_groups_of_commits() {
+    let Some(database) = Database::migrated("metrics") else { return };
+    let server = database.start(&["--metrics-listen", "127.0.0.1:0"]);
+    let log = server.log();
+    let (_, address) = log.split_once("serving metrics address=").unwrap();
+    let metrics = Api::new(&format!("http://{}", address.split_whitespace().next().unwrap()), "");
+    let count = || {
+        let text = metrics.get("/metrics").text;
+        let value = text.lines().find_map(|line| line.strip_prefix("platform_store_group_commits_count "));
+        value.and_then(|value| value.parse::<u64>().ok()).unwrap_or_default()
+    };
+    let before = count();
+    let (organization, token) = database.operator();
+    let path = format!("/registry/v2/repos/{organization}");
+    Api::new(&server.url, &token).post(&path, &json!({ "name": "one" })).ok();
+    assert!(count() > before);
+}
+
+#[test]
 fn a_server_that_does_not_fit_the_database_does_not_start_and_says_what_to_do() {
     let Some(database) = Database::empty("refused") else { return };
     let refused = |command: &mut Command| match Server::of(command) {

@@ -20,6 +20,7 @@
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use zeroize::Zeroizing;
 
 use crate::{
     store::{KeyValue, Position},
@@ -48,9 +49,9 @@ const HEAD_LEN: usize = 1 + 8 + 8 + 2;
 
 impl PageKeys {
     /// Returns the keys, newest first. Tokens refer to their key by its number.
-    pub fn new(keys: impl IntoIterator<Item = (u64, [u8; 32])>) -> Self {
-        let keyed = |(id, key): (u64, [u8; 32])| Hmac::new_from_slice(&key).ok().map(|mac| (id, mac));
-        Self(keys.into_iter().filter_map(keyed).collect())
+    pub fn new(keys: impl IntoIterator<Item = (u64, impl Into<Zeroizing<[u8; 32]>>)>) -> Self {
+        let mac = |key: Zeroizing<[u8; 32]>| Hmac::new_from_slice(&*key).ok();
+        Self(keys.into_iter().filter_map(|(id, key)| mac(key.into()).map(|mac| (id, mac))).collect())
     }
 
     /// Returns the token for the page after `position`, in the list that `binding` identifies.

@@ -3,6 +3,7 @@
 use std::{any::Any, borrow::Cow, sync::Arc};
 
 use arc_swap::ArcSwap;
+use zeroize::Zeroizing;
 
 use super::{
     Platform, Settings,
@@ -208,8 +209,8 @@ impl Builder {
             return Err(BuildError::NoSealKeys);
         }
         let draw = || {
-            let mut key = [0; 32];
-            self.entropy.fill(&mut key);
+            let mut key = Zeroizing::new([0; 32]);
+            self.entropy.fill(&mut *key);
             [(1, key)]
         };
         let page_keys = self.page_keys.unwrap_or_else(|| PageKeys::new(draw()));

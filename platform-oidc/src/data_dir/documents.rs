@@ -121,7 +121,7 @@ impl SealedDocuments {
         entropy: Arc<dyn Entropy>,
     ) -> Self {
         // A key is numbered by its hash, which tells nothing about a random key.
-        let keys = SealKeys::new(keys.into_iter().map(|key| (number(&*key), *key)));
+        let keys = SealKeys::new(keys.into_iter().map(|key| (number(&*key), key)));
         Self { inner, keys, entropy, reads_plain: false }
     }
 

@@ -166,8 +166,8 @@ impl SecretKey {
         &self.id
     }
 
-    fn numbered(&self) -> (u64, [u8; 32]) {
-        (u64::from_str_radix(&self.id, 16).unwrap_or_default(), *self.secret)
+    fn numbered(&self) -> (u64, Zeroizing<[u8; 32]>) {
+        (u64::from_str_radix(&self.id, 16).unwrap_or_default(), self.secret.clone())
     }
 
     /// Returns the creation time.
