@@ -10,7 +10,11 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
-use platform_core::store::{Order, OrderBy, Query, Scope, Store};
+use platform_core::{
+    kind::Registered,
+    store::{Order, OrderBy, Query, Record, Scope, Store},
+};
+use tokio::{sync::mpsc, task::spawn_blocking};
 
 use super::{
     NeedSecrets, Source, Stopped, count_blobs,
@@ -41,7 +45,7 @@ pub(crate) fn export(config: &Config, export: &Export) -> Result<ExitCode> {
         );
         let bar = progress("exported", None)?;
         let done = match export.file() {
-            None => write_stopped(&*store, &header, stdout().lock(), &bar).await.map(|(_, done)| done),
+            None => write_stopped(&*store, &header, stdout(), &bar).await.map(|(_, done)| done),
             Some(path) => write_file(&*store, &header, path, &bar).await,
         };
         bar.finish_and_clear();
@@ -89,7 +93,7 @@ async fn write_file(store: &dyn Store, header: &Header, path: &Path, bar: &Progr
 
 /// Writes the export of a store that must not change, and returns the number of its records and those that need new
 /// secrets.
-pub(super) async fn write_stopped<W: Write>(
+pub(super) async fn write_stopped<W: Write + Send + 'static>(
     store: &dyn Store,
     header: &Header,
     out: W,
@@ -129,29 +133,68 @@ impl Written {
     }
 }
 
-/// Writes an export.
-pub(crate) async fn write<W: Write>(
+/// The number of pages that are read before those that were read are written.
+const PAGES: usize = 4;
+
+/// What the reader of a store sends to the writer of its export.
+enum Message {
+    Page(&'static Registered, Vec<Record>),
+    /// All records were sent. Without it, the export is not complete.
+    End,
+}
+
+/// Writes an export. One thread reads, while another one formats, hashes and writes.
+pub(crate) async fn write<W: Write + Send + 'static>(
     source: &dyn Source,
     header: &Header,
     out: W,
     bar: &ProgressBar,
 ) -> Result<(W, Written)> {
-    let mut writer = Writer::new(BufWriter::with_capacity(1 << 20, out), header)?;
-    let mut written = Written::default();
+    let (sender, receiver) = mpsc::channel(PAGES);
+    let header = header.clone();
+    let writing = spawn_blocking(move || write_pages(receiver, &header, out));
+    let read = read_pages(source, &sender, bar).await;
+    drop(sender);
+    let written = writing.await.context("the export was interrupted")?;
+    read?;
+    written
+}
+
+/// Sends all records of a source; ends early if the writer has failed.
+async fn read_pages(source: &dyn Source, pages: &mpsc::Sender<Message>, bar: &ProgressBar) -> Result<()> {
     for registered in kinds() {
-        let name = registered.kind.name;
         let mut after = None;
         loop {
-            let (records, next) = source.page(name, after.take()).await?;
+            let (records, next) = source.page(registered.kind.name, after.take()).await?;
             bar.inc(records.len() as u64);
-            for record in records {
-                let (count, newest) = written.kinds.entry(name).or_default();
-                (*count, *newest) = (*count + 1, record.revision.max(*newest));
-                writer.add(registered, &record, header.private)?;
+            if pages.send(Message::Page(registered, records)).await.is_err() {
+                return Ok(());
             }
             after = next;
             if after.is_none() {
                 break;
+            }
+        }
+    }
+    // If the writer has failed, its error is returned.
+    drop(pages.send(Message::End).await);
+    Ok(())
+}
+
+/// Writes the records that are received.
+fn write_pages<W: Write>(mut pages: mpsc::Receiver<Message>, header: &Header, out: W) -> Result<(W, Written)> {
+    let mut writer = Writer::new(BufWriter::with_capacity(1 << 20, out), header)?;
+    let mut written = Written::default();
+    loop {
+        match pages.blocking_recv().context("the export was interrupted")? {
+            Message::End => break,
+            Message::Page(registered, records) => {
+                let name = registered.kind.name;
+                for record in &records {
+                    let (count, newest) = written.kinds.entry(name).or_default();
+                    (*count, *newest) = (*count + 1, record.revision.max(*newest));
+                    writer.add(registered, record, header.private)?;
+                }
             }
         }
     }

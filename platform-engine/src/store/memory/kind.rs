@@ -120,9 +120,17 @@ impl Kind {
 
     /// Returns the number of the record with this uid.
     pub(super) fn find(&self, uid: &str, records: &Records) -> Option<u32> {
-        let rank = By::Uid.rank(&self.by_uid, records, (&[], uid.as_bytes()));
-        let id = self.by_uid.get(rank)?;
-        (records.get(id)?.uid() == uid.as_bytes()).then_some(id)
+        self.find_near(uid, None, records).map(|(_, id)| id)
+    }
+
+    /// Returns the rank by uid and the number of the record with this uid. `guess` is a rank at which it may be, which
+    /// saves the search.
+    pub(super) fn find_near(&self, uid: &str, guess: Option<usize>, records: &Records) -> Option<(usize, u32)> {
+        let at = |rank: usize| {
+            let id = self.by_uid.get(rank)?;
+            (records.get(id)?.uid() == uid.as_bytes()).then_some((rank, id))
+        };
+        guess.and_then(at).or_else(|| at(By::Uid.rank(&self.by_uid, records, (&[], uid.as_bytes()))))
     }
 
     /// Returns the ranks of the descendants of the uid, in the index by uid or in the filter's postings.

@@ -72,7 +72,13 @@ impl State {
     }
 
     pub(super) fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Read {
-        let record = |key: &Key| Some(self.records.get(self.find(key)?)?.record(key.kind));
+        // The keys of a page follow each other in the index by uid.
+        let mut next = None;
+        let record = |key: &Key| {
+            let (rank, id) = self.kind(key.kind)?.find_near(&key.uid, next, &self.records)?;
+            next = Some(rank + 1);
+            Some(self.records.get(id)?.record(key.kind))
+        };
         Read { records: keys.iter().map(record).collect(), epochs: self.epochs(epochs) }
     }
 
