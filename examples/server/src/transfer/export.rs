@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs::{File, OpenOptions},
-    io::{BufWriter, Write, stderr, stdout},
+    io::{Write, stderr, stdout},
     path::Path,
     process::ExitCode,
 };
@@ -183,15 +183,14 @@ async fn read_pages(source: &dyn Source, pages: &mpsc::Sender<Message>, bar: &Pr
 
 /// Writes the records that are received.
 fn write_pages<W: Write>(mut pages: mpsc::Receiver<Message>, header: &Header, out: W) -> Result<(W, Written)> {
-    let mut writer = Writer::new(BufWriter::with_capacity(1 << 20, out), header)?;
+    let mut writer = Writer::new(out, header)?;
     let mut written = Written::default();
     loop {
         match pages.blocking_recv().context("the export was interrupted")? {
             Message::End => break,
             Message::Page(registered, records) => {
-                let name = registered.kind.name;
+                let (count, newest) = written.kinds.entry(registered.kind.name).or_default();
                 for record in &records {
-                    let (count, newest) = written.kinds.entry(name).or_default();
                     (*count, *newest) = (*count + 1, record.revision.max(*newest));
                     writer.add(registered, record, header.private)?;
                 }
@@ -199,6 +198,5 @@ fn write_pages<W: Write>(mut pages: mpsc::Receiver<Message>, header: &Header, ou
         }
     }
     let (out, need_secrets) = writer.finish()?;
-    let out = out.into_inner().map_err(std::io::IntoInnerError::into_error).context("cannot write the export")?;
     Ok((out, Written { need_secrets, ..written }))
 }

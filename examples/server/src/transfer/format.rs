@@ -3,9 +3,11 @@
 use std::{
     collections::BTreeMap,
     io::{BufRead, Read, Write},
+    sync::mpsc::{SyncSender, sync_channel},
+    thread::{self, JoinHandle},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use platform_core::{
     kind::Registered,
@@ -136,34 +138,29 @@ pub(crate) struct End {
 /// How the last line begins, and no other.
 const END: &[u8] = b"{\"end\":";
 
+/// The number of bytes that are hashed and written together.
+const BUFFER: usize = 1 << 20;
+
 /// Writes a file.
 pub(super) struct Writer<W> {
     out: W,
-    hash: Sha256,
-    line: Vec<u8>,
+    hasher: Hasher,
+    /// Complete lines that are not written yet.
+    lines: Vec<u8>,
     pub(super) records: BTreeMap<String, u64>,
     pub(super) need_secrets: NeedSecrets,
 }
 
 impl<W: Write> Writer<W> {
     pub(super) fn new(out: W, header: &Header) -> Result<Self> {
-        let mut writer = Self {
-            out,
-            hash: Sha256::new(),
-            line: Vec::new(),
-            records: BTreeMap::new(),
-            need_secrets: NeedSecrets::default(),
-        };
-        writer.write(header)?;
-        Ok(writer)
+        let lines = line_of(header)?;
+        let (hasher, need_secrets) = (Hasher::start(), NeedSecrets::default());
+        Ok(Self { out, hasher, lines, records: BTreeMap::new(), need_secrets })
     }
 
-    fn write(&mut self, line: &impl Serialize) -> Result<()> {
-        self.line.clear();
-        serde_json::to_writer(&mut self.line, line)?;
-        self.line.push(b'\n');
-        self.hash.update(&self.line);
-        self.out.write_all(&self.line).context("cannot write the export")
+    fn write(&mut self) -> Result<()> {
+        self.out.write_all(&self.lines).context("cannot write the export")?;
+        self.hasher.add(std::mem::replace(&mut self.lines, Vec::with_capacity(BUFFER + BUFFER / 8)))
     }
 
     /// Adds a record, without its secrets unless `with_private`.
@@ -178,8 +175,7 @@ impl<W: Write> Writer<W> {
             bail!("the {} {} is not a JSON object on one line", key.kind, key.uid);
         }
         // The form of `Line`. Most of a line is the body, which is copied and not parsed.
-        let line = &mut self.line;
-        line.clear();
+        let line = &mut self.lines;
         write!(line, r#"{{"kind":"{}","uid":"#, key.kind)?;
         serde_json::to_writer(&mut *line, key.uid.as_str())?;
         write!(line, r#","revision":{revision},"rendering":{rendering},"body":"#)?;
@@ -191,23 +187,51 @@ impl<W: Write> Writer<W> {
             line.extend_from_slice(br#","needsSecrets":true"#);
         }
         line.extend_from_slice(b"}\n");
-        self.hash.update(&*line);
-        self.out.write_all(line).context("cannot write the export")?;
         match self.records.get_mut(key.kind) {
             Some(records) => *records += 1,
             None => drop(self.records.insert(key.kind.to_owned(), 1)),
         }
-        Ok(())
+        if self.lines.len() >= BUFFER { self.write() } else { Ok(()) }
     }
 
     /// Writes the last line.
     pub(super) fn finish(mut self) -> Result<(W, NeedSecrets)> {
-        let sha256 = hex(&std::mem::take(&mut self.hash).finalize());
-        let records = std::mem::take(&mut self.records);
-        self.write(&Last { end: End { records, sha256 } })?;
-        self.out.flush().context("cannot write the export")?;
-        Ok((self.out, self.need_secrets))
+        self.write()?;
+        let Self { mut out, hasher, records, need_secrets, .. } = self;
+        let last = line_of(&Last { end: End { records, sha256: hex(&hasher.finish()?) } })?;
+        out.write_all(&last).and_then(|()| out.flush()).context("cannot write the export")?;
+        Ok((out, need_secrets))
     }
+}
+
+/// Computes the checksum of an export on a thread of its own, because that takes as long as all other work of the writer.
+struct Hasher {
+    lines: SyncSender<Vec<u8>>,
+    thread: JoinHandle<Sha256>,
+}
+
+impl Hasher {
+    fn start() -> Self {
+        let (sender, lines) = sync_channel::<Vec<u8>>(2);
+        let hash = move || lines.into_iter().fold(Sha256::new(), |hash, lines| hash.chain_update(lines));
+        Self { lines: sender, thread: thread::spawn(hash) }
+    }
+
+    fn add(&mut self, lines: Vec<u8>) -> Result<()> {
+        self.lines.send(lines).context("the checksum cannot be computed")
+    }
+
+    fn finish(self) -> Result<Vec<u8>> {
+        drop(self.lines);
+        let hash = self.thread.join().map_err(|_| anyhow!("the checksum cannot be computed"))?;
+        Ok(hash.finalize().to_vec())
+    }
+}
+
+fn line_of(contents: &impl Serialize) -> Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(contents)?;
+    line.push(b'\n');
+    Ok(line)
 }
 
 /// A record of a file, as it is put.
