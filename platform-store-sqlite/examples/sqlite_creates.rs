@@ -7,7 +7,7 @@
 //! log belong to before the store is closed. With one client, also prints the median time of a create, and that of a
 //! write of 4 KiB to the end of a file with fdatasync. Environment variables: `CACHE` is the cache in bytes, `DELTA`
 //! the bound of unfolded changes in bytes, `BACKUPS=1` makes backups with pauses between them, and prints the times of the
-//! creates during backups and of the others, `CHECK=1` checks the store at the end, and `KEEP` is a path to which the file
+//! creates during backups and of the others, `REPLAY=1` opens a copy of the file as a crash leaves it, `CHECK=1` checks the store at the end, and `KEEP` is a path to which the file
 //! is copied. `tests/layout-1.db` was made with `KEEP=layout-1.db`, 0 existing records and 140 creates by one client.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing, reason = "this is a benchmark program")]
@@ -74,6 +74,9 @@ fn main() {
     if std::env::var_os("CHECK").is_some() {
         println!("check: {:?}", store.check().unwrap());
     }
+    if std::env::var_os("REPLAY").is_some() {
+        replay(&path, directory.path());
+    }
     let open = cpu_seconds();
     drop(store);
     println!(
@@ -139,10 +142,23 @@ fn back_up(store: &SqliteStore, copy: &Path, is_copying: &AtomicBool, done: impl
     println!("{backups} backups; the log had at most {longest_log} bytes");
 }
 
+/// Opens a copy of the files, as a process that is killed leaves them.
+fn replay(path: &Path, directory: &Path) {
+    let copy = directory.join("killed.db");
+    fs::copy(path, &copy).unwrap();
+    fs::copy(format!("{}-wal", path.display()), directory.join("killed.db-wal")).unwrap();
+    let start = Instant::now();
+    let store = open(&copy);
+    println!("opened after a crash in {:.0?}, with {} bytes of changes", start.elapsed(), store.unfolded_bytes());
+}
+
 fn open(path: &Path) -> SqliteStore {
     let mut builder = SqliteStore::builder();
     if let Some(bytes) = std::env::var("CACHE").ok().map(|text| text.parse().unwrap()) {
         builder = builder.cache_bytes(bytes);
+    }
+    if let Some(bytes) = std::env::var("DELTA").ok().map(|text| text.parse().unwrap()) {
+        builder = builder.delta_bytes(bytes);
     }
     builder.open(path).unwrap()
 }

@@ -1,6 +1,6 @@
 //! Indexing of many new records at once.
 //!
-//! The records of a large group of commits get their rows and unique keys first. Then all entries of the filter index
+//! The records of a large group of commits get their rows, uids and unique keys first. Then all entries of filter values
 //! and of the materialized lists are sorted and inserted in their order, so that each page of an index and each node of
 //! a tree is written once, not once per record. The result is the same as that of indexing each record by itself (see
 //! [`crate::lists`]), except for the boundaries of nodes.
@@ -27,6 +27,7 @@ use self::{
 };
 use crate::{
     error::{corrupt, store_error},
+    index,
     list::List,
     lists::{BulkNodes, ListCache},
     record::{self, Keys, Stored, columns},
@@ -84,12 +85,12 @@ pub(crate) fn index(
     directory: &Path,
 ) -> Result<(), StoreError> {
     let mut tallies = Tallies::make(transaction.connection, lists, pending)?;
-    let mut entries = Entries { members: Sorter::new(directory), lists: Sorter::new(directory), key: Vec::new() };
+    let mut entries = Entries { filters: Sorter::new(directory), lists: Sorter::new(directory), key: Vec::new() };
     let mut targets = Targets::resolve(transaction.connection, lists, pending, &mut tallies, &mut entries)?;
     let mut own = tallies.own.into_iter();
     pending.each(transaction.connection, |record| {
         let own = own.next().unwrap_or(true);
-        entries.add_members(record)?;
+        entries.add_filters(record)?;
         for filter in [None].into_iter().chain(record.keys.filter().map(Some)) {
             for place in places(record.uid, own) {
                 if let Some((number, target)) = targets.get(record.kind, place, filter) {
@@ -100,8 +101,8 @@ pub(crate) fn index(
         }
         Ok(())
     })?;
-    let Entries { members, lists: sorted, .. } = entries;
-    insert_members(transaction, members.finish()?)?;
+    let Entries { filters, lists: sorted, .. } = entries;
+    insert_filters(transaction, lists, filters.finish()?)?;
     insert_entries(transaction, lists, &mut targets, sorted.finish()?)?;
     targets.into_lists().for_each(|(key, list)| lists.put(key, list));
     let kinds: HashSet<NameId> = pending.first.keys().copied().collect();
@@ -111,8 +112,8 @@ pub(crate) fn index(
 
 /// The entries to insert.
 struct Entries {
-    /// Rows of `member`.
-    members: Sorter,
+    /// Entries of filter values in the index.
+    filters: Sorter,
     /// Entries of trees: the number of the list, the index of the order, the part, and the key in the tree.
     lists: Sorter,
     /// A buffer.
@@ -123,16 +124,9 @@ struct Entries {
 const HEADER: usize = 7;
 
 impl Entries {
-    fn add_members(&mut self, record: &Stored<'_>) -> Result<(), StoreError> {
-        for (key, value) in record.keys.filter() {
-            self.key.clear();
-            self.key.extend(record.kind.to_be_bytes());
-            self.key.extend(key.to_be_bytes());
-            ESCAPE.push(&mut self.key, value);
-            self.key.extend_from_slice(record.uid.as_bytes());
-            self.members.push(&self.key, record.id.cast_unsigned())?;
-        }
-        Ok(())
+    fn add_filters(&mut self, record: &Stored<'_>) -> Result<(), StoreError> {
+        let keys = record.keys.filter().map(|filter| index::key(record.kind, Some(filter), record.uid));
+        keys.into_iter().try_for_each(|key| self.filters.push(&key, record.id.cast_unsigned()))
     }
 
     /// Adds the entries of a record in all orders of a list.
@@ -157,16 +151,13 @@ impl Entries {
     }
 }
 
-fn insert_members(transaction: Transaction<'_>, mut sorted: SortedEntries) -> Result<(), StoreError> {
-    let malformed = || corrupt("a filter value was sorted wrongly");
-    while let Some((bytes, id)) = sorted.next()? {
-        let (kind, rest) = bytes.split_first_chunk().ok_or_else(malformed)?;
-        let (key, rest) = rest.split_first_chunk().ok_or_else(malformed)?;
-        let (value, uid) = ESCAPE.take(rest).ok_or_else(malformed)?;
-        let uid = std::str::from_utf8(uid).map_err(|_| malformed())?;
-        let (kind, key) = (i64::from_be_bytes(*kind), i64::from_be_bytes(*key));
-        let insert = "INSERT INTO member (kind, key, value, uid, record) VALUES (?, ?, ?, ?, ?)";
-        transaction.execute(insert, (kind, key, value, uid, id.cast_signed()))?;
+fn insert_filters(
+    transaction: Transaction<'_>,
+    lists: &mut ListCache,
+    mut sorted: SortedEntries,
+) -> Result<(), StoreError> {
+    while let Some((key, id)) = sorted.next()? {
+        lists.insert_entry(transaction, key, id.cast_signed())?;
     }
     Ok(())
 }

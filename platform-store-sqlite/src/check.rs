@@ -13,7 +13,7 @@ use platform_engine::store::{
 };
 use rusqlite::Connection;
 
-use crate::{delta::Snapshot, error::store_error, replaced, schema::Names, state::State};
+use crate::{delta::Snapshot, error::store_error, index::Index, replaced, schema::Names, state::State};
 
 const RESTORE: &str = "stop the server and restore the file from a backup, because the file is damaged";
 
@@ -25,9 +25,10 @@ pub(crate) fn check(connection: &Connection, snapshot: &Snapshot) -> Result<Vec<
     let state = findings.catch(State::load(connection))?.unwrap_or_default();
     let replaced = findings.catch(replaced::load(connection, state))?.unwrap_or_default();
     if let Some(names) = findings.catch(Names::load(connection))? {
-        let checked = records::check(connection, &names, state, &replaced, &mut findings);
+        let index = Index { connection, delta: &snapshot.delta };
+        let checked = records::check(index, &names, state, &replaced, &mut findings);
         findings.catch(checked)?;
-        let checked = lists::check(connection, &names, &snapshot.delta, &mut findings);
+        let checked = lists::check(index, &names, &mut findings);
         findings.catch(checked)?;
     }
     Ok(findings.into_vec())
@@ -40,9 +41,4 @@ fn check_file(connection: &Connection, findings: &mut Findings) -> Result<(), St
         findings.expect(line == "ok", || format!("SQLite reports: {line}"));
         Ok(())
     })
-}
-
-/// Returns the number that the statement selects.
-fn number(connection: &Connection, sql: &str) -> Result<u64, StoreError> {
-    connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map(i64::cast_unsigned).map_err(store_error)
 }

@@ -1,11 +1,8 @@
-//! One commit: its validation, and its changes to the tables.
+//! One commit: its validation, and its changes to the tables and the index.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use platform_engine::store::{
-    Commit, Conflict, Delete, Epoch, Key, Put, Require, StoreError,
-    place::{Place, below},
-};
+use platform_engine::store::{Commit, Conflict, Delete, Epoch, Key, Put, Require, StoreError, place::Place};
 use platform_engine::uid;
 use rusqlite::Connection;
 
@@ -13,9 +10,10 @@ use crate::{
     bulk::Pending,
     cache::Row,
     error::{corrupt, store_error},
+    index::{self, Index, Range},
     list::{FilterValue, ListKey},
-    lists::{Change, ListCache, Version, has_below},
-    record::{self, Keys, Stored, columns},
+    lists::{Change, ListCache, Version},
+    record::{self, Keys, Stored},
     replaced::Replaced,
     schema::{Name, NameFlags, NameId, Names, Table, checksum},
     state::State,
@@ -64,14 +62,15 @@ impl Plan {
         names: &Names,
         commit: &Commit,
     ) -> Result<Self, StoreError> {
-        for (index, require) in commit.require.iter().enumerate() {
-            if !holds(connection, names, require)? {
-                return Err(StoreError::Conflict(Conflict::Require(index)));
+        let index = lists.index(connection);
+        for (at, require) in commit.require.iter().enumerate() {
+            if !holds(index, names, require)? {
+                return Err(StoreError::Conflict(Conflict::Require(at)));
             }
         }
         let mut deleted = BTreeMap::new();
         for delete in &commit.delete {
-            find_deleted(connection, names, delete, &mut deleted)?;
+            find_deleted(index, names, delete, &mut deleted)?;
         }
         // Records whose absence was just verified as a requirement need no second lookup.
         let absent = commit.require.iter().filter_map(|require| match require {
@@ -85,7 +84,7 @@ impl Plan {
                 replaced.push(None);
                 continue;
             }
-            let old = record::find(connection, names.id(put.key.kind)?, &put.key.uid, Old::of)?;
+            let old = record::find(index, names.id(put.key.kind)?, &put.key.uid, Old::of)?;
             // A record that is deleted and put in the same commit is replaced, and keeps its number.
             if let Some(old) = &old {
                 deleted.remove(&old.id);
@@ -106,7 +105,7 @@ impl Plan {
         }
         let changed: BTreeSet<i64> = replaced.iter().flatten().map(|old| old.id).collect();
         let conflict = commit.unique_conflict(|key| {
-            let owner = owner(connection, (names.id(key.space)?, key.value.as_bytes()))?;
+            let owner = owner(index, (names.id(key.space)?, key.value.as_bytes()))?;
             Ok::<_, StoreError>(owner.is_none_or(|id| changed.contains(&id) || deleted.contains_key(&id)))
         })?;
         match conflict {
@@ -133,9 +132,9 @@ pub(crate) fn reads_index(commit: &Commit, names: &Names, pending: &Pending) -> 
 }
 
 /// Returns whether a requirement holds. A name that is not registered has no records.
-fn holds(connection: &Connection, names: &Names, require: &Require) -> Result<bool, StoreError> {
+fn holds(index: Index<'_>, names: &Names, require: &Require) -> Result<bool, StoreError> {
     let revision = |kind: &str, uid: &str| match names.get(kind) {
-        Some(kind) => record::find(connection, kind.id, uid, |stored| stored.revision),
+        Some(kind) => record::find(index, kind.id, uid, |stored| stored.revision),
         None => Ok(None),
     };
     Ok(match require {
@@ -144,7 +143,7 @@ fn holds(connection: &Connection, names: &Names, require: &Require) -> Result<bo
         Require::Revision(key, wanted) => revision(key.kind, &key.uid)? == Some(*wanted),
         Require::NoneBelow(uid, kinds) => {
             for kind in kinds.iter().filter_map(|kind| names.get(kind)) {
-                if has_below(connection, kind.id, uid)? {
+                if index.has(&Range::below(kind.id, None, uid))? {
                     return Ok(false);
                 }
             }
@@ -152,11 +151,9 @@ fn holds(connection: &Connection, names: &Names, require: &Require) -> Result<bo
         }
         Require::NoneWith(kind, key, value) => {
             let (Some(kind), Some(key)) = (names.get(kind), names.get(key)) else { return Ok(true) };
-            let select = "SELECT 1 FROM member WHERE kind = ? AND key = ? AND value = ? LIMIT 1";
-            let mut select = connection.prepare_cached(select).map_err(store_error)?;
-            !select.exists((kind.id, key.id, value.as_bytes())).map_err(store_error)?
+            !index.has(&Range::of(kind.id, Some((key.id, value.as_bytes()))))?
         }
-        Require::Epoch(epoch, wanted) => self::epoch(connection, epoch)? == *wanted,
+        Require::Epoch(epoch, wanted) => self::epoch(index.connection, epoch)? == *wanted,
         // Checked when the changes of the commit are known.
         Require::AtMost(..) => true,
     })
@@ -169,12 +166,9 @@ fn count(connection: &Connection, names: &Names, lists: &ListCache, kind: &str, 
         return Ok(list.direct + list.deep);
     }
     // The list is not materialized, and so it is short.
-    let (from, to) = below(top);
-    let select = "SELECT count(*) FROM record WHERE kind = ?1 AND uid = ?2 \
-                  UNION ALL SELECT count(*) FROM record WHERE kind = ?1 AND uid > ?3 AND uid < ?4";
-    let mut select = connection.prepare_cached(select).map_err(store_error)?;
-    let counts = select.query_map((kind.id, top, from, to), |row| row.get::<_, i64>(0)).map_err(store_error)?;
-    counts.map(|count| Ok(count.map_err(store_error)?.cast_unsigned())).sum()
+    let index = lists.index(connection);
+    let own = index.get(&index::key(kind.id, None, top))?;
+    Ok(u64::from(own.is_some()) + index.count(&Range::below(kind.id, None, top), u64::MAX)?)
 }
 
 /// Returns the value of an epoch: 0 if it was never raised.
@@ -195,14 +189,9 @@ pub(crate) fn epoch_checksum(name: &str, value: i64) -> i64 {
 }
 
 /// Returns the number of the record that owns a unique key.
-fn owner(connection: &Connection, (space, value): (NameId, &[u8])) -> Result<Option<i64>, StoreError> {
-    let select = "SELECT record FROM owner WHERE space = ? AND value = ?";
-    let mut select = connection.prepare_cached(select).map_err(store_error)?;
-    let mut rows = select.query((space, value)).map_err(store_error)?;
-    let Some(row) = rows.next().map_err(store_error)? else { return Ok(None) };
-    let id = row.get(0).map_err(store_error)?;
-    // Rows of `owner` have no checksum: the record must confirm that it has the key.
-    if record::at(connection, id, |stored| stored.keys.unique().any(|unique| unique == (space, value)))? {
+fn owner(index: Index<'_>, unique: (NameId, &[u8])) -> Result<Option<i64>, StoreError> {
+    let Some(id) = index.get(&index::unique_key(unique))? else { return Ok(None) };
+    if record::at(index.connection, id, |stored| stored.keys.unique().any(|other| other == unique))? {
         return Ok(Some(id));
     }
     Err(record::misplaced(id))
@@ -210,45 +199,33 @@ fn owner(connection: &Connection, (space, value): (NameId, &[u8])) -> Result<Opt
 
 /// Adds the records that match a delete to `found`.
 fn find_deleted(
-    connection: &Connection,
+    index: Index<'_>,
     names: &Names,
     delete: &Delete,
     found: &mut BTreeMap<i64, Old>,
 ) -> Result<(), StoreError> {
-    let mut take = |stored: Stored<'_>| {
+    let mut take = |stored: Stored<'_>, belongs: bool| {
+        if !belongs {
+            return Err(record::misplaced(stored.id));
+        }
         found.insert(stored.id, Old::of(stored));
         Ok(())
     };
     match delete {
         Delete::Key(key) => {
             let Some(kind) = names.get(key.kind) else { return Ok(()) };
-            record::find(connection, kind.id, &key.uid, take)?.unwrap_or(Ok(()))
+            record::find(index, kind.id, &key.uid, |stored| take(stored, true))?.unwrap_or(Ok(()))
         }
-        Delete::Below(uid, kinds) => {
-            let (from, to) = below(uid);
-            let select = concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid > ? AND uid < ?");
-            let mut select = connection.prepare_cached(select).map_err(store_error)?;
-            for kind in kinds.iter().filter_map(|kind| names.get(kind)) {
-                record::for_each(&mut select, (kind.id, &from, &to), &mut take)?;
-            }
-            Ok(())
-        }
+        Delete::Below(uid, kinds) => kinds.iter().filter_map(|kind| names.get(kind)).try_for_each(|kind| {
+            record::each_of(index, &Range::below(kind.id, None, uid), |stored| {
+                take(stored, stored.kind == kind.id && uid::is_at_or_below(stored.uid, uid))
+            })
+        }),
         Delete::With(kind, key, value) => {
             let (Some(kind), Some(key)) = (names.get(kind), names.get(key)) else { return Ok(()) };
             let filter = (key.id, value.as_bytes());
-            let select = concat!(
-                "SELECT ",
-                columns!(),
-                " FROM member JOIN record ON record.id = member.record \
-                 WHERE member.kind = ? AND member.key = ? AND member.value = ?"
-            );
-            let mut select = connection.prepare_cached(select).map_err(store_error)?;
-            record::for_each(&mut select, (kind.id, filter.0, filter.1), |stored| {
-                if stored.kind == kind.id && stored.keys.has(filter) {
-                    take(stored)
-                } else {
-                    Err(record::misplaced(stored.id))
-                }
+            record::each_of(index, &Range::of(kind.id, Some(filter)), |stored| {
+                take(stored, stored.kind == kind.id && stored.keys.has(filter))
             })
         }
     }
@@ -276,8 +253,8 @@ impl Target<'_> {
     pub(crate) fn apply(&mut self, commit: &Commit, plan: &Plan) -> Result<(), StoreError> {
         // First release the unique keys of all changed records, because a put may take over the key of another one.
         for old in plan.deleted.values().chain(plan.replaced.iter().flatten()) {
-            for (space, value) in Keys(&old.keys).unique() {
-                self.transaction.execute("DELETE FROM owner WHERE space = ? AND value = ?", (space, value))?;
+            for unique in Keys(&old.keys).unique() {
+                self.lists.set_entry(index::unique_key(unique), None);
             }
         }
         for old in plan.deleted.values() {
@@ -308,8 +285,9 @@ impl Target<'_> {
     fn delete(&mut self, old: &Old) -> Result<(), StoreError> {
         self.log(old)?;
         self.change_record(old.id, (old.kind, &old.uid), "DELETE FROM record WHERE id = ?", [old.id])?;
+        self.lists.set_entry(index::key(old.kind, None, &old.uid), None);
         for filter in Keys(&old.keys).filter() {
-            self.delete_member(old, filter)?;
+            self.lists.set_entry(index::key(old.kind, Some(filter), &old.uid), None);
         }
         self.state.digest = self.state.digest.wrapping_sub(old.sum);
         let Old { id, kind, uid, .. } = old;
@@ -348,39 +326,32 @@ impl Target<'_> {
         } else {
             let insert = "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
             self.change_record(id, (kind, uid), insert, columns)?;
+            self.lists.set_entry(index::key(kind, None, uid), Some(id));
             *self.next += 1;
         }
         self.state.digest = self.state.digest.wrapping_add(stored.sum);
-        for (space, value) in keys.unique() {
-            self.transaction
-                .execute("INSERT INTO owner (space, value, record) VALUES (?, ?, ?)", (space, value, id))?;
+        for unique in keys.unique() {
+            self.lists.set_entry(index::unique_key(unique), Some(id));
         }
         if old.is_none() && self.deferred.contains(&kind) {
             self.pending.add(kind, id);
-            return Ok(());
+            return self.lists.trim(self.transaction);
         }
-        self.put_members(&stored, old)?;
+        self.put_filters(&stored, old);
         let new = Some(Version { revision, keys });
         let queue = flags.has(NameFlags::QUEUE);
         Change { kind, queue, uid, id, old: old.map(Old::version), new }.apply(self.transaction, self.lists)
     }
 
-    /// Updates the index of filter values; only values that were added or removed are written.
-    fn put_members(&mut self, new: &Stored<'_>, old: Option<&Old>) -> Result<(), StoreError> {
+    /// Updates the entries of filter values; only values that were added or removed are changed.
+    fn put_filters(&mut self, new: &Stored<'_>, old: Option<&Old>) {
         let had: Vec<FilterValue<'_>> = old.into_iter().flat_map(|old| Keys(&old.keys).filter()).collect();
         for filter in had.iter().filter(|filter| !new.keys.has(**filter)) {
-            old.map_or(Ok(()), |old| self.delete_member(old, *filter))?;
+            self.lists.set_entry(index::key(new.kind, Some(*filter), new.uid), None);
         }
-        for (key, value) in new.keys.filter().filter(|filter| !had.contains(filter)) {
-            let insert = "INSERT INTO member (kind, key, value, uid, record) VALUES (?, ?, ?, ?, ?)";
-            self.transaction.execute(insert, (new.kind, key, value, new.uid, new.id))?;
+        for filter in new.keys.filter().filter(|filter| !had.contains(filter)) {
+            self.lists.set_entry(index::key(new.kind, Some(filter), new.uid), Some(new.id));
         }
-        Ok(())
-    }
-
-    fn delete_member(&mut self, old: &Old, (key, value): FilterValue<'_>) -> Result<(), StoreError> {
-        let delete = "DELETE FROM member WHERE kind = ? AND key = ? AND value = ? AND uid = ?";
-        self.transaction.execute(delete, (old.kind, key, value, &old.uid))
     }
 
     /// Sets an epoch to the commit's sequence.

@@ -1,20 +1,22 @@
-//! The delta: the lists and tree nodes that have changed since the last fold, as the state after each commit has them.
+//! The delta: the index entries, lists and tree nodes that have changed since the last fold, as the state after each
+//! commit has them.
 //!
-//! A create changes one entry in each of several trees, at random places, and writing these nodes with each commit would
-//! cost several pages of the file for a record that fills a tenth of one. So a commit writes its records, and puts lists
-//! and nodes into the delta. A *fold* writes the delta to the tables in one transaction: nodes that many commits have
-//! changed are written once. Readers look into the delta first, and find there what the tables do not have yet.
+//! A create adds one entry to each of several indexes and trees, at random places, and writing these pages with each
+//! commit would cost several pages of the file for a record that fills a tenth of one. So a commit writes its records,
+//! and puts entries, lists and nodes into the delta. A *fold* writes the delta to the tables in one transaction: pages
+//! and nodes that many commits have changed are written once. Readers look into the delta first, and find there what the
+//! tables do not have yet.
 //!
 //! After a crash, the delta is computed again from the records that changed since the fold (see [`crate::replay`]).
 //!
 //! The maps are persistent: a copy shares its content with the original, so that each snapshot has its own delta.
 
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{collections::VecDeque, fmt, ops::Bound, sync::Arc};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use platform_engine::store::StoreError;
-use rpds::HashTrieMapSync;
+use rpds::{HashTrieMapSync, RedBlackTreeMapSync};
 
 use crate::{
     list::{List, ListKey},
@@ -27,9 +29,11 @@ const ENTRY_OVERHEAD: u64 = 150;
 /// The number of snapshots that readers can find by the state of their transactions.
 const RECENT: usize = 4;
 
-/// Changed lists and nodes.
+/// Changed index entries, lists and nodes.
 #[derive(Clone, Default)]
 pub(crate) struct Delta {
+    /// The records of index entries (see [`crate::index`]). A removed entry has none.
+    entries: RedBlackTreeMapSync<Box<[u8]>, Option<i64>>,
     /// A deleted list has no content.
     lists: HashTrieMapSync<ListKey, Option<Arc<(ListKey, List)>>>,
     /// A deleted node has no content.
@@ -63,7 +67,23 @@ impl Delta {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lists.is_empty() && self.nodes.is_empty()
+        self.entries.is_empty() && self.lists.is_empty() && self.nodes.is_empty()
+    }
+
+    /// Returns the record of an index entry.
+    pub(crate) fn entry(&self, key: &[u8]) -> Found<&i64> {
+        Found::of(self.entries.get(key))
+    }
+
+    /// Returns the changed and removed index entries between two keys, both exclusive.
+    pub(crate) fn entries<'d>(
+        &'d self,
+        from: &'d [u8],
+        to: &'d [u8],
+    ) -> impl DoubleEndedIterator<Item = (&'d [u8], Option<i64>)> {
+        // The map panics if the bounds are in the wrong order.
+        let range = (from < to).then(|| self.entries.range::<[u8], _>((Bound::Excluded(from), Bound::Excluded(to))));
+        range.into_iter().flatten().map(|(key, record)| (&**key, *record))
     }
 
     pub(crate) fn list(&self, key: &ListKey) -> Found<&Arc<(ListKey, List)>> {
@@ -84,6 +104,14 @@ impl Delta {
         self.nodes.iter().map(|(id, bytes)| (*id, bytes.is_some()))
     }
 
+    /// Sets the record of an index entry; `None` if it is removed.
+    pub(crate) fn set_entry(&mut self, key: Vec<u8>, record: Option<i64>) {
+        if !self.entries.contains_key(&*key) {
+            self.bytes += ENTRY_OVERHEAD + key.len() as u64;
+        }
+        self.entries.insert_mut(key.into(), record);
+    }
+
     /// Sets the content of a list; `None` if it is deleted.
     pub(crate) fn set_list(&mut self, key: &ListKey, list: Option<List>) {
         if !self.lists.contains_key(key) {
@@ -101,24 +129,35 @@ impl Delta {
         self.nodes.insert_mut(id, bytes.map(Arc::from));
     }
 
-    /// Writes the nodes to their table, and removes them from the delta.
-    pub(crate) fn fold_nodes(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
+    /// Writes index entries and nodes to their tables, and removes them from the delta.
+    pub(crate) fn spill(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
+        for (key, record) in &self.entries {
+            match record {
+                Some(record) => {
+                    let insert = "INSERT OR REPLACE INTO entry (key, record) VALUES (?, ?)";
+                    transaction.execute(insert, (key, record))?;
+                }
+                None => transaction.execute("DELETE FROM entry WHERE key = ?", [key])?,
+            }
+        }
         // In the order of their numbers, so that neighboring rows are written together.
         let mut changed: Vec<_> = self.nodes.iter().collect();
         changed.sort_unstable_by_key(|(id, _)| **id);
         for (id, bytes) in changed {
             nodes::save(transaction, *id, bytes.as_deref())?;
         }
+        let entries: u64 = self.entries.keys().map(|key| ENTRY_OVERHEAD + key.len() as u64).sum();
         let nodes: u64 =
             self.nodes.values().map(|bytes| ENTRY_OVERHEAD + bytes.as_deref().map_or(0, <[u8]>::len) as u64).sum();
-        self.bytes = self.bytes.saturating_sub(nodes);
+        self.bytes = self.bytes.saturating_sub(entries + nodes);
+        self.entries = RedBlackTreeMapSync::default();
         self.nodes = HashTrieMapSync::default();
         Ok(())
     }
 
     /// Writes everything to the tables, and leaves the delta empty.
     pub(crate) fn fold(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
-        self.fold_nodes(transaction)?;
+        self.spill(transaction)?;
         for (key, list) in self.lists() {
             key.save(list, transaction)?;
         }

@@ -11,6 +11,7 @@ mod cache;
 
 mod commit;
 mod delta;
+mod index;
 mod list;
 mod lists;
 mod nodes;

@@ -2,7 +2,7 @@
 //!
 //! A list contains the records of a kind at a place, optionally only those with one filter value. It is materialized by
 //! the commit that makes it longer than [`SHORT_LEN`] and stays materialized until it is empty; shorter lists are read
-//! from the indexes. It follows that
+//! from the index. It follows that
 //!
 //! - building a list costs at most `SHORT_LEN + 1` records, and no commit ever has to build a long one;
 //! - a list without a row is certainly short (the reverse is false: a materialized list may have shrunk);
@@ -11,23 +11,21 @@
 //!
 //! Two lists are materialized regardless of length, unless they are empty: the roots without a filter, and all records
 //! of a kind without a filter (only its count). The roots with a filter value are materialized together with the list
-//! of all records with this value, because no index finds roots.
+//! of all records with this value, because the index does not find roots.
 
 use std::collections::{HashMap, HashSet};
 
-use platform_engine::{
-    store::{
-        StoreError,
-        place::{Part, Place, SHORT_LEN, below},
-    },
-    uid,
+use platform_engine::store::{
+    StoreError,
+    place::{Part, Place, SHORT_LEN},
 };
-use rusqlite::{Connection, Params};
+use rusqlite::Connection;
 
 use crate::{
     cache::Row,
     delta::{Delta, Found},
-    error::{corrupt, store_error},
+    error::corrupt,
+    index::{Index, Range},
     list::{FilterValue, List, ListKey, Roots},
     nodes::{EditedNodes, NodeCache},
     record::{self, Keys},
@@ -65,8 +63,8 @@ pub(crate) struct ListCache {
     delta: Delta,
     /// The size of the delta in bytes above which it must be folded.
     bound: u64,
-    /// Whether the transaction has written nodes to their table, because the delta exceeded its bound. Then it must end
-    /// with a fold.
+    /// Whether the transaction has written index entries and nodes to their tables, because the delta exceeded its bound.
+    /// Then it must end with a fold.
     spilled: bool,
     /// During a replay: the lists that were built from the tables, which have the changes that are still to come.
     built: Option<HashSet<ListKey>>,
@@ -97,6 +95,30 @@ impl ListCache {
 
     pub(crate) fn delta(&self) -> &Delta {
         &self.delta
+    }
+
+    /// Returns the index as the transaction has changed it.
+    pub(crate) fn index<'a>(&'a self, connection: &'a Connection) -> Index<'a> {
+        Index { connection, delta: &self.delta }
+    }
+
+    /// Sets the record of an index entry; `None` removes the entry.
+    pub(crate) fn set_entry(&mut self, key: Vec<u8>, record: Option<i64>) {
+        self.delta.set_entry(key, record);
+    }
+
+    /// Adds an index entry, in the table if it is not in the delta: for many entries in the order of their keys.
+    pub(crate) fn insert_entry(
+        &mut self,
+        transaction: Transaction<'_>,
+        key: Vec<u8>,
+        record: i64,
+    ) -> Result<(), StoreError> {
+        if let Found::Stored = self.delta.entry(&key) {
+            return transaction.execute("INSERT OR REPLACE INTO entry (key, record) VALUES (?, ?)", (key, record));
+        }
+        self.delta.set_entry(key, Some(record));
+        Ok(())
     }
 
     /// Puts changed lists and nodes into the delta, at the end of a group.
@@ -148,15 +170,15 @@ impl ListCache {
     }
 
     /// Bounds the memory, after the change of a record.
-    fn trim(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
-        if !self.nodes.is_full() {
-            return Ok(());
+    pub(crate) fn trim(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
+        if self.nodes.is_full() {
+            self.nodes.settle(&mut self.delta, transaction);
+            self.nodes.clear();
         }
-        self.nodes.settle(&mut self.delta, transaction);
-        self.nodes.clear();
-        if self.delta.bytes() > self.bound {
+        // Large commits only: others end with a fold before.
+        if self.delta.bytes() > self.bound.saturating_mul(2) {
             self.spilled = true;
-            self.delta.fold_nodes(transaction)?;
+            self.delta.spill(transaction)?;
         }
         Ok(())
     }
@@ -251,14 +273,15 @@ pub(crate) struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// Updates all lists that the record was in or is in now. The tables `record` and `member` must already be
-    /// changed, because a list that becomes long enough is built from them.
+    /// Updates all lists that the record was in or is in now. The table `record` and the index must already be changed,
+    /// because a list that becomes long enough is built from them.
     pub(crate) fn apply(self, transaction: Transaction<'_>, lists: &mut ListCache) -> Result<(), StoreError> {
-        let mut maintenance = Maintenance { transaction, cache: &mut *lists };
         // The list at the uid of a new record without descendants would have one member, so it need not be examined.
         // This saves a lookup for each filter value of each new leaf. If descendants are created later, they count
         // the record when they build the list.
-        let own = !self.queue && (self.old.is_some() || has_below(transaction.connection, self.kind, self.uid)?);
+        let below = || lists.index(transaction.connection).has(&Range::below(self.kind, None, self.uid));
+        let own = !self.queue && (self.old.is_some() || below()?);
+        let mut maintenance = Maintenance { transaction, cache: &mut *lists };
         maintenance.change(self, None, own)?;
         let filters = |version: &Option<Version<'a>>| -> Vec<FilterValue<'a>> {
             version.iter().flat_map(|version| version.keys.filter()).collect()
@@ -344,7 +367,10 @@ impl Maintenance<'_> {
             return Ok(false);
         }
         // The bound may be too high, because deletes do not lower it: count the members.
-        let members = self.members(&key, place, change.queue)?;
+        // One more than a short list has is enough to decide, except in a replay, where the changes that would add the
+        // others are in the index already.
+        let most = if self.cache.built.is_some() { u64::MAX } else { SHORT_LEN + 1 };
+        let members = self.cache.index(connection).members(&key, place, change.queue, (most, i64::MAX))?;
         if members.len() as u64 <= SHORT_LEN {
             self.cache.lists.insert(key, Slot::Short(members.len() as u64));
             return Ok(false);
@@ -353,7 +379,7 @@ impl Maintenance<'_> {
         Ok(true)
     }
 
-    /// Builds a list from its members in the tables, which include `newest`.
+    /// Builds a list from its members in the index, which include `newest`.
     fn materialize(
         &mut self,
         key: ListKey,
@@ -395,68 +421,6 @@ impl Maintenance<'_> {
         self.cache.insert_built(key, list);
         Ok(())
     }
-
-    /// Returns the members of a list that is not materialized. Reads at most `SHORT_LEN + 1` of them, not counting the
-    /// record with the list's uid: enough to decide whether the list is long. For a queue, only children are members.
-    /// In a replay, reads all of them: the changes that would add the others are already in the tables.
-    fn members(&self, key: &ListKey, place: Place<'_>, queue: bool) -> Result<Vec<i64>, StoreError> {
-        let ListKey { kind, key: name, value, .. } = key;
-        // In SQLite, a negative limit is none.
-        let limit = if self.cache.built.is_some() { -1 } else { SHORT_LEN.cast_signed() + 1 };
-        match (place, key.filter()) {
-            (Place::At(parent), None) if queue => {
-                let (from, to) = below(parent);
-                let select = "SELECT id, uid FROM record WHERE kind = ? AND uid > ? AND uid < ?";
-                self.children(parent, select, (kind, from, to))
-            }
-            (Place::At(parent), Some(_)) if queue => {
-                let (from, to) = below(parent);
-                let select =
-                    "SELECT record, uid FROM member WHERE kind = ? AND key = ? AND value = ? AND uid > ? AND uid < ?";
-                self.children(parent, select, (kind, name, value, from, to))
-            }
-            (Place::At(uid), None) => {
-                let (from, to) = below(uid);
-                let select = "SELECT id FROM record WHERE kind = ?1 AND uid = ?2 UNION ALL SELECT id FROM \
-                              (SELECT id FROM record WHERE kind = ?1 AND uid > ?3 AND uid < ?4 LIMIT ?5)";
-                self.ids(select, (kind, uid, from, to, limit))
-            }
-            (Place::At(uid), Some(_)) => {
-                let (from, to) = below(uid);
-                let select = "SELECT record FROM member WHERE kind = ?1 AND key = ?2 AND value = ?3 AND uid = ?4 \
-                              UNION ALL SELECT record FROM (SELECT record FROM member \
-                              WHERE kind = ?1 AND key = ?2 AND value = ?3 AND uid > ?5 AND uid < ?6 LIMIT ?7)";
-                self.ids(select, (kind, name, value, uid, from, to, limit))
-            }
-            (Place::All | Place::Roots, _) => {
-                let select = "SELECT record FROM member WHERE kind = ? AND key = ? AND value = ? LIMIT ?";
-                self.ids(select, (kind, name, value, limit))
-            }
-        }
-    }
-
-    /// Returns the records among the selected ones that are children of a uid: at most `SHORT_LEN + 1`.
-    fn children(&self, parent: &str, select: &str, params: impl Params) -> Result<Vec<i64>, StoreError> {
-        let mut select = self.transaction.connection.prepare_cached(select).map_err(store_error)?;
-        let mut rows = select.query(params).map_err(store_error)?;
-        let mut ids = Vec::new();
-        while let Some(row) = rows.next().map_err(store_error)? {
-            let uid = row.get_ref(1).map_err(store_error)?.as_str().map_err(|error| corrupt(error.to_string()))?;
-            if uid::parent(uid) == Some(parent) {
-                ids.push(row.get(0).map_err(store_error)?);
-            }
-            if ids.len() as u64 > SHORT_LEN && self.cache.built.is_none() {
-                break;
-            }
-        }
-        Ok(ids)
-    }
-
-    fn ids(&self, select: &str, params: impl Params) -> Result<Vec<i64>, StoreError> {
-        let mut select = self.transaction.connection.prepare_cached(select).map_err(store_error)?;
-        let rows = select.query_map(params, |row| row.get(0));
-        rows.and_then(Iterator::collect).map_err(store_error)
-    }
 }
 
 impl List {
@@ -489,12 +453,4 @@ impl List {
         }
         Ok(())
     }
-}
-
-/// Returns whether the uid has a descendant of the kind.
-pub(crate) fn has_below(connection: &Connection, kind: NameId, uid: &str) -> Result<bool, StoreError> {
-    let (from, to) = below(uid);
-    let select = "SELECT 1 FROM record WHERE kind = ? AND uid > ? AND uid < ? LIMIT 1";
-    let mut select = connection.prepare_cached(select).map_err(store_error)?;
-    select.exists((kind, from, to)).map_err(store_error)
 }

@@ -5,7 +5,7 @@
 //! migration must not use code that later versions may change, such as [`TABLES`](crate::schema::TABLES).
 
 use platform_engine::store::StoreError;
-use rusqlite::Connection;
+use rusqlite::{Connection, types::ValueRef};
 
 use crate::{
     error::{corrupt, store_error},
@@ -20,8 +20,13 @@ pub(crate) struct Migration {
 }
 
 /// The steps in order; the first one begins with layout 1.
-const MIGRATIONS: [Migration; VERSION as usize - 1] =
-    [Migration { about: "layout 2: adds the table `replaced`, and columns to `state`", run: add_delta }];
+const MIGRATIONS: [Migration; VERSION as usize - 1] = [
+    Migration { about: "layout 2: adds the table `replaced`, and columns to `state`", run: add_delta },
+    Migration {
+        about: "layout 3: moves the indexes by uid, filter value and unique key to the table `entry`",
+        run: add_index,
+    },
+];
 
 /// Returns the steps from a layout to the current one.
 pub(crate) fn steps(from: i32) -> impl Iterator<Item = &'static Migration> {
@@ -71,13 +76,56 @@ fn add_delta(connection: &Connection) -> Result<(), StoreError> {
     connection.execute(insert, (sequence, digest, sequence, first, sum)).map(drop).map_err(store_error)
 }
 
+/// Layout 3: one table has the entries of three indexes (see [`crate::index`]).
+fn add_index(connection: &Connection) -> Result<(), StoreError> {
+    let create = "CREATE TABLE entry (key BLOB PRIMARY KEY, record INTEGER NOT NULL) STRICT, WITHOUT ROWID";
+    connection.execute_batch(create).map_err(store_error)?;
+    let mut insert = connection.prepare("INSERT INTO entry (key, record) VALUES (?, ?)").map_err(store_error)?;
+    // In the order of the new keys.
+    for (tag, select) in [
+        (b'f', "SELECT record, kind, key, value, uid FROM member ORDER BY kind, key, value, uid"),
+        (b'i', "SELECT id, kind, NULL, NULL, uid FROM record ORDER BY kind, uid"),
+        (b'u', "SELECT record, space, NULL, NULL, value FROM owner ORDER BY space, value"),
+    ] {
+        let mut select = connection.prepare(select).map_err(store_error)?;
+        let mut rows = select.query([]).map_err(store_error)?;
+        while let Some(row) = rows.next().map_err(store_error)? {
+            let mut key = vec![tag];
+            for column in [1, 2] {
+                match row.get::<_, Option<i64>>(column).map_err(store_error)? {
+                    Some(name) if (0..255).contains(&name) => key.push(name as u8),
+                    Some(name) => key.extend([&[u8::MAX][..], &name.to_be_bytes()].concat()),
+                    None => {}
+                }
+            }
+            let bytes = |column| match row.get_ref(column).map_err(store_error)? {
+                ValueRef::Blob(bytes) | ValueRef::Text(bytes) => Ok(Some(bytes)),
+                ValueRef::Null => Ok(None),
+                _ => Err(corrupt("an index has a column of the wrong type")),
+            };
+            // The value is terminated by two zero bytes; a zero byte in it is followed by 255.
+            if let Some(value) = bytes(3)? {
+                for byte in value {
+                    key.push(*byte);
+                    key.extend((*byte == 0).then_some(u8::MAX));
+                }
+                key.extend([0, 0]);
+            }
+            key.extend_from_slice(bytes(4)?.unwrap_or_default());
+            let record: i64 = row.get(0).map_err(store_error)?;
+            insert.execute((key, record)).map_err(store_error)?;
+        }
+    }
+    connection.execute_batch("DROP TABLE member; DROP TABLE owner; DROP INDEX record_uid").map_err(store_error)
+}
+
 #[cfg(test)]
 mod tests {
     use std::{fs, path::Path, sync::Arc};
 
     use parking_lot::Mutex;
 
-    use crate::{SqliteStore, file::prepare};
+    use crate::{SqliteStore, file::prepare, schema::VERSION};
 
     /// What a process that is killed leaves: the file and its WAL. (The WAL's index is computed again.)
     type Files = (Vec<u8>, Vec<u8>);
@@ -92,9 +140,16 @@ mod tests {
 
     #[test]
     fn a_migration_that_is_killed_at_any_instruction_leaves_the_old_layout_or_the_new_one() {
+        for old in 1..VERSION as usize {
+            kill_at_every_instruction(old);
+        }
+    }
+
+    fn kill_at_every_instruction(old: usize) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("platform.db");
-        fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/layout-1.db"), &path).unwrap();
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/layout-{old}.db"));
+        fs::copy(file, &path).unwrap();
         let mut connection = rusqlite::Connection::open(&path).unwrap();
         let records = connection.query_row("SELECT count(*) FROM record", [], |row| row.get::<_, u32>(0)).unwrap();
         let states = Arc::new(Mutex::new(vec![read(&path)]));
@@ -121,7 +176,7 @@ mod tests {
         drop(connection);
         states.push(read(&path));
 
-        let mut layouts = [0; 3];
+        let mut layouts = [0; VERSION as usize + 1];
         for (file, log) in &states {
             let killed = tempfile::tempdir().unwrap();
             let path = killed.path().join("platform.db");
@@ -138,6 +193,7 @@ mod tests {
             assert_eq!(number("SELECT count(*) FROM record"), records);
             assert_eq!(number("PRAGMA user_version"), SqliteStore::LAYOUT);
         }
-        assert!(layouts[1] > 10 && layouts[2] > 1, "{layouts:?}");
+        assert!(layouts[old] > 10 && layouts[VERSION as usize] > 1, "{layouts:?}");
+        assert_eq!(layouts.iter().sum::<usize>(), layouts[old] + layouts[VERSION as usize]);
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     commit,
     delta::{Found, Snapshot, Snapshots},
     error::{store_error, unavailable},
+    index::Index,
     list::{List, ListKey},
     nodes::StoredNodes,
     record::{self, Loaded},
@@ -188,6 +189,12 @@ impl<'a> View<'a> {
         Err(unavailable("a commit changed the store during a read"))
     }
 
+    /// Returns the index; fails like [`View::connection`].
+    pub(crate) fn index(&self) -> Result<Index<'_>, StoreError> {
+        let connection = self.connection()?;
+        Ok(Index { connection, delta: &self.snapshot().delta })
+    }
+
     fn cached(&self, row: Row<'_>) -> Option<Entry> {
         let found = self.readers.cache.get(row, self.snapshot().sequence);
         let count = if found.is_some() { &self.hits } else { &self.misses };
@@ -205,7 +212,7 @@ impl<'a> View<'a> {
         if let Some(Entry::Record(record)) = self.cached(row) {
             return Ok(Some(record));
         }
-        let found = record::find(self.connection()?, kind, uid, |stored| Arc::new(stored.to_loaded()))?;
+        let found = record::find(self.index()?, kind, uid, |stored| Arc::new(stored.to_loaded()))?;
         if let Some(record) = &found {
             self.cache(row, || Entry::Record(record.clone()));
         }

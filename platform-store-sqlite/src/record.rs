@@ -8,7 +8,9 @@ use platform_engine::uid::Uid;
 use rusqlite::{CachedStatement, Connection, Params, Row, params_from_iter};
 
 use crate::{
+    delta::Found,
     error::{corrupt, store_error},
+    index::{self, Index, Range},
     schema::{BY_SEQUENCE, BY_UID, NameId, Names, Table, checksum},
 };
 
@@ -138,19 +140,29 @@ pub(crate) fn for_each(
     Ok(())
 }
 
-/// Calls the function with the record of a key and returns its result; `None` if there is no such record.
+/// Calls the function with the record of a uid and returns its result; `None` if there is no such record.
 pub(crate) fn find<T>(
-    connection: &Connection,
+    index: Index<'_>,
     kind: NameId,
     uid: &str,
     use_record: impl FnOnce(Stored<'_>) -> T,
 ) -> Result<Option<T>, StoreError> {
-    let select = concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid = ?");
-    let mut select = connection.prepare_cached(select).map_err(store_error)?;
-    let mut rows = select.query((kind, uid)).map_err(store_error)?;
-    let Some(row) = rows.next().map_err(store_error)? else { return Ok(None) };
-    let stored = Stored::read(row)?;
-    if stored.kind == kind && stored.uid == uid { Ok(Some(use_record(stored))) } else { Err(misplaced(stored.id)) }
+    let key = index::key(kind, None, uid);
+    let verify = |stored: Stored<'_>| {
+        let is_wanted = stored.kind == kind && stored.uid == uid;
+        if is_wanted { Ok(use_record(stored)) } else { Err(misplaced(stored.id)) }
+    };
+    match index.delta.entry(&key) {
+        Found::Changed(id) => return at(index.connection, *id, verify)?.map(Some),
+        Found::Deleted => return Ok(None),
+        Found::Stored => {}
+    }
+    // An entry without a record gives a row of nulls, which is reported as damage.
+    let select =
+        concat!("SELECT ", columns!(), " FROM entry LEFT JOIN record ON record.id = entry.record WHERE entry.key = ?");
+    let mut select = index.connection.prepare_cached(select).map_err(store_error)?;
+    let mut rows = select.query([&*key]).map_err(store_error)?;
+    rows.next().map_err(store_error)?.map(|row| verify(Stored::read(row)?)).transpose()
 }
 
 /// Looks up records by the numbers that index entries contain.
@@ -214,6 +226,20 @@ pub(crate) fn each(
         }
     }
     Ok(())
+}
+
+/// Calls the function with the record of each index entry in a range, in the order of the entries.
+pub(crate) fn each_of(
+    index: Index<'_>,
+    range: &Range,
+    mut use_record: impl FnMut(Stored<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut result = Ok(());
+    each(index.connection, &index.records(range, u64::MAX)?, |stored| {
+        result = use_record(stored);
+        if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    result
 }
 
 pub(crate) fn missing(id: i64) -> StoreError {

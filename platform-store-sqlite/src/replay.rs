@@ -1,13 +1,18 @@
-//! Replay: after a crash, brings lists and trees up to date with the records, which are newer than the last fold.
+//! Replay: after a crash, brings the index, lists and trees up to date with the records, which are newer than the last
+//! fold.
 //!
 //! Every record that was created, changed or deleted since the fold gets one [`Change`], from what it was then (see
 //! [`crate::replaced`]) to what it is now. The result is a delta, as it was before the crash; the file is not changed,
 //! unless the delta exceeds its bound.
 
+use std::collections::BTreeMap;
+
 use platform_engine::store::StoreError;
+use rusqlite::Connection;
 
 use crate::{
     error::store_error,
+    index::keys_of,
     lists::{Change, ListCache, Version},
     record::{self, Keys, Stored, columns},
     replaced::{self, Before, Replaced},
@@ -28,6 +33,7 @@ pub(crate) fn replay(
 ) -> Result<Replaced, StoreError> {
     let connection = transaction.connection;
     let before = replaced::load(connection, state)?;
+    index(connection, state, &before, lists)?;
     lists.start_replay();
     // Old positions are left before new ones are taken: a record may have been deleted and created again with the same
     // uid, and its entries have the same keys.
@@ -47,14 +53,45 @@ pub(crate) fn replay(
             }
         }
     }
-    let select = concat!("SELECT ", columns!(), " FROM record WHERE id >= ?");
-    let mut select = connection.prepare(select).map_err(store_error)?;
-    let mut rows = select.query([state.first]).map_err(store_error)?;
-    while let Some(row) = rows.next().map_err(store_error)? {
-        let Stored { id, kind, uid, revision, keys, .. } = Stored::read(row)?;
+    each_new(connection, state, |Stored { id, kind, uid, revision, keys, .. }| {
         let new = Some(Version { revision, keys });
-        Change { kind, queue: names.is_queue(kind), uid, id, old: None, new }.apply(transaction, lists)?;
-    }
+        Change { kind, queue: names.is_queue(kind), uid, id, old: None, new }.apply(transaction, lists)
+    })?;
     lists.end_replay();
     Ok(Replaced::of(before.into_keys()))
+}
+
+/// Brings the index up to date, before lists are built from it.
+fn index(
+    connection: &Connection,
+    state: State,
+    before: &BTreeMap<i64, Before>,
+    lists: &mut ListCache,
+) -> Result<(), StoreError> {
+    // All old entries are removed before new ones are added, because a record can have taken over the key of another.
+    for Before { kind, uid, keys, .. } in before.values() {
+        keys_of(*kind, uid, Keys(keys)).for_each(|key| lists.set_entry(key, None));
+    }
+    let mut add = |Stored { id, kind, uid, keys, .. }: Stored<'_>| {
+        keys_of(kind, uid, keys).for_each(|key| lists.set_entry(key, Some(id)));
+    };
+    let mut finder = record::Finder::new(connection)?;
+    for id in before.keys() {
+        finder.get(*id, &mut add)?;
+    }
+    each_new(connection, state, |record| {
+        add(record);
+        Ok(())
+    })
+}
+
+/// Calls the function with the records that were created since the last fold.
+fn each_new(
+    connection: &Connection,
+    state: State,
+    use_record: impl FnMut(Stored<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let select = concat!("SELECT ", columns!(), " FROM record WHERE id >= ?");
+    let mut select = connection.prepare_cached(select).map_err(store_error)?;
+    record::for_each(&mut select, [state.first], use_record)
 }

@@ -1,8 +1,8 @@
 //! The file's tables, and the encoding of keys and values in them.
 //!
-//! A record is a row of `record`; `member` maps filter values to records and `owner` maps unique keys to records. Lists
-//! of up to [`SHORT_LEN`](platform_engine::store::place::SHORT_LEN) records are read from these tables. A longer list
-//! is materialized: it has a row in `list` with its counts and the roots of its trees, one pair for each order. The
+//! A record is a row of `record`; `entry` maps uids, filter values and unique keys to records (see [`crate::index`]).
+//! Lists of up to [`SHORT_LEN`](platform_engine::store::place::SHORT_LEN) records are read from these entries. A longer
+//! list is materialized: it has a row in `list` with its counts and the roots of its trees, one pair for each order. The
 //! nodes of the trees are the rows of `node` (see [`crate::tree`]).
 
 use std::collections::HashMap;
@@ -16,15 +16,15 @@ use crate::error::{corrupt, store_error};
 /// Identifies a file as a store, in `PRAGMA application_id`.
 pub(crate) const APPLICATION_ID: i32 = 0x706c_6174;
 /// The layout version that this code reads and writes, in `PRAGMA user_version`.
-pub(crate) const VERSION: i32 = 2;
+pub(crate) const VERSION: i32 = 3;
 /// The flag in `PRAGMA user_version` of a file with records that are not indexed (see [`crate::bulk`]).
 pub(crate) const UNINDEXED: i32 = 1 << 16;
 
 /// Creates all tables. Text and blobs compare bytewise: SQLite's default collation is BINARY.
 ///
 /// `record.place` is the record's position among the puts of its commit, ordered by uid, so that (revision, place) is
-/// the order by sequence. `name.several` has the bits of [`NameFlags`]. The rows of `list` and `node` are those of the
-/// last fold; the columns of `state` are described at [`State`](crate::state::State).
+/// the order by sequence. `name.several` has the bits of [`NameFlags`]. The rows of `entry`, `list` and `node` are
+/// those of the last fold; the columns of `state` are described at [`State`](crate::state::State).
 ///
 /// Earlier layouts are migrated by [`crate::migrate`].
 pub(crate) const TABLES: &str = "
@@ -64,21 +64,10 @@ CREATE TABLE record (
     body BLOB NOT NULL,
     private BLOB NOT NULL
 ) STRICT;
-CREATE UNIQUE INDEX record_uid ON record (kind, uid);
 CREATE UNIQUE INDEX record_sequence ON record (kind, revision, place);
-CREATE TABLE member (
-    kind INTEGER NOT NULL,
-    key INTEGER NOT NULL,
-    value BLOB NOT NULL,
-    uid TEXT NOT NULL,
-    record INTEGER NOT NULL,
-    PRIMARY KEY (kind, key, value, uid)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE owner (
-    space INTEGER NOT NULL,
-    value BLOB NOT NULL,
-    record INTEGER NOT NULL,
-    PRIMARY KEY (space, value)
+CREATE TABLE entry (
+    key BLOB PRIMARY KEY,
+    record INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE epoch (
     name TEXT PRIMARY KEY,
@@ -103,7 +92,7 @@ CREATE TABLE node (
 
 // ---- checksums ----
 
-/// The tables whose rows have a checksum; rows of `member` and `owner` are compared with the record instead. The
+/// The tables whose rows have a checksum; rows of `entry` are compared with the record instead. The
 /// discriminant seeds the checksum, so that a row of one table is not valid in another: never renumber the variants.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Table {

@@ -11,7 +11,7 @@
 //! 3. The snapshot after the group is announced before `COMMIT` and published after it, and then the commits are
 //!    acknowledged (see [`Snapshots`]).
 //!
-//! A group writes records and their indexes; lists and tree nodes stay in the delta. When the delta or the number of
+//! A group writes records; index entries, lists and tree nodes stay in the delta. When the delta or the number of
 //! changed records exceeds its bound, the group's transaction ends with a fold, and commits wait for it. So the delta is
 //! never larger than its bound, and a replay never longer.
 
@@ -47,7 +47,7 @@ use crate::{
 /// A group with this many puts gets no further commits, which limits the latency of its first one.
 const GROUP_RECORDS: usize = 2_000;
 /// The number of records that changed since the last fold above which the next one runs. It bounds the time of a replay.
-const FOLD_RECORDS: u64 = 30_000;
+const FOLD_RECORDS: u64 = 50_000;
 /// The number of written records after which a checkpoint runs.
 const CHECKPOINT_RECORDS: usize = 4_000;
 /// The same in a bulk load, which changes the pages of indexes again and again.

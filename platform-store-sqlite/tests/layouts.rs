@@ -1,7 +1,7 @@
 //! Files of earlier layouts are migrated when they are opened.
 //!
-//! `layout-1.db` was written by `examples/sqlite_creates.rs` with the last commit before layout 2:
-//! `KEEP=layout-1.db sqlite_creates 0 140 1`.
+//! `layout-1.db` was written by `examples/sqlite_creates.rs` with the last commit before layout 2, and `layout-2.db` with
+//! the last one before layout 3: `KEEP=layout-1.db sqlite_creates 0 140 1`.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
 
@@ -16,9 +16,11 @@ use pollster::block_on;
 
 const GROUP: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
-fn old_file(directory: &Path) -> std::path::PathBuf {
+const CURRENT: i32 = SqliteStore::LAYOUT.cast_signed();
+
+fn old_file(directory: &Path, layout: i32) -> std::path::PathBuf {
     let path = directory.join("platform.db");
-    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/layout-1.db"), &path).unwrap();
+    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/layout-{layout}.db")), &path).unwrap();
     path
 }
 
@@ -28,10 +30,14 @@ fn layout(path: &Path) -> i32 {
 }
 
 #[test]
-fn a_file_of_layout_1_is_migrated_and_has_the_same_records_and_lists() {
+fn a_file_of_each_earlier_layout_is_migrated_and_has_the_same_records_and_lists() {
+    (1..CURRENT).for_each(is_migrated);
+}
+
+fn is_migrated(old: i32) {
     let directory = tempfile::tempdir().unwrap();
-    let path = old_file(directory.path());
-    assert_eq!(layout(&path), 1);
+    let path = old_file(directory.path(), old);
+    assert_eq!(layout(&path), old);
     let store = SqliteStore::open(&path).unwrap();
     assert_eq!(store.check().unwrap(), []);
     let mut query = Query::new("Repo", Scope::Subtree(Uid::opaque(GROUP)));
@@ -48,7 +54,7 @@ fn a_file_of_layout_1_is_migrated_and_has_the_same_records_and_lists() {
     assert_eq!(block_on(store.list(&query)).unwrap().total, Some(139));
     assert_eq!(store.check().unwrap(), []);
     drop(store);
-    assert_eq!(layout(&path), 2);
+    assert_eq!(layout(&path), CURRENT);
     let store = SqliteStore::open(&path).unwrap();
     query.filters = vec![Filter::AnyOf { key: "name", values: Vec::new() }];
     assert_eq!(block_on(store.list(&query)).unwrap().total, Some(0));
@@ -60,25 +66,25 @@ fn a_file_of_layout_1_is_migrated_and_has_the_same_records_and_lists() {
 #[test]
 fn the_migrations_of_a_file_are_listed_without_a_change() {
     let directory = tempfile::tempdir().unwrap();
-    let path = old_file(directory.path());
+    let path = old_file(directory.path(), 1);
     let before = fs::read(&path).unwrap();
     let (found, steps) = SqliteStore::migrations(&path).unwrap();
-    assert_eq!((found, steps.len()), (1, 1));
-    assert!(steps[0].starts_with("layout 2: "), "{steps:?}");
+    assert_eq!((found, steps.len()), (1, 2));
+    assert!(steps[0].starts_with("layout 2: ") && steps[1].starts_with("layout 3: "), "{steps:?}");
     assert_eq!(fs::read(&path).unwrap(), before);
     let names: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names.len(), 2, "the file and its lock: {names:?}");
     let store = SqliteStore::open(&path).unwrap();
     assert!(matches!(SqliteStore::migrations(&path), Err(OpenError::InUse { .. })));
     drop(store);
-    assert_eq!(SqliteStore::migrations(&path).unwrap(), (2, Vec::new()));
+    assert_eq!(SqliteStore::migrations(&path).unwrap(), (3, Vec::new()));
     let connection = rusqlite::Connection::open(&path).unwrap();
-    connection.pragma_update(None, "user_version", 3).unwrap();
+    connection.pragma_update(None, "user_version", 4).unwrap();
     drop(connection);
     let before = fs::read(&path).unwrap();
     for error in [SqliteStore::migrations(&path).unwrap_err(), SqliteStore::open(&path).unwrap_err()] {
         assert!(
-            error.to_string().contains("layout version 3") && error.to_string().contains("use the version that wrote")
+            error.to_string().contains("layout version 4") && error.to_string().contains("use the version that wrote")
         );
     }
     assert_eq!(fs::read(&path).unwrap(), before);
@@ -88,7 +94,7 @@ fn the_migrations_of_a_file_are_listed_without_a_change() {
 #[test]
 fn a_compacted_file_is_smaller_and_has_the_same_records_and_lists() {
     let directory = tempfile::tempdir().unwrap();
-    let path = old_file(directory.path());
+    let path = old_file(directory.path(), 1);
     let leftover = directory.path().join("platform.db-compact");
     fs::write(&leftover, "of an interrupted compaction").unwrap();
     let store = SqliteStore::open(&path).unwrap();
@@ -113,7 +119,7 @@ fn a_compacted_file_is_smaller_and_has_the_same_records_and_lists() {
     #[cfg(unix)]
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions()) & 0o777, 0o600);
 
-    assert_eq!(layout(&path), 2);
+    assert_eq!(layout(&path), CURRENT);
     let store = SqliteStore::open(&path).unwrap();
     assert_eq!(store.check().unwrap(), []);
     let after = block_on(store.list(&query)).unwrap();
@@ -127,7 +133,7 @@ fn a_compacted_file_is_smaller_and_has_the_same_records_and_lists() {
 #[test]
 fn a_damaged_file_of_layout_1_is_not_migrated() {
     let directory = tempfile::tempdir().unwrap();
-    let path = old_file(directory.path());
+    let path = old_file(directory.path(), 1);
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection.execute("UPDATE state SET digest = digest + 1", []).unwrap();
     drop(connection);

@@ -4,16 +4,16 @@ use std::collections::{HashMap, hash_map::Entry};
 
 use platform_engine::store::{
     StoreError,
-    place::{Part, Place, SHORT_LEN, below},
+    place::{Part, Place, SHORT_LEN},
 };
-use rusqlite::{Connection, Params};
+use rusqlite::Connection;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Entries, Pending};
 use crate::{
-    error::store_error,
+    index::Range,
     list::{FilterValue, List, ListKey, Roots},
-    lists::{ListCache, has_below},
+    lists::ListCache,
     record::{self, Keys, Stored},
     schema::{BY_SEQUENCE, BY_UID, NameId, decode_place, encode_place},
 };
@@ -100,7 +100,7 @@ impl Tallies {
         let mut sketch = Sketch::new(pending.records);
         let mut own = Vec::new();
         pending.each(connection, |record| {
-            let has_below = has_below(connection, record.kind, record.uid)?;
+            let has_below = lists.index(connection).has(&Range::below(record.kind, None, record.uid))?;
             own.push(has_below);
             for filter in filters(record) {
                 sketch.add(record.kind, Place::All, filter);
@@ -133,7 +133,7 @@ impl Tallies {
         let mut is_long = filter.is_none() || at_most > SHORT_LEN || self.lists.contains_key(&all);
         if !is_long && has_others {
             is_long = lists.find(&all, connection)?.is_some()
-                || at_most + members(connection, &all, Place::All, i64::MAX)?.len() as u64 > SHORT_LEN;
+                || at_most + members(connection, lists, &all, Place::All, i64::MAX)?.len() as u64 > SHORT_LEN;
         }
         if !is_long {
             return Ok(());
@@ -185,7 +185,7 @@ impl Targets {
                 (None, None) => List::default(),
                 (None, Some(_)) => {
                     let others_of =
-                        if has_others { members(connection, &key, Place::All, i64::MAX)? } else { Vec::new() };
+                        if has_others { members(connection, lists, &key, Place::All, i64::MAX)? } else { Vec::new() };
                     let direct = others_of.len() as u64;
                     if direct + tally.direct <= SHORT_LEN {
                         continue;
@@ -215,7 +215,7 @@ impl Targets {
             let first = pending.first.get(&key.kind).copied().unwrap_or(i64::MAX);
             let others_of = match place {
                 Place::Roots => roots.remove(&key).unwrap_or_default(),
-                place if has_others => members(connection, &key, place, first)?,
+                place if has_others => members(connection, lists, &key, place, first)?,
                 _ => Vec::new(),
             };
             if place != Place::Roots && others_of.len() as u64 + tally.direct + tally.deep <= SHORT_LEN {
@@ -285,34 +285,14 @@ impl Targets {
     }
 }
 
-/// Returns the members of a list that is not materialized, except records with a number from `first` on: at most
-/// `SHORT_LEN + 1`.
-fn members(connection: &Connection, key: &ListKey, place: Place<'_>, first: i64) -> Result<Vec<i64>, StoreError> {
-    let ListKey { kind, key: name, value, .. } = key;
-    let limit = SHORT_LEN.cast_signed() + 1;
-    match (place, key.filter()) {
-        (Place::At(uid), None) => {
-            let (from, to) = below(uid);
-            let select = "SELECT id FROM record WHERE kind = ?1 AND uid = ?2 AND id < ?6 UNION ALL SELECT id FROM \
-                          (SELECT id FROM record WHERE kind = ?1 AND uid > ?3 AND uid < ?4 AND id < ?6 LIMIT ?5)";
-            ids(connection, select, (kind, uid, from, to, limit, first))
-        }
-        (Place::At(uid), Some(_)) => {
-            let (from, to) = below(uid);
-            let select = "SELECT record FROM member WHERE kind = ?1 AND key = ?2 AND value = ?3 AND uid = ?4 \
-                          UNION ALL SELECT record FROM (SELECT record FROM member \
-                          WHERE kind = ?1 AND key = ?2 AND value = ?3 AND uid > ?5 AND uid < ?6 LIMIT ?7)";
-            ids(connection, select, (kind, name, value, uid, from, to, limit))
-        }
-        (Place::All | Place::Roots, _) => {
-            let select = "SELECT record FROM member WHERE kind = ? AND key = ? AND value = ? LIMIT ?";
-            ids(connection, select, (kind, name, value, limit))
-        }
-    }
-}
-
-fn ids(connection: &Connection, select: &str, params: impl Params) -> Result<Vec<i64>, StoreError> {
-    let mut select = connection.prepare_cached(select).map_err(store_error)?;
-    let rows = select.query_map(params, |row| row.get(0));
-    rows.and_then(Iterator::collect).map_err(store_error)
+/// Returns up to [`SHORT_LEN`] + 1 members of a list that is not materialized, except records with a number from `first`
+/// on.
+fn members(
+    connection: &Connection,
+    lists: &ListCache,
+    key: &ListKey,
+    place: Place<'_>,
+    first: i64,
+) -> Result<Vec<i64>, StoreError> {
+    lists.index(connection).members(key, place, false, (SHORT_LEN + 1, first))
 }

@@ -1,19 +1,22 @@
 //! Checks materialized lists against the records: every entry belongs to a record of the list, no entry is missing, and
 //! every list that has to be materialized is.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::ControlFlow,
+};
 
 use platform_engine::store::{
     StoreError,
     check::Findings,
-    place::{Part, Place, SHORT_LEN, below},
+    place::{Part, Place, SHORT_LEN},
 };
-use rusqlite::{Connection, Row, types::Value};
 
 use super::records::for_each_row;
 use crate::{
-    delta::{Delta, Found},
+    delta::Found,
     error::{corrupt, store_error},
+    index::{self, Index, Range},
     list::{FilterValue, List, ListKey},
     nodes::{self, SnapshotNodes},
     record::{self, Stored},
@@ -21,13 +24,9 @@ use crate::{
     tree::{Visit, verify},
 };
 
-pub(super) fn check(
-    connection: &Connection,
-    names: &Names,
-    delta: &Delta,
-    findings: &mut Findings,
-) -> Result<(), StoreError> {
-    let mut check = Check { connection, names, delta, findings, nodes: HashSet::new(), materialized: HashSet::new() };
+pub(super) fn check(index: Index<'_>, names: &Names, findings: &mut Findings) -> Result<(), StoreError> {
+    let Index { connection, delta } = index;
+    let mut check = Check { index, names, findings, nodes: HashSet::new(), materialized: HashSet::new() };
     for_each_row(connection, "SELECT kind, place, key, value, roots, sum FROM list", [], |row| {
         let read = || Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?));
         let (kind, place, key, value, roots, sum): (_, _, _, _, Vec<u8>, i64) = read().map_err(store_error)?;
@@ -54,9 +53,8 @@ pub(super) fn check(
 }
 
 struct Check<'a> {
-    connection: &'a Connection,
+    index: Index<'a>,
     names: &'a Names,
-    delta: &'a Delta,
     findings: &'a mut Findings,
     /// The nodes that were visited.
     nodes: HashSet<u64>,
@@ -99,7 +97,7 @@ impl Check<'_> {
             return Ok(0);
         }
         let mut previous: Option<Vec<u8>> = None;
-        let Self { connection, delta, nodes, .. } = self;
+        let Self { index: Index { connection, delta }, nodes, .. } = self;
         verify(&SnapshotNodes(connection, delta), root, &mut |visit| {
             let (entry, id) = match visit {
                 Visit::Node(id) if nodes.insert(id) => return Ok(()),
@@ -134,32 +132,26 @@ impl Check<'_> {
         place: Place<'_>,
         mut use_uid: impl FnMut(&str),
     ) -> Result<(), StoreError> {
-        let (from, to) = match place {
-            Place::At(uid) => (uid, Value::Text(below(uid).1)),
-            // In SQLite, every text is less than any blob.
-            Place::All | Place::Roots => ("", Value::Blob(Vec::new())),
-        };
-        let take = |row: &Row<'_>| {
-            use_uid(row.get_ref(0).map_err(store_error)?.as_str().map_err(|error| corrupt(error.to_string()))?);
-            Ok(())
-        };
-        match filter {
-            None => {
-                let uids = "SELECT uid FROM record WHERE kind = ? AND uid >= ? AND uid < ?";
-                for_each_row(self.connection, uids, (kind, from, to), take)
+        let range = match place {
+            Place::At(top) => {
+                if self.index.get(&index::key(kind, filter, top))?.is_some() {
+                    use_uid(top);
+                }
+                Range::below(kind, filter, top)
             }
-            Some((key, value)) => {
-                let uids = "SELECT uid FROM member WHERE kind = ? AND key = ? AND value = ? AND uid >= ? AND uid < ?";
-                for_each_row(self.connection, uids, (kind, key, value, from, to), take)
-            }
-        }
+            Place::All | Place::Roots => Range::of(kind, filter),
+        };
+        self.index.each(&range, false, |key, _| {
+            use_uid(range.uid(key)?);
+            Ok(ControlFlow::Continue(()))
+        })
     }
 
     /// Reports lists that have to be materialized and are not. For a filter value, that is only the case if more than
     /// `SHORT_LEN` records of the kind have it.
     fn no_list_is_missing(&mut self) -> Result<(), StoreError> {
         let mut kinds = Vec::new();
-        for_each_row(self.connection, "SELECT DISTINCT kind FROM record", [], |row| {
+        for_each_row(self.index.connection, "SELECT DISTINCT kind FROM record", [], |row| {
             kinds.push(row.get(0).map_err(store_error)?);
             Ok(())
         })?;
@@ -167,11 +159,14 @@ impl Check<'_> {
             self.none_is_missing_with(kind, None)?;
         }
         let mut values: Vec<(NameId, NameId, Vec<u8>)> = Vec::new();
-        let select = format!("SELECT kind, key, value FROM member GROUP BY 1, 2, 3 HAVING count(*) > {SHORT_LEN}");
-        for_each_row(self.connection, &select, [], |row| {
-            let read = || Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-            values.push(read().map_err(store_error)?);
-            Ok(())
+        let mut current = (None, 0);
+        self.index.each(&Range::filters(), false, |key, _| {
+            let value = index::filter_of(key);
+            current = if value == current.0 { (value, current.1 + 1) } else { (value, 1) };
+            if current.1 == SHORT_LEN + 1 {
+                values.extend(current.0.clone());
+            }
+            Ok(ControlFlow::Continue(()))
         })?;
         for (kind, key, value) in values {
             self.none_is_missing_with(kind, Some((key, &value)))?;

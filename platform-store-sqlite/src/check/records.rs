@@ -1,15 +1,14 @@
-//! Checks records and epochs against their checksums and the digest, and the tables `member` and `owner` against
-//! records.
+//! Checks records and epochs against their checksums and the digest, and the index against records.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::ControlFlow};
 
 use platform_engine::store::{StoreError, check::Findings};
 use rusqlite::{Connection, Params, Row};
 
-use super::number;
 use crate::{
     commit::epoch_checksum,
-    error::{corrupt, store_error},
+    error::store_error,
+    index::{Index, Range, keys_of},
     record::{self, Stored, columns},
     replaced::Before,
     schema::{NameId, Names},
@@ -17,20 +16,19 @@ use crate::{
 };
 
 pub(super) fn check(
-    connection: &Connection,
+    index: Index<'_>,
     names: &Names,
     state: State,
     replaced: &BTreeMap<i64, Before>,
     findings: &mut Findings,
 ) -> Result<(), StoreError> {
-    let mut digest = 0_i64;
-    let (mut members, mut owners) = (0, 0);
+    let connection = index.connection;
+    let (mut digest, mut entries) = (0_i64, 0);
     let select = concat!("SELECT ", columns!(), " FROM record NOT INDEXED");
     for_each_row(connection, select, [], |row| {
         let Some(stored) = findings.catch(Stored::read(row))? else { return Ok(()) };
         digest = digest.wrapping_add(stored.sum);
-        members += stored.keys.filter().count() as u64;
-        owners += stored.keys.unique().count() as u64;
+        entries += 1 + (stored.keys.filter().count() + stored.keys.unique().count()) as u64;
         let is_possible = stored.revision <= state.sequence && names.has_id(stored.kind);
         findings.expect(is_possible, || format!("record {} has an impossible revision or kind", stored.id));
         // A replay takes the record for unchanged since the last fold if it has no replaced version.
@@ -52,8 +50,7 @@ pub(super) fn check(
         "records or epochs are missing or outdated: the sum of their checksums is wrong".to_owned()
     });
     check_sequence(connection, findings)?;
-    check_members(connection, findings, members)?;
-    check_owners(connection, findings, owners)
+    check_index(index, findings, entries)
 }
 
 fn check_sequence(connection: &Connection, findings: &mut Findings) -> Result<(), StoreError> {
@@ -68,36 +65,18 @@ fn check_sequence(connection: &Connection, findings: &mut Findings) -> Result<()
     })
 }
 
-fn check_members(connection: &Connection, findings: &mut Findings, expected: u64) -> Result<(), StoreError> {
-    for_each_row(connection, "SELECT kind, key, value, uid, record FROM member", [], |row| {
-        let read = || Ok((row.get(0)?, row.get(1)?, row.get(4)?));
-        let (kind, key, id): (NameId, NameId, i64) = read().map_err(store_error)?;
-        let value = row.get_ref(2).map_err(store_error)?.as_blob().map_err(|error| corrupt(error.to_string()))?;
-        let uid = row.get_ref(3).map_err(store_error)?.as_str().map_err(|error| corrupt(error.to_string()))?;
-        let belongs = |r: Stored<'_>| r.kind == kind && r.uid == uid && r.keys.has((key, value));
-        if findings.catch(record::at(connection, id, belongs))? == Some(false) {
-            findings.add(format!("the index of filter values has a wrong entry for record {id}"));
+/// Checks that each entry belongs to its record. No entry is missing if their number is right.
+fn check_index(index: Index<'_>, findings: &mut Findings, expected: u64) -> Result<(), StoreError> {
+    let mut count = 0;
+    index.each(&Range::all(), false, |key, id| {
+        count += 1;
+        let belongs = |r: Stored<'_>| keys_of(r.kind, r.uid, r.keys).any(|other| other == key);
+        if findings.catch(record::at(index.connection, id, belongs))? == Some(false) {
+            findings.add(format!("the index has a wrong entry for record {id}"));
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     })?;
-    let count = number(connection, "SELECT count(*) FROM member")?;
-    findings.expect(count == expected, || format!("the index of filter values has {count} of {expected} entries"));
-    Ok(())
-}
-
-fn check_owners(connection: &Connection, findings: &mut Findings, expected: u64) -> Result<(), StoreError> {
-    for_each_row(connection, "SELECT space, value, record FROM owner", [], |row| {
-        let read = || Ok((row.get(0)?, row.get(2)?));
-        let (space, id): (NameId, i64) = read().map_err(store_error)?;
-        let value = row.get_ref(1).map_err(store_error)?.as_blob().map_err(|error| corrupt(error.to_string()))?;
-        let belongs = |r: Stored<'_>| r.keys.unique().any(|unique| unique == (space, value));
-        if findings.catch(record::at(connection, id, belongs))? == Some(false) {
-            findings.add(format!("the index of unique keys has a wrong entry for record {id}"));
-        }
-        Ok(())
-    })?;
-    let count = number(connection, "SELECT count(*) FROM owner")?;
-    findings.expect(count == expected, || format!("the index of unique keys has {count} of {expected} entries"));
+    findings.expect(count == expected, || format!("the index has {count} of {expected} entries"));
     Ok(())
 }
 

@@ -1,13 +1,15 @@
-//! [`Scope::All`](platform_engine::store::Scope::All) without filters, by uid or by sequence: read from the indexes of
-//! the `record` table.
+//! [`Scope::All`](platform_engine::store::Scope::All) without filters, by uid or by sequence: read from the index, or from
+//! that of the `record` table by sequence.
+
+use std::ops::ControlFlow;
 
 use platform_engine::store::{Page, Position, Query, StoreError, order::sequence_of};
-use rusqlite::{Connection, Params, types::Value};
 
 use super::{Budget, OverBudget, position, source::Sources};
 use crate::{
     error::store_error,
-    record::{Stored, columns},
+    index::{self, Index, Range},
+    record::{self, Stored, columns},
     schema::{BY_SEQUENCE, NameId},
 };
 
@@ -27,11 +29,11 @@ pub(super) fn page(
     if limit == 0 {
         return Ok(Ok(page));
     }
-    let connection = view.connection()?;
+    let index = view.index()?;
     // One more than the page, to learn whether there is a next page.
-    let (limit, skip) = (limit.cast_signed() + 1, query.skip.min(total).cast_signed());
-    let fill = Fill { order, most: limit.cast_unsigned() - 1, bytes: query.bytes, page: &mut page };
+    let (limit, skip) = (limit + 1, query.skip.min(total));
     let descending = query.order.descending;
+    let mut fill = Fill { order, most: limit - 1, bytes: query.bytes, page: &mut page, used: 0, last: None };
     if order == BY_SEQUENCE {
         let select = if descending {
             concat!(
@@ -47,21 +49,41 @@ pub(super) fn page(
                 " FROM record WHERE kind = ? AND (revision, place) > (?, ?) ORDER BY revision, place LIMIT ? OFFSET ?"
             )
         };
-        let (revision, place) = bound_by_sequence(connection, kind, query.after.as_ref(), descending)?;
-        fill.from(connection, select, (kind, revision, place, limit, skip))?;
+        let (revision, place) = bound_by_sequence(index, kind, query.after.as_ref(), descending)?;
+        let mut select = index.connection.prepare_cached(select).map_err(store_error)?;
+        let params = (kind, revision, place, limit.cast_signed(), skip.cast_signed());
+        let mut rows = select.query(params).map_err(store_error)?;
+        while let Some(row) = rows.next().map_err(store_error)? {
+            if fill.take(Stored::read(row)?).is_break() {
+                break;
+            }
+        }
     } else {
-        let select = if descending {
-            concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid < ? ORDER BY uid DESC LIMIT ? OFFSET ?")
-        } else {
-            concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid > ? ORDER BY uid LIMIT ? OFFSET ?")
+        let range = Range::of(kind, None);
+        let range = match &query.after {
+            Some(after) => range.after(&after.uid, descending),
+            None => range,
         };
-        let bound = match &query.after {
-            Some(after) => Value::Text(after.uid.to_string()),
-            // In SQLite, every text is less than any blob. No uid is empty.
-            None if descending => Value::Blob(Vec::new()),
-            None => Value::Text(String::new()),
-        };
-        fill.from(connection, select, (kind, bound, limit, skip))?;
+        let (mut ids, mut skipped) = (Vec::new(), 0);
+        index.each(&range, descending, |_, id| {
+            if skipped < skip {
+                skipped += 1;
+            } else {
+                ids.push(id);
+            }
+            Ok(if ids.len() as u64 == limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        let mut misplaced = None;
+        record::each(index.connection, &ids, |stored| {
+            if stored.kind != kind {
+                misplaced = Some(record::misplaced(stored.id));
+                return ControlFlow::Break(());
+            }
+            fill.take(stored)
+        })?;
+        if let Some(error) = misplaced {
+            return Err(error);
+        }
     }
     Ok(Ok(page))
 }
@@ -72,31 +94,30 @@ struct Fill<'a> {
     most: u64,
     bytes: usize,
     page: &'a mut Page,
+    /// The bytes of the bodies so far.
+    used: usize,
+    /// The position of the last record.
+    last: Option<Position>,
 }
 
 impl Fill<'_> {
-    fn from(self, connection: &Connection, select: &str, params: impl Params) -> Result<(), StoreError> {
-        let Self { order, most, bytes: most_bytes, page } = self;
-        let mut select = connection.prepare_cached(select).map_err(store_error)?;
-        let mut rows = select.query(params).map_err(store_error)?;
-        let (mut last, mut bytes) = (None, 0_usize);
-        while let Some(row) = rows.next().map_err(store_error)? {
-            let stored = Stored::read(row)?;
-            bytes = bytes.saturating_add(stored.body.len());
-            if page.items.len() as u64 == most || (bytes > most_bytes && !page.items.is_empty()) {
-                page.next = last;
-                return Ok(());
-            }
-            page.items.push(stored.to_loaded().item());
-            last = Some(position(&stored, order));
+    /// Adds a record, or ends the page before it.
+    fn take(&mut self, stored: Stored<'_>) -> ControlFlow<()> {
+        self.used = self.used.saturating_add(stored.body.len());
+        let items = &mut self.page.items;
+        if items.len() as u64 == self.most || (self.used > self.bytes && !items.is_empty()) {
+            self.page.next = self.last.take();
+            return ControlFlow::Break(());
         }
-        Ok(())
+        items.push(stored.to_loaded().item());
+        self.last = Some(position(&stored, self.order));
+        ControlFlow::Continue(())
     }
 }
 
 /// Returns the exclusive bound of a page by sequence: a revision and a place in its commit.
 fn bound_by_sequence(
-    connection: &Connection,
+    index: Index<'_>,
     kind: NameId,
     after: Option<&Position>,
     descending: bool,
@@ -105,22 +126,21 @@ fn bound_by_sequence(
     let mut value = [0; 8];
     value.iter_mut().zip(after.value.as_bytes()).for_each(|(to, from)| *to = *from);
     let revision = sequence_of(value).cast_signed();
-    let place = |sql: &str| {
-        let mut select = connection.prepare_cached(sql)?;
-        select.query_row((kind, revision, &*after.uid), |row| row.get::<_, Option<i64>>(0))
-    };
-    let of_uid = "SELECT max(place) FROM record INDEXED BY record_uid WHERE kind = ? AND revision = ? AND uid = ?";
     // If the record was deleted or replaced since the last page, derive its place from its neighbors in the commit:
     // places ascend with uids.
-    let of_neighbor = if descending {
-        "SELECT max(place) + 1 FROM record INDEXED BY record_sequence WHERE kind = ? AND revision = ? AND uid < ?"
+    let select = if descending {
+        "SELECT (SELECT place FROM record WHERE id = ?4 AND revision = ?2), \
+         (SELECT max(place) + 1 FROM record INDEXED BY record_sequence WHERE kind = ?1 AND revision = ?2 AND uid < ?3)"
     } else {
-        "SELECT min(place) - 1 FROM record INDEXED BY record_sequence WHERE kind = ? AND revision = ? AND uid > ?"
+        "SELECT (SELECT place FROM record WHERE id = ?4 AND revision = ?2), \
+         (SELECT min(place) - 1 FROM record INDEXED BY record_sequence WHERE kind = ?1 AND revision = ?2 AND uid > ?3)"
     };
-    let found = match place(of_uid).map_err(store_error)? {
-        Some(place) => Some(place),
-        None => place(of_neighbor).map_err(store_error)?,
-    };
+    let id = index.get(&index::key(kind, None, &after.uid))?;
+    let select = index.connection.prepare_cached(select);
+    let places = select.and_then(|mut select| {
+        select.query_row((kind, revision, &*after.uid, id), |row| Ok((row.get(0)?, row.get(1)?)))
+    });
+    let (own, of_neighbor): (Option<i64>, Option<i64>) = places.map_err(store_error)?;
     // Without a neighbor on the far side, every remaining record of the commit is before the position.
-    Ok((revision, found.unwrap_or(if descending { -1 } else { i64::MAX })))
+    Ok((revision, own.or(of_neighbor).unwrap_or(if descending { -1 } else { i64::MAX })))
 }

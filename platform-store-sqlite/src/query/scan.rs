@@ -10,12 +10,13 @@ use super::{
 };
 use crate::{
     error::store_error,
+    index::Range,
     record::{self, Finder, Stored, columns},
     schema::{BY_SEQUENCE, NameId, Names, order_key},
 };
 
 /// A set of candidates that contains every match.
-enum Range<'a> {
+enum Candidates<'a> {
     /// The records of the scopes, optionally with one of some values.
     Scopes(Wanted<'a>),
     /// All records of the kind.
@@ -49,9 +50,10 @@ pub(super) fn scan(
         }
         if is_candidate { Ok(()) } else { Err(record::misplaced(stored.id)) }
     };
-    let connection = sources.view.connection()?;
+    let index = sources.view.index()?;
+    let connection = index.connection;
     match range {
-        Range::Scopes(wanted) => {
+        Candidates::Scopes(wanted) => {
             // Candidates can be read in any order. The order by sequence exists in every list.
             let sources = Sources { order: BY_SEQUENCE, ..sources };
             let mut finder = Finder::new(connection)?;
@@ -73,32 +75,18 @@ pub(super) fn scan(
                 }
             }
         }
-        Range::Kind => {
+        Candidates::Kind => {
             let select = concat!("SELECT ", columns!(), " FROM record WHERE kind = ?");
             let mut select = connection.prepare_cached(select).map_err(store_error)?;
             record::for_each(&mut select, [sources.kind], &mut examine)?;
         }
-        Range::Values(key, values) => {
-            let select = concat!(
-                "SELECT ",
-                columns!(),
-                " FROM member JOIN record ON record.id = member.record \
-                 WHERE member.kind = ? AND member.key = ? AND member.value = ?"
-            );
-            let mut select = connection.prepare_cached(select).map_err(store_error)?;
+        Candidates::Values(key, values) => {
             for value in values {
-                record::for_each(&mut select, (sources.kind, key, value), &mut examine)?;
+                record::each_of(index, &Range::of(sources.kind, Some((key, value))), &mut examine)?;
             }
         }
-        Range::Above(key, value) => {
-            let select = concat!(
-                "SELECT ",
-                columns!(),
-                " FROM member JOIN record ON record.id = member.record \
-                 WHERE member.kind = ? AND member.key = ? AND member.value > ?"
-            );
-            let mut select = connection.prepare_cached(select).map_err(store_error)?;
-            record::for_each(&mut select, (sources.kind, key, value), &mut examine)?;
+        Candidates::Above(key, value) => {
+            record::each_of(index, &Range::above(sources.kind, key, value), &mut examine)?;
         }
     }
     Ok(Ok(rows))
@@ -109,10 +97,10 @@ fn smallest_range<'q>(
     sources: Sources<'_>,
     names: &Names,
     query: &'q Query,
-) -> Result<Option<(Range<'q>, u64)>, StoreError> {
+) -> Result<Option<(Candidates<'q>, u64)>, StoreError> {
     // Start with the whole kind, which always works, and take any smaller range that contains every match: the scopes,
     // the values of a filter, or both combined.
-    let mut best = (Range::Kind, sources.total(None)?.unwrap_or(0));
+    let mut best = (Candidates::Kind, sources.total(None)?.unwrap_or(0));
     let mut offer = |range, size| {
         if size < best.1 {
             best = (range, size);
@@ -121,7 +109,7 @@ fn smallest_range<'q>(
     };
     let is_all = query.scopes.contains(&Scope::All);
     if let Some(size) = bound(sources, query, &Wanted::All)? {
-        offer(Range::Scopes(Wanted::All), size);
+        offer(Candidates::Scopes(Wanted::All), size);
     }
     for filter in &query.filters {
         match filter {
@@ -132,26 +120,23 @@ fn smallest_range<'q>(
                 if !is_all {
                     let wanted = Wanted::OneOf(key.id, values);
                     if let Some(size) = bound(sources, query, &wanted)? {
-                        offer(Range::Scopes(wanted), size);
+                        offer(Candidates::Scopes(wanted), size);
                     }
                 } else {
                     let mut size = 0;
                     for value in &values {
                         size += sources.total(Some((key.id, value)))?.unwrap_or(SHORT_LEN);
                     }
-                    offer(Range::Values(key.id, values), size);
+                    offer(Candidates::Values(key.id, values), size);
                 }
             }
             Filter::Above { key, value } => {
                 let Some(key) = names.get(key) else { return Ok(None) };
-                let select = "SELECT count(*) FROM (SELECT 1 FROM member WHERE kind = ? AND key = ? AND value > ? \
-                              LIMIT ?)";
-                let mut select = sources.view.connection()?.prepare_cached(select).map_err(store_error)?;
                 // Count no further than the best bound so far; this offer changes nothing and returns it.
-                let limit = offer(Range::Kind, u64::MAX).cast_signed();
-                let count = select.query_row((sources.kind, key.id, value.as_bytes(), limit), |row| row.get(0));
-                let count: i64 = count.map_err(store_error)?;
-                offer(Range::Above(key.id, value.as_bytes()), count.cast_unsigned());
+                let most = offer(Candidates::Kind, u64::MAX);
+                let range = Range::above(sources.kind, key.id, value.as_bytes());
+                let count = sources.view.index()?.count(&range, most)?;
+                offer(Candidates::Above(key.id, value.as_bytes()), count);
             }
             Filter::NoneOf { .. } | Filter::Contains { .. } => {}
         }

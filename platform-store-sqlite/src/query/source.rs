@@ -4,32 +4,24 @@
 //! A tree's keys omit the prefix that all uids of the list share (the list's uid). Comparing keys of different lists
 //! therefore needs the prefix of each: see [`Point`].
 
-use std::{
-    cmp::Ordering,
-    ops::Range,
-    sync::{Arc, LazyLock},
-};
+use std::{cmp::Ordering, ops, sync::Arc};
 
+use crate::{
+    error::corrupt,
+    index::Range,
+    list::{FilterValue, List, ListKey},
+    readers::View,
+    record::{self, Stored},
+    schema::{ESCAPE, NameId, order_key},
+    tree,
+};
 use platform_engine::{
     store::{
         Scope, StoreError,
         order::split,
-        place::{Place, SHORT_LEN, below},
+        place::{Place, SHORT_LEN},
     },
     uid,
-};
-use rusqlite::{
-    ToSql, params_from_iter,
-    types::{Null, Value},
-};
-
-use crate::{
-    error::{corrupt, store_error},
-    list::{FilterValue, List, ListKey},
-    readers::View,
-    record::{self, Stored, columns},
-    schema::{ESCAPE, NameId, order_key},
-    tree,
 };
 
 /// A position in an order, comparable between lists.
@@ -69,7 +61,7 @@ pub(super) type Keyed = (Vec<u8>, i64);
 #[derive(Debug)]
 pub(super) struct Entry {
     /// The range of the key in the buffer.
-    key: Range<usize>,
+    key: ops::Range<usize>,
     pub(super) id: i64,
 }
 
@@ -274,9 +266,10 @@ impl Sources<'_> {
             Some(Wanted::OneOf(key, values)) => {
                 // The range below contains descendants only; the 1 is for the record with the scope's own uid.
                 let mut short = 1;
-                if let Some((_, from, to)) = short_range(scope) {
-                    let take = &mut |count: i64| short += count.cast_unsigned();
-                    Members { kind: self.kind, key: *key, values, from, to }.each(self.view, &COUNT_MEMBERS, take)?;
+                for value in values {
+                    if let Some(range) = short_range(self.kind, Some((*key, value)), scope) {
+                        short += self.view.index()?.count(&range, u64::MAX)?;
+                    }
                 }
                 short
             }
@@ -302,7 +295,6 @@ impl Sources<'_> {
             let found = self.view.find(self.kind, uid)?.filter(|record| is_wanted(&record.stored()));
             return found.map_or(Ok(()), |record| use_record(record.stored()));
         }
-        let Some((top, from, to)) = short_range(scope) else { return Ok(()) };
         // The range can contain deeper records than the scope, so the hierarchy is checked here.
         let mut take = |stored: Stored<'_>| {
             if stored.kind != self.kind || !is_wanted(&stored) {
@@ -315,30 +307,22 @@ impl Sources<'_> {
             };
             if in_scope { use_record(stored) } else { Ok(()) }
         };
-        match short {
-            Wanted::All => {
-                let select = concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid > ? AND uid < ?");
-                let mut select = self.view.connection()?.prepare_cached(select).map_err(store_error)?;
-                record::for_each(&mut select, (self.kind, from, to), &mut take)?;
-            }
-            Wanted::OneOf(key, values) => {
-                let mut ids = Vec::new();
-                let members = Members { kind: self.kind, key: *key, values, from, to };
-                members.each(self.view, &SELECT_MEMBERS, &mut |id| ids.push(id))?;
-                self.view.records(ids.into_iter(), usize::MAX)?.iter().try_for_each(|record| take(record.stored()))?;
+        let filters: Vec<Option<FilterValue<'_>>> = match short {
+            Wanted::All => vec![None],
+            Wanted::OneOf(key, values) => values.iter().map(|value| Some((*key, *value))).collect(),
+        };
+        let mut ids = Vec::new();
+        for filter in filters {
+            if let Some(range) = short_range(self.kind, filter, scope) {
+                ids.extend(self.view.index()?.records(&range, u64::MAX)?);
             }
         }
+        self.view.records(ids.into_iter(), usize::MAX)?.iter().try_for_each(|record| take(record.stored()))?;
         // A subtree includes the record with the scope's uid, which the range does not.
-        if let Scope::Subtree(_) = scope {
-            let select = concat!("SELECT ", columns!(), " FROM record WHERE kind = ? AND uid = ?");
-            let mut select = self.view.connection()?.prepare_cached(select).map_err(store_error)?;
-            record::for_each(
-                &mut select,
-                (self.kind, top),
-                |stored| {
-                    if is_wanted(&stored) { take(stored) } else { Ok(()) }
-                },
-            )?;
+        if let Scope::Subtree(top) = scope
+            && let Some(own) = self.view.find(self.kind, top)?.filter(|own| is_wanted(&own.stored()))
+        {
+            take(own.stored())?;
         }
         Ok(())
     }
@@ -355,63 +339,13 @@ impl Sources<'_> {
     }
 }
 
-/// Returns the uid of a scope and the exclusive bounds of the uids below it; `None` for scopes that are not ranges.
-fn short_range(scope: &Scope) -> Option<(&str, String, Value)> {
+/// Returns the range of the index that contains the records of a scope, except one with the scope's own uid, and maybe
+/// others; `None` for scopes that are not ranges.
+fn short_range(kind: NameId, filter: Option<FilterValue<'_>>, scope: &Scope) -> Option<Range> {
     match scope {
         Scope::Exact(_) | Scope::All => None,
-        Scope::Subtree(uid) | Scope::Children(uid) => {
-            let (from, to) = below(uid);
-            Some((uid, from, Value::Text(to)))
-        }
-        // All uids: in SQLite, every text is less than any blob.
-        Scope::Roots => Some(("", String::new(), Value::Blob(Vec::new()))),
-    }
-}
-
-/// The rows of `member` with one of the values and with a uid in a range; the bounds are exclusive.
-struct Members<'a> {
-    kind: NameId,
-    key: NameId,
-    values: &'a [&'a [u8]],
-    from: String,
-    to: Value,
-}
-
-/// The number of values that one statement looks up, if there is more than one.
-const BATCH: usize = 64;
-
-/// A statement for one value and a statement for [`BATCH`] values. The values are the parameters of a table, which
-/// `CROSS JOIN` makes the outer loop; unused parameters are NULL, which joins with nothing.
-type PerValues = LazyLock<[String; 2]>;
-
-static COUNT_MEMBERS: PerValues = LazyLock::new(|| per_values("count(*)"));
-static SELECT_MEMBERS: PerValues = LazyLock::new(|| per_values("member.record"));
-
-fn per_values(column: &str) -> [String; 2] {
-    [1, BATCH].map(|values| {
-        let values = vec!["(?)"; values].join(", ");
-        format!(
-            "SELECT {column} FROM (VALUES {values}) AS wanted CROSS JOIN member ON member.value = wanted.column1 \
-             WHERE member.kind = ? AND member.key = ? AND member.uid > ? AND member.uid < ?"
-        )
-    })
-}
-
-impl Members<'_> {
-    /// Calls the function with the number in each row that the statement returns.
-    fn each(&self, view: &View<'_>, [one, many]: &[String; 2], take: &mut impl FnMut(i64)) -> Result<(), StoreError> {
-        let (select, len) = if self.values.len() == 1 { (one, 1) } else { (many, BATCH) };
-        let mut select = view.connection()?.prepare_cached(select).map_err(store_error)?;
-        for values in self.values.chunks(len) {
-            let values = values.iter().map(|value| value as &dyn ToSql);
-            let params = values.chain(std::iter::repeat(&Null as &dyn ToSql)).take(len);
-            let params = params.chain([&self.kind as &dyn ToSql, &self.key, &self.from, &self.to]);
-            let mut rows = select.query(params_from_iter(params)).map_err(store_error)?;
-            while let Some(row) = rows.next().map_err(store_error)? {
-                take(row.get(0).map_err(store_error)?);
-            }
-        }
-        Ok(())
+        Scope::Subtree(uid) | Scope::Children(uid) => Some(Range::below(kind, filter, uid)),
+        Scope::Roots => Some(Range::of(kind, filter)),
     }
 }
 

@@ -1,0 +1,296 @@
+//! The index: the numbers of records by uid, by filter value and by unique key.
+//!
+//! All three are entries of one table, `entry`, whose keys are bytes in the order of what they encode. Their keys are
+//! random, so that a commit which changed the table would write a page for each of its entries. Commits put entries into
+//! the delta instead, and a fold writes them in the order of their keys (see [`crate::delta`]). Every lookup merges the
+//! delta and the table.
+//!
+//! Entries have no checksum: the record that an entry leads to must confirm that it has the key.
+
+use std::{cmp::Ordering, ops::ControlFlow};
+
+use platform_engine::{
+    store::{StoreError, place::Place},
+    uid,
+};
+use rusqlite::Connection;
+
+use crate::{
+    delta::{Delta, Found},
+    error::{corrupt, store_error},
+    list::{FilterValue, ListKey},
+    record::Keys,
+    schema::{ESCAPE, NameId},
+};
+
+// The tags of keys, which are their first bytes.
+const FILTER: u8 = b'f';
+const UID: u8 = b'i';
+const UNIQUE: u8 = b'u';
+
+/// Appends a number: one byte for the first 255, of which stores rarely have more.
+fn push_name(key: &mut Vec<u8>, name: NameId) {
+    match u8::try_from(name) {
+        Ok(byte) if byte != u8::MAX => key.push(byte),
+        _ => {
+            key.push(u8::MAX);
+            key.extend(name.to_be_bytes());
+        }
+    }
+}
+
+fn take_name(key: &[u8]) -> Option<(NameId, &[u8])> {
+    let (byte, rest) = key.split_first()?;
+    if *byte != u8::MAX {
+        return Some((NameId::from(*byte), rest));
+    }
+    let (name, rest) = rest.split_first_chunk()?;
+    Some((NameId::from_be_bytes(*name), rest))
+}
+
+/// Returns what precedes the uid in the keys of the records of a kind, or of those with a filter value.
+fn prefix(kind: NameId, filter: Option<FilterValue<'_>>) -> Vec<u8> {
+    let mut key = Vec::with_capacity(128);
+    key.push(if filter.is_some() { FILTER } else { UID });
+    push_name(&mut key, kind);
+    if let Some((name, value)) = filter {
+        push_name(&mut key, name);
+        ESCAPE.push(&mut key, value);
+    }
+    key
+}
+
+/// Returns the key of a record under its uid, or under its uid and a filter value.
+pub(crate) fn key(kind: NameId, filter: Option<FilterValue<'_>>, uid: &str) -> Vec<u8> {
+    let mut key = prefix(kind, filter);
+    key.extend_from_slice(uid.as_bytes());
+    key
+}
+
+/// Returns the key of a record under a unique key, which is a space and a value.
+pub(crate) fn unique_key((space, value): (NameId, &[u8])) -> Vec<u8> {
+    let mut key = Vec::with_capacity(128);
+    key.push(UNIQUE);
+    push_name(&mut key, space);
+    key.extend_from_slice(value);
+    key
+}
+
+/// Returns all keys of a record.
+pub(crate) fn keys_of<'a>(kind: NameId, uid: &'a str, keys: Keys<'a>) -> impl Iterator<Item = Vec<u8>> + use<'a> {
+    let filters = keys.filter().map(move |filter| key(kind, Some(filter), uid));
+    [key(kind, None, uid)].into_iter().chain(filters).chain(keys.unique().map(unique_key))
+}
+
+/// Returns the kind, the filter key and the value of an entry; `None` if it is not of a filter value.
+pub(crate) fn filter_of(key: &[u8]) -> Option<(NameId, NameId, Vec<u8>)> {
+    let (kind, rest) = take_name(key.strip_prefix(&[FILTER])?)?;
+    let (name, rest) = take_name(rest)?;
+    let (value, _) = ESCAPE.take(rest)?;
+    Some((kind, name, value))
+}
+
+/// A range of keys; both bounds are exclusive.
+#[derive(Debug, Clone)]
+pub(crate) struct Range {
+    from: Vec<u8>,
+    to: Vec<u8>,
+    /// The length of what precedes the uid in each key.
+    prefix: usize,
+}
+
+impl Range {
+    /// The entries of all records of a kind, optionally only of those with a filter value, in the order of their uids.
+    pub(crate) fn of(kind: NameId, filter: Option<FilterValue<'_>>) -> Self {
+        let from = prefix(kind, filter);
+        // 255 does not occur in UTF-8, so it is greater than any uid.
+        let to = [&*from, &[u8::MAX]].concat();
+        Self { prefix: from.len(), from, to }
+    }
+
+    /// The same of the records below a uid.
+    pub(crate) fn below(kind: NameId, filter: Option<FilterValue<'_>>, uid: &str) -> Self {
+        let mut from = prefix(kind, filter);
+        let prefix = from.len();
+        from.extend_from_slice(uid.as_bytes());
+        let mut to = from.clone();
+        // `0` is the byte after `/`.
+        from.push(b'/');
+        to.push(b'0');
+        Self { from, to, prefix }
+    }
+
+    /// The entries with a greater value under a filter key, sorted by value and uid.
+    pub(crate) fn above(kind: NameId, name: NameId, value: &[u8]) -> Self {
+        let mut from = prefix(kind, Some((name, value)));
+        let prefix = from.len();
+        from.push(u8::MAX);
+        let mut to = vec![FILTER];
+        push_name(&mut to, kind);
+        push_name(&mut to, name + 1);
+        Self { from, to, prefix }
+    }
+
+    /// The entries of all filter values.
+    pub(crate) fn filters() -> Self {
+        Self { from: vec![FILTER], to: vec![FILTER + 1], prefix: 1 }
+    }
+
+    /// Everything.
+    pub(crate) fn all() -> Self {
+        Self { from: Vec::new(), to: vec![u8::MAX], prefix: 0 }
+    }
+
+    /// Leaves out the uids up to this one, or with `descending` those from it on.
+    pub(crate) fn after(mut self, uid: &str, descending: bool) -> Self {
+        let bound = if descending { &mut self.to } else { &mut self.from };
+        bound.truncate(self.prefix);
+        bound.extend_from_slice(uid.as_bytes());
+        self
+    }
+
+    /// Returns the uid of a key in this range.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if it is not a text.
+    pub(crate) fn uid<'k>(&self, key: &'k [u8]) -> Result<&'k str, StoreError> {
+        let uid = key.get(self.prefix..).and_then(|uid| std::str::from_utf8(uid).ok());
+        uid.ok_or_else(|| corrupt("an index entry has a malformed uid"))
+    }
+}
+
+/// The index in one state of the store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Index<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) delta: &'a Delta,
+}
+
+impl Index<'_> {
+    /// Returns the number of the record under a key.
+    pub(crate) fn get(self, key: &[u8]) -> Result<Option<i64>, StoreError> {
+        match self.delta.entry(key) {
+            Found::Changed(record) => return Ok(Some(*record)),
+            Found::Deleted => return Ok(None),
+            Found::Stored => {}
+        }
+        let select = "SELECT record FROM entry WHERE key = ?";
+        let mut select = self.connection.prepare_cached(select).map_err(store_error)?;
+        let mut rows = select.query([key]).map_err(store_error)?;
+        let row = rows.next().map_err(store_error)?;
+        row.map(|row| row.get(0)).transpose().map_err(store_error)
+    }
+
+    /// Calls the function with the keys and records of a range, in ascending or descending order, until it returns
+    /// [`ControlFlow::Break`].
+    pub(crate) fn each(
+        self,
+        range: &Range,
+        descending: bool,
+        mut take: impl FnMut(&[u8], i64) -> Result<ControlFlow<()>, StoreError>,
+    ) -> Result<(), StoreError> {
+        let select = if descending {
+            "SELECT key, record FROM entry WHERE key > ? AND key < ? ORDER BY key DESC"
+        } else {
+            "SELECT key, record FROM entry WHERE key > ? AND key < ? ORDER BY key"
+        };
+        let mut select = self.connection.prepare_cached(select).map_err(store_error)?;
+        let mut rows = select.query((&range.from, &range.to)).map_err(store_error)?;
+        let mut changed = self.delta.entries(&range.from, &range.to);
+        let mut next_changed = || if descending { changed.next_back() } else { changed.next() };
+        let mut ahead = next_changed();
+        loop {
+            let row = rows.next().map_err(store_error)?;
+            let stored = match row {
+                Some(row) => {
+                    let key = row.get_ref(0).map_err(store_error)?.as_blob();
+                    let key = key.map_err(|error| corrupt(error.to_string()))?;
+                    Some((key, row.get(1).map_err(store_error)?))
+                }
+                None => None,
+            };
+            let mut is_replaced = false;
+            while let Some((key, record)) = ahead {
+                let order = stored.map_or(Ordering::Less, |(stored, _)| {
+                    let order = key.cmp(stored);
+                    if descending { order.reverse() } else { order }
+                });
+                if order == Ordering::Greater {
+                    break;
+                }
+                is_replaced |= order == Ordering::Equal;
+                if let Some(record) = record
+                    && take(key, record)?.is_break()
+                {
+                    return Ok(());
+                }
+                ahead = next_changed();
+            }
+            let Some((key, record)) = stored else { return Ok(()) };
+            if !is_replaced && take(key, record)?.is_break() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns the records of a range in ascending order, at most this many.
+    pub(crate) fn records(self, range: &Range, most: u64) -> Result<Vec<i64>, StoreError> {
+        self.records_if(range, most, |_, _| Ok(true))
+    }
+
+    /// The same, of those for which the function returns `true`.
+    fn records_if(
+        self,
+        range: &Range,
+        most: u64,
+        is_wanted: impl Fn(&[u8], i64) -> Result<bool, StoreError>,
+    ) -> Result<Vec<i64>, StoreError> {
+        let mut records = Vec::new();
+        self.each(range, false, |key, record| {
+            if is_wanted(key, record)? {
+                records.push(record);
+            }
+            let is_full = records.len() as u64 >= most;
+            Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(records)
+    }
+
+    /// Returns whether there is a record in a range.
+    pub(crate) fn has(self, range: &Range) -> Result<bool, StoreError> {
+        Ok(!self.records(range, 1)?.is_empty())
+    }
+
+    /// Returns the number of records in a range, counting no more than `most`.
+    pub(crate) fn count(self, range: &Range, most: u64) -> Result<u64, StoreError> {
+        let mut count = 0;
+        self.each(range, false, |_, _| {
+            count += 1;
+            Ok(if count < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })?;
+        Ok(count)
+    }
+
+    /// Returns the members of a list that is not materialized, of those with a lower number than `before`: at most
+    /// `most`, not counting the record with the list's uid. For a queue, only children are members.
+    pub(crate) fn members(
+        self,
+        list: &ListKey,
+        place: Place<'_>,
+        queue: bool,
+        (most, before): (u64, i64),
+    ) -> Result<Vec<i64>, StoreError> {
+        let (kind, filter) = (list.kind, list.filter());
+        let Place::At(top) = place else {
+            return self.records_if(&Range::of(kind, filter), most, |_, record| Ok(record < before));
+        };
+        let range = Range::below(kind, filter, top);
+        let mut records = self.records_if(&range, most, |key, record| {
+            let is_below = || Ok(!queue || uid::parent(range.uid(key)?) == Some(top));
+            if record < before { is_below() } else { Ok(false) }
+        })?;
+        let own = if queue { None } else { self.get(&key(kind, filter, top))? };
+        records.extend(own.filter(|own| *own < before));
+        Ok(records)
+    }
+}
