@@ -149,7 +149,7 @@ fn replay(path: &Path, directory: &Path) {
     fs::copy(format!("{}-wal", path.display()), directory.join("killed.db-wal")).unwrap();
     let start = Instant::now();
     let store = open(&copy);
-    println!("opened after a crash in {:.0?}, with {} bytes of changes", start.elapsed(), store.unfolded_bytes());
+    println!("opened after a crash in {:.2?}, with {} bytes of changes", start.elapsed(), store.unfolded_bytes());
 }
 
 fn open(path: &Path) -> SqliteStore {

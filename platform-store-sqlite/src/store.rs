@@ -144,7 +144,7 @@ impl Builder {
     }
 
     /// Sets the bound, in bytes, of the changes to indexes that are held in memory until they are written together;
-    /// 33,554,432 by default. A larger bound means that less is written per commit, and more memory; commits wait while
+    /// 67,108,864 by default. A larger bound means that less is written per commit, and more memory; commits wait while
     /// the changes are written. With 0, each group of commits writes its changes.
     pub const fn delta_bytes(mut self, bytes: u64) -> Self {
         self.delta_bytes = bytes;
@@ -272,7 +272,7 @@ impl SqliteStore {
             cache_bytes: 16 << 20,
             bulk_records: 250,
             bulk_load: false,
-            delta_bytes: 32 << 20,
+            delta_bytes: 64 << 20,
         }
     }
 
