@@ -117,6 +117,12 @@ impl Rest {
         endpoints.map(|(_, endpoint)| endpoint.rpc()).collect()
     }
 
+    /// Returns those of [`Rest::methods`] that can change something, by their HTTP methods.
+    pub fn writing_methods(&self) -> BTreeSet<String> {
+        let endpoints = self.0.routes.paths().flat_map(|path| path.methods);
+        endpoints.filter(|(http, _)| !http.is_safe()).map(|(_, endpoint)| endpoint.rpc()).collect()
+    }
+
     /// Returns the reply to a request for this path that middleware rejects, in the format of AIP-193.
     pub fn refuse(&self, path: &str, error: Error) -> Reply {
         let refusal = Refusal::from(error.of_domain(self.0.domain(path)));

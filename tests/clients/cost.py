@@ -1,4 +1,5 @@
-"""Measures what metrics and traces cost a list and a get, in instructions of the whole server (Valgrind's callgrind).
+"""Measures what metrics, traces and the audit log cost a list, a get and a create, in instructions of the whole server
+(Valgrind's callgrind).
 
 Instructions do not depend on the load of the machine. Each figure is the difference of two runs with different numbers of
 requests over one connection, so that starting and stopping cancel out. The log is reduced to warnings: a line per request
@@ -20,7 +21,9 @@ import urllib.parse
 
 from server import binary
 
-FEW, MANY = 1_000, 5_000
+# With a debug build, which is much slower, `PLATFORM_COST_REQUESTS=400` is enough for a ratio.
+MANY = int(os.environ.get("PLATFORM_COST_REQUESTS", "5000"))
+FEW = MANY // 5
 REPOS = 200
 
 
@@ -38,6 +41,7 @@ class Run:
         self.connection = http.client.HTTPConnection(urllib.parse.urlparse(line.split()[2]).netloc, timeout=600)
 
     def call(self, method: str, path: str, token: str, body: str | None = None) -> bytes:
+        """Makes a request that must succeed."""
         self.connection.request(method, path, body, {"Authorization": f"Bearer {token}"})
         reply = self.connection.getresponse()
         text = reply.read()
@@ -68,6 +72,8 @@ def main() -> None:
     seed = random.Random(int(os.environ.get("PLATFORM_SEED", "1")))
     help_text = subprocess.run([program, "serve", "--help"], check=True, stdout=subprocess.PIPE, text=True).stdout
     configurations = {"off": [], "metrics": ["--metrics-listen", "127.0.0.1:0"]}
+    audit_log = pathlib.Path(tempfile.gettempdir()) / f"audit-{os.getpid()}.log"
+    configurations["audit log"] = ["--audit-log", str(audit_log)]
     if "--otlp-endpoint" in help_text:
         for ratio in ("0", "0.01"):
             configurations[f"traces of {ratio}"] = ["--otlp-endpoint", "http://127.0.0.1:1", "--trace-ratio", ratio]
@@ -82,21 +88,30 @@ def main() -> None:
             uids.append(re.search(rb'"uid":"([^"]+)"', body)[1].decode())
         first.stop()
 
-        def instructions(options: list[str], paths: list[str]) -> int:
-            run = Run(program, data, *options, measured=True)
-            token, _ = variables(program, data)
-            for path in paths:
-                run.call("GET", path, token)
-            return run.stop()
+        def instructions(options: list[str], requests: list[tuple[str, str, str | None]]) -> int:
+            # Each run begins with the same data.
+            copy = pathlib.Path(folder) / "copy" / "data"
+            shutil.rmtree(copy.parent, ignore_errors=True)
+            shutil.copytree(data, copy)
+            run = Run(program, copy, *options, measured=True)
+            token, _ = variables(program, copy)
+            for method, path, body in requests:
+                run.call(method, path, token, body)
+            counted = run.stop()
+            audit_log.unlink(missing_ok=True)
+            return counted
 
         kinds = {
-            "get": [f"/registry/v2/repos/{seed.choice(uids)}" for _ in range(MANY)],
-            "list": ["/registry/v2/repos?page_size=50"] * MANY,
+            "get": [("GET", f"/registry/v2/repos/{seed.choice(uids)}", None) for _ in range(MANY)],
+            "list": [("GET", "/registry/v2/repos?page_size=50", None)] * MANY,
+            "create": [
+                ("POST", f"/registry/v2/repos/{organization}", f'{{"name":"new-{number:05}"}}') for number in range(MANY)
+            ],
         }
-        for kind, paths in kinds.items():
+        for kind, requests in kinds.items():
             base = None
             for name, options in configurations.items():
-                few, many = (instructions(options, paths[:count]) for count in (FEW, MANY))
+                few, many = (instructions(options, requests[:count]) for count in (FEW, MANY))
                 each = (many - few) / (MANY - FEW)
                 base = base or each
                 print(f"{kind}, {name}: {each:,.0f} instructions, {each / base - 1:+.1%}", flush=True)

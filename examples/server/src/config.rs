@@ -3,6 +3,7 @@
 //! One struct holds all options. Clap reads flags and variables; each key of the file becomes the default of the option
 //! of that name, so that its value is parsed and validated by the same rules.
 
+mod audit;
 mod backup;
 mod console;
 mod events;
@@ -20,6 +21,7 @@ use platform_core::{resources::iam::TermsDocument, uid::Uid};
 #[cfg(feature = "otlp")]
 pub(crate) use self::observe::OtlpOptions;
 pub(crate) use self::{
+    audit::AuditOptions,
     backup::BackupOptions,
     console::ConsoleOptions,
     events::EventOptions,
@@ -161,6 +163,8 @@ pub(crate) struct Config {
     pub(crate) events: EventOptions,
     #[command(flatten)]
     pub(crate) observe: ObserveOptions,
+    #[command(flatten)]
+    pub(crate) audit: AuditOptions,
     #[command(flatten)]
     pub(crate) backups: BackupOptions,
     #[command(flatten)]

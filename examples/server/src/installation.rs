@@ -36,6 +36,7 @@ use platform_store_sqlite::SqliteStore;
 #[cfg(feature = "sled")]
 use crate::backup::Freezable;
 use crate::{
+    audit::AuditedStore,
     backup::{Backups, Origin},
     config::{self, Config},
     env::word,
@@ -339,7 +340,9 @@ impl Installation {
     ) -> Result<(Platform, Backups)> {
         let is_new = self.shared.is_none() && store_path(config).is_none_or(|path| !has_contents(&path));
         let (store, origin) = self.opened(config, purpose)?;
-        let store = Arc::new(SwitchedStore::new(measured(config, store), config.read_only));
+        let store = measured(config, store);
+        let store = if config.audit.audit_log.is_some() { AuditedStore::around(store) } else { store };
+        let store = Arc::new(SwitchedStore::new(store, config.read_only));
         let backups = self.backups_of(config, origin, open_blobs(config)?);
         transfer::reject_unfinished(&*self.documents).await?;
         let operators = std::iter::once(&self.bootstrap.operator).chain(&config.operator);

@@ -14,6 +14,7 @@ mod postgres;
 mod settings;
 mod shared;
 
+mod audit;
 mod backup;
 mod blobs;
 mod check;

@@ -148,6 +148,7 @@ fn describe() {
     platform_events::metrics::describe();
     platform_http::describe_requests();
     timed::describe();
+    crate::audit::describe();
     describe_gauge!(BUILD, "1, with the version of the server");
     describe_gauge!(CONNECTIONS, "Open connections of addresses that have a limit");
     describe_gauge!(REQUESTS, "Requests that are not answered completely");

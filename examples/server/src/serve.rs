@@ -15,7 +15,12 @@ use axum::{
     http::{HeaderValue, header::CONTENT_TYPE},
     routing::get,
 };
-use platform_core::{platform::Platform, resources::iam::normalize_issuer};
+use platform_core::{
+    access::Authenticator,
+    platform::Platform,
+    resources::iam::normalize_issuer,
+    tokens::{SignInService, TokenService},
+};
 use platform_grpc::Grpc;
 use platform_http::{
     Docs, Layers, Listener, OpenPaths, Rest, Shares, SlowRequests, SystemClock, openapi::ServedDocument, serve,
@@ -32,6 +37,7 @@ use tokio::{
 };
 
 use crate::{
+    audit::{AuditLog, Audited, Authenticated, IssuedBy},
     backup, blobs,
     config::Config,
     console,
@@ -96,17 +102,23 @@ async fn serve_until_stopped(config: &Config, arguments: Vec<OsString>, filter: 
         let data_dir = config.data_dir.clone();
         metrics.read_from(Sources { platform, shares, store: store_path(config), data_dir });
     }
+    let authenticator: Arc<dyn Authenticator> = match config.audit.audit_log {
+        Some(_) => Arc::new(Authenticated(Arc::clone(&verifier))),
+        None => verifier.clone(),
+    };
     let slow = SlowRequests::default();
     slow.set(config.observe.slow_request);
     Reload { arguments, filter: filter.clone(), slow: slow.clone(), shares: Arc::clone(&shares), tls: tls.clone() }
         .on_hangup()?;
-    let log = LogRoutes { platform: platform.clone(), authenticator: verifier.clone(), filter, slow: slow.clone() };
+    let log =
+        LogRoutes { platform: platform.clone(), authenticator: authenticator.clone(), filter, slow: slow.clone() };
     // The paths to which `platform-server import --api` writes.
-    let import = Import::all(Arc::clone(&platform), verifier.clone(), limits.clone());
-    let operator_routes = events::routes(&platform, verifier.clone()).merge(log.into_router());
-    let operator_routes = operator_routes.merge(read_only::routes(&platform, verifier.clone()));
-    let operator_routes = operator_routes.merge(backup::routes(&platform, verifier.clone(), &backups));
-    let operator_routes = operator_routes.merge(keys::routes(&platform, verifier.clone(), &installation.ring, &issuer));
+    let import = Import::all(Arc::clone(&platform), authenticator.clone(), limits.clone());
+    let operator_routes = events::routes(&platform, authenticator.clone()).merge(log.into_router());
+    let operator_routes = operator_routes.merge(read_only::routes(&platform, authenticator.clone()));
+    let operator_routes = operator_routes.merge(backup::routes(&platform, authenticator.clone(), &backups));
+    let operator_routes =
+        operator_routes.merge(keys::routes(&platform, authenticator.clone(), &installation.ring, &issuer));
     blobs::collect_daily(Arc::clone(&platform), Arc::clone(&backups.turn));
     backup::start_schedule(&config.backups, &backups)?;
     let deliverer = (config, otlp.as_ref());
@@ -115,13 +127,18 @@ async fn serve_until_stopped(config: &Config, arguments: Vec<OsString>, filter: 
     let documentation = documentation_routes(&platform, config.console.console);
     let health = Health::new(Arc::clone(&platform), installation.shared.as_ref().map(|shared| shared.store.clone()));
     probes.started(health.clone());
+    let (tokens, sign_ins): (Arc<dyn TokenService>, Arc<dyn SignInService>) = match config.audit.audit_log {
+        Some(_) => (Arc::new(IssuedBy(tokens.clone())), Arc::new(IssuedBy(tokens))),
+        None => (tokens.clone(), tokens),
+    };
     let grpc =
-        Grpc::new(Arc::clone(&platform), verifier.clone(), limits.clone())?.mount(Tokens::new(tokens.clone()))?;
+        Grpc::new(Arc::clone(&platform), authenticator.clone(), limits.clone())?.mount(Tokens::new(tokens.clone()))?;
     let console = console::open(config, &platform, &verifier, &url)?;
-    let rest = Rest::new(Arc::clone(&platform), verifier, limits.clone())?
-        .mount(Tokens::new(tokens.clone()))
-        .mount(BrowserSignIn::new(tokens))
+    let rest = Rest::new(Arc::clone(&platform), authenticator, limits.clone())?
+        .mount(Tokens::new(tokens))
+        .mount(BrowserSignIn::new(sign_ins))
         .mount(Scim);
+    let writes = rest.writing_methods();
     let rest = match &console {
         Some(console) => rest.mount(console.clone()),
         None => rest,
@@ -137,7 +154,8 @@ async fn serve_until_stopped(config: &Config, arguments: Vec<OsString>, filter: 
     // address, and a flood of their requests must not make a load balancer consider the server dead.
     let routes = open.merge(probes.routes()).merge(operator_routes).route_service("/import/{kind}", import);
     let service = layers.around(grpc.clone().or_else_http(routes.fallback_service(rest)));
-    let service = otlp::traced(service, otlp.as_ref());
+    let audit_log = AuditLog::open(&config.audit, writes)?;
+    let service = otlp::traced(Audited::new(service, audit_log), otlp.as_ref());
     let listener = socket.listen(BACKLOG).map_err(|error| cannot_listen(address, &error))?;
     let failed = Arc::new(OnceLock::new());
     let stopped = {

@@ -270,6 +270,45 @@ fn a_revocation_of_tokens_on_one_server_holds_at_once_on_the_other() {
 }
 
 #[test]
+fn a_quota_is_exact_when_two_servers_create_at_once_and_their_audit_logs_have_every_create() {
+    let Some(database) = Database::migrated("quotas") else { return };
+    let logs = ["one.log", "two.log"];
+    let servers = logs.map(|log| database.start(&["--audit-log", log]));
+    let (organization, token) = database.operator();
+    let apis = servers.each_ref().map(|server| Api::new(&server.url, &token));
+    database.run(&["quota", "set", &organization, "Repo", "10", "--api", &apis[0].url]).ok();
+    let path = format!("/registry/v2/repos/{organization}");
+    let replies: Vec<_> = thread::scope(|scope| {
+        let create = |number: usize| {
+            let (api, path) = (&apis[number % 2], &path);
+            scope.spawn(move || api.post(path, &json!({ "name": format!("repo-{number}") })))
+        };
+        let creating: Vec<_> = (0..64).map(create).collect();
+        creating.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let created = replies.iter().filter(|reply| reply.status == 200).count();
+    assert_eq!(created, 10, "{replies:?}");
+    for refused in replies.iter().filter(|reply| reply.status != 200) {
+        let error = refused.error(429);
+        let details = error["details"].as_array().unwrap();
+        assert!(
+            details.iter().any(|detail| detail["@type"] == "type.googleapis.com/google.rpc.QuotaFailure"),
+            "{error}"
+        );
+    }
+    // A quota of none, set on the other server, holds at once here.
+    database.run(&["quota", "set", &organization, "Tag", "0", "--api", &apis[1].url]).ok();
+    let repo = uid(&apis[0].get("/registry/v2/repos?page_size=1").ok()["repos"][0]);
+    let digest = format!("sha256:{}", "a".repeat(64));
+    apis[0].post(&format!("/registry/v2/tags/{repo}"), &json!({ "name": "latest", "digest": digest })).error(429);
+    let lines = logs.map(|log| std::fs::read_to_string(database.path().join(log)).unwrap()).concat();
+    let entries = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let creates: Vec<_> = entries.filter(|entry| entry["method"] == "ReposService.CreateRepo").collect();
+    let with_code = |code: &str| creates.iter().filter(|entry| entry["code"] == code).count();
+    assert_eq!((with_code("OK"), with_code("RESOURCE_EXHAUSTED")), (10, 54));
+}
+
+#[test]
 fn what_a_killed_server_has_acknowledged_is_there() {
     let Some(database) = Database::migrated("killed") else { return };
     let survivor = database.start(&[]);

@@ -18,7 +18,7 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use common::{Api, Ran, Response, Server, api, program, run};
+use common::{Api, Ran, Response, STORES, Server, api, program, run};
 use platform_core::clock::Clock;
 use platform_http::{SystemClock, SystemEntropy};
 use platform_oidc::{Algorithm, Issuer, Keys, person_uid};
@@ -518,4 +518,77 @@ fn a_stream_of_events_ends_when_the_token_is_revoked() {
     lines.map_while(Result::ok).for_each(drop);
     let ended = Ran::of(tail.wait_with_output().unwrap());
     assert!(ended.failed().contains("lost the connection"));
+}
+
+/// Returns the entries of the audit log.
+fn audited(dir: &Path) -> Vec<Value> {
+    let log = std::fs::read_to_string(dir.join("audit.log")).unwrap();
+    log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn the_audit_log_has_writes_exchanges_and_denied_requests_and_no_secrets() {
+    let stub = Stub::start();
+    for store in STORES {
+        let dir = tempdir().unwrap();
+        let options = ["--store", store, "--audit-log", "audit.log", "--allow-http-issuers", "--allow-private-issuers"];
+        let server = Server::start(dir.path(), &options);
+        let (operator, organization) = api(dir.path(), &["--store", store]);
+        let claim_match = json!({ "issuer": stub.url, "subject": "ci" });
+        let body = json!({ "name": "ci", "claimMatch": claim_match });
+        let ci = text(&operator.post(&format!("/iam/v2/identities/{organization}"), &body).ok(), "uid").to_owned();
+        let created = operator.post(&format!("/registry/v2/repos/{organization}"), &json!({ "name": "a" })).ok();
+        let repo = text(&created, "uid").to_owned();
+        // Reads have no entry.
+        operator.get(&format!("/registry/v2/repos/{repo}")).ok();
+        operator.get("/registry/v2/repos").ok();
+        operator.patch(&format!("/registry/v2/repos/{repo}"), &json!({ "name": "" })).error(400);
+        assert_eq!(operator.delete(&format!("/registry/v2/repos/{repo}")).status, 200);
+        let upstream = stub.token("ci", &operator.url, json!({ "jti": "upstream-1" }));
+        let exchange = format!("aud={}&identity={ci}", operator.url);
+        let token = text(&operator.with_token(&upstream).form("/sts/exchange", &exchange).ok(), "token").to_owned();
+        operator.with_token(&token).get(&format!("/registry/v2/repos/{repo}")).error(403);
+        operator.with_token("invalid").get("/registry/v2/repos").error(401);
+        operator.send("PUT", "/operator/read-only", Some(&json!({ "readOnly": false }))).ok();
+
+        let entries = audited(dir.path());
+        let texts = |name: &str| entries.iter().map(|entry| entry[name].as_str().unwrap_or("")).collect::<Vec<_>>();
+        assert_eq!(
+            texts("event"),
+            ["write", "write", "write", "write", "exchange", "denied", "denied", "write"],
+            "{store}: {entries:#?}"
+        );
+        assert_eq!(
+            texts("code"),
+            ["OK", "OK", "INVALID_ARGUMENT", "OK", "OK", "PERMISSION_DENIED", "UNAUTHENTICATED", "OK"]
+        );
+        assert_eq!(entries[1]["method"], "ReposService.CreateRepo");
+        assert_eq!(entries[1]["request"], format!("POST /registry/v2/repos/{organization}"));
+        assert_eq!(entries[1]["changed"], json!([{ "put": ["Repo", repo] }]));
+        let deleted = json!({ "deleted": ["Repo", repo] });
+        assert!(entries[3]["changed"].as_array().unwrap().contains(&deleted), "{}", entries[3]);
+        // Who, and by which token.
+        assert_eq!(entries[1]["identity"], entries[7]["identity"]);
+        assert!(
+            entries[1]["token"].is_string() && entries[1]["requestId"].is_string() && entries[1]["time"].is_string()
+        );
+        let issued = &entries[4]["issued"];
+        assert_eq!(issued["identity"], ci);
+        assert_eq!(issued["upstream"], json!({ "iss": stub.url, "sub": "ci", "jti": "upstream-1" }));
+        assert_eq!((&entries[5]["identity"], &entries[5]["token"]), (&json!(ci), &issued["token"]));
+        assert!(entries[6].get("identity").is_none());
+        let log = std::fs::read_to_string(dir.path().join("audit.log")).unwrap();
+        for secret in [&upstream, &token, &operator.token] {
+            assert!(!log.contains(secret.as_str()), "a secret is in the audit log");
+        }
+        // A second server may not write to the same file, and a restarted one continues it.
+        let other = tempdir().unwrap();
+        let same = dir.path().join("audit.log").display().to_string();
+        let error = run(other.path(), &["serve", "--listen", "127.0.0.1:0", "--audit-log", &same]).failed();
+        assert!(error.contains("is the audit log of another server"), "{error}");
+        server.terminate();
+        server.wait();
+        let _server = Server::start(dir.path(), &options);
+        assert_eq!(audited(dir.path()).len(), entries.len());
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     num::NonZeroU32,
     pin::Pin,
     sync::Arc,
@@ -149,6 +150,13 @@ impl Origin {
     /// Like [`Origin::of`], but returns `None` for a request that did not come through [`serve`](crate::serve).
     pub(crate) fn known(extensions: &Extensions) -> Option<Self> {
         extensions.get::<Source>().cloned().map(Self::from)
+    }
+
+    /// Returns the address that limits account a request with these extensions to: of IPv6, the /64 network. `None` for
+    /// a loopback address that is exempt from limits, for a trusted proxy that names no client, and for a request that
+    /// did not come through [`serve`](crate::serve).
+    pub fn address(extensions: &Extensions) -> Option<impl fmt::Display + use<>> {
+        extensions.get::<Source>()?.address
     }
 
     fn from(source: Source) -> Self {
