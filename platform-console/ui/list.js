@@ -6,6 +6,7 @@ import { enumLabels, label, number, words } from "./format.js";
 import { itemAddress, listAddress, nameField, nameOf, newAddress, noun, parentOf, title, top } from "./kinds.js";
 import { brief, hasValue, isBrief } from "./values.js";
 import { actionsOf, rowActions } from "./actions.js";
+import { uidInput } from "./form.js";
 
 const SIZES = [20, 50, 100, 200];
 const MAX_COLUMNS = 6;
@@ -234,11 +235,11 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
   function filterForm() {
     const rows = [];
     if (kind.parent) {
-      const under = h("input", { id: underId, name: "under", value: state.under, placeholder: "anywhere", spellcheck: "false", autocomplete: "off" });
+      const [under, ...offers] = uidInput({ uidOf: kind.parent }, state.under, { id: underId, name: "under", placeholder: "anywhere", spellcheck: "false", autocomplete: "off" });
       for (const name of ["uidp.descendants_of", "uidp.children_of"]) inputs.set(name, under);
       const modeId = freshId();
       const mode = h("select", { id: modeId, name: "mode" }, h("option", { value: "below", selected: state.mode !== "in" }, "at any depth"), h("option", { value: "in", selected: state.mode === "in" }, "directly in it"));
-      rows.push(h("div", { class: "field wide" }, h("label", { for: underId }, "Below (uid)"), under), h("div", { class: "field" }, h("label", { for: modeId }, "Depth"), mode));
+      rows.push(h("div", { class: "field wide" }, h("label", { for: underId }, offers.length ? "Below (uid or name)" : "Below (uid)"), under, offers), h("div", { class: "field" }, h("label", { for: modeId }, "Depth"), mode));
     }
     for (const param of list.params) {
       const id = freshId();
