@@ -187,7 +187,7 @@ impl Platform {
         reply.updated += done.updated;
         reply.unchanged += done.unchanged;
         reply.refused.extend(done.refused);
-        // What was looked up may have changed before the commit.
+        // The values may have changed after they were looked up and before the commit.
         let mut known = as_of;
         loop {
             let now = self.value_of(looked_up.as_ref()).await?;
