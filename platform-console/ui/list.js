@@ -105,7 +105,7 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
   // The token of each page after one that was shown, for the same request.
   const tokens = new Map();
   const results = h("div", { class: "results" });
-  const line = h("code", { tabindex: 0, "aria-label": "Request as a curl command" });
+  const line = h("code", { tabindex: 0 });
   const shown = { total: 0, request: "" };
   let pending = null;
 
