@@ -125,6 +125,7 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
     else if (skip > 0) query.push(["skip", skip]);
     shown.request = target(list.path, state.filters, query);
     line.textContent = curl("GET", shown.request);
+    request.hidden = false;
     results.classList.add("busy");
     remember();
     try {
@@ -247,7 +248,7 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
       const props = { id, name: `f.${param.name}`, title: param.about };
       const names = param.type.enum ?? param.type.list?.enum;
       const input = names
-        ? h("select", props, h("option", { value: "" }, "any"), [...enumLabels(names)].map(([name, text]) => h("option", { value: name, selected: name === value }, text)))
+        ? h("select", props, h("option", { value: "" }, param.required ? "choose" : "any"), [...enumLabels(names)].map(([name, text]) => h("option", { value: name, selected: name === value }, text)))
         : param.type === "bool"
           ? h("select", props, h("option", { value: "" }, "any"), ["true", "false"].map((one) => h("option", { value: one, selected: one === value }, one === "true" ? "Yes" : "No")))
           : h("input", { ...props, value, placeholder: param.type.list ? "a, b, …" : param.type === "timestamp" ? "2026-01-31T00:00:00Z" : null, spellcheck: "false", autocomplete: "off" });
@@ -280,11 +281,13 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
     return h("section", { class: "card" }, form);
   }
 
+  const request = h("div", { class: "curl" }, line, copyButton(() => line.textContent));
   const isWaiting = list.params.some((param) => (param.required || isInPath(list, param.name)) && !state.filters[param.name]);
   const form = filters ? filterForm() : null;
-  if (isWaiting) results.append(h("div", { class: "empty" }, "Set the filters that are marked with an asterisk."));
-  else load();
-  const request = h("div", { class: "curl" }, line, copyButton(() => line.textContent));
+  if (isWaiting) {
+    results.append(h("div", { class: "empty" }, "Set the filters that are marked with an asterisk."));
+    request.hidden = true;
+  } else load();
   if (heading) return card(heading, tools, results, h("details", { class: "body small" }, h("summary", null, "Request"), request));
   return h("div", null, form, h("div", { class: "card" }, results), request);
 }
