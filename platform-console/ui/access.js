@@ -3,7 +3,8 @@
 import { h, card, copyButton, errorBox, freshId, announce } from "./dom.js";
 import { call, curl, target } from "./api.js";
 import { number } from "./format.js";
-import { accessAddress, kindNamed, table, treeAddress } from "./kinds.js";
+import { accessAddress, table, top, treeAddress } from "./kinds.js";
+import { uidInput } from "./form.js";
 import { uidLink } from "./values.js";
 
 /** The endpoint that explains access; `null` if the server has none. */
@@ -26,12 +27,12 @@ export async function showAccess(main, params) {
   const capabilities = h("datalist", { id: "capabilities" }, table.capabilities.map((one) => h("option", { value: one.name })));
   const input = (name, text, hint, props = {}) => {
     const id = freshId();
-    return h("div", { class: `field${name === "capability" ? "" : " wide"}` }, h("label", { for: id }, text), h("input", { id, name, "data-path": name, value: values[name], spellcheck: "false", autocomplete: "off", placeholder: hint, ...props }));
+    return h("div", { class: `field${name === "capability" ? "" : " wide"}` }, h("label", { for: id }, text), uidInput({ uidOf: props.uidOf }, values[name], { id, name, "data-path": name, spellcheck: "false", autocomplete: "off", placeholder: hint, ...props, uidOf: null }));
   };
   const form = h(
     "form",
     { class: "body", role: "search", "aria-label": "Explain access", onsubmit: submit },
-    h("div", { class: "filters" }, input("uid", "At (uid of a group or resource)", "", { required: true }), input("identityUid", "Identity (uid)", "everyone"), input("capability", "Capability", "any", { list: "capabilities" }), h("div", { class: "buttons" }, h("button", { class: "primary" }, "Explain"))),
+    h("div", { class: "filters" }, input("uid", "At (uid, or name of a group)", "uid of any resource", { required: true, uidOf: top()?.name }), input("identityUid", "Identity (uid or name)", "everyone", { uidOf: "Identity" }), input("capability", "Capability", "any", { list: "capabilities" }), h("div", { class: "buttons" }, h("button", { class: "primary" }, "Explain"))),
     capabilities,
   );
   main.replaceChildren(

@@ -4,6 +4,7 @@ import { h, card, copyButton, errorBox } from "./dom.js";
 import { call, curl, markdown, target } from "./api.js";
 import { label, shortUid, words } from "./format.js";
 import { accessAddress, childrenOf, editAddress, itemAddress, kindNamed, listAddress, nameOf, newAddress, noun, parentOf, partsOf, pathOf, referrersOf, title, top, treeAddress } from "./kinds.js";
+import { explainer } from "./access.js";
 import { fields } from "./values.js";
 import { embeddedList } from "./list.js";
 import { actionsOf, actionsOrMenu, confirmDelete } from "./actions.js";
@@ -31,7 +32,7 @@ export async function showItem(main, kind, params) {
         "div",
         { class: "buttons" },
         actionsOrMenu(kind, item, again),
-        isTop ? h("a", { class: "button", href: accessAddress({ uid }) }, "Who has access") : null,
+        explainer() && (isTop || kind.parent === top()?.name) ? h("a", { class: "button", href: accessAddress({ uid }) }, "Who has access") : null,
         kind.methods.update ? h("a", { class: "button", href: editAddress(kind, uid) }, "Edit") : null,
         kind.methods.delete ? h("button", { type: "button", class: "danger", onclick: () => confirmDelete(kind, item, gone) }, "Delete") : null,
       ),

@@ -200,14 +200,17 @@ function control(field, value, props) {
   return h("input", { ...props, type: isSecret ? "password" : "text", inputmode: type === "int32" || type === "int64" ? "numeric" : null, placeholder: { timestamp: "2026-01-31T00:00:00Z", duration: "3600s" }[type] ?? null, value: value ?? "" });
 }
 
-/** Returns an input for a uid that offers the first resources of the kind that it refers to, by name. */
-function uidInput(field, value, props) {
+/**
+ * Returns an input for a uid that offers the first resources of the kind that it refers to, by name, and the elements
+ * that belong to it.
+ */
+export function uidInput(field, value, props) {
   const kind = kindNamed(field.uidOf);
-  if (!kind?.methods.list || !nameField(kind)) return h("input", { ...props, value: value ?? "" });
+  if (!kind?.methods.list || !nameField(kind)) return [h("input", { ...props, value: value ?? "" })];
   const options = h("datalist", { id: `${props.id}o` });
   const chosen = h("span", { class: "hint" });
   const names = new Map();
-  const input = h("input", { ...props, list: options.id, value: value ?? "", placeholder: `uid or name of a ${noun(kind)}`, oninput: pick, onfocus: offer });
+  const input = h("input", { ...props, list: options.id, value: value ?? "", placeholder: props.placeholder ?? `uid or name of a ${noun(kind)}`, oninput: pick, onfocus: offer });
   function pick() {
     const uid = names.get(input.value);
     if (uid) input.value = uid;

@@ -6,6 +6,7 @@ import { enumLabels, label, number, words } from "./format.js";
 import { itemAddress, listAddress, nameField, nameOf, newAddress, noun, parentOf, title, top } from "./kinds.js";
 import { brief, hasValue, isBrief } from "./values.js";
 import { actionsOf, rowActions } from "./actions.js";
+import { uidInput } from "./form.js";
 
 const SIZES = [20, 50, 100, 200];
 const MAX_COLUMNS = 6;
@@ -104,7 +105,7 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
   // The token of each page after one that was shown, for the same request.
   const tokens = new Map();
   const results = h("div", { class: "results" });
-  const line = h("code", { tabindex: 0, "aria-label": "Request as a curl command" });
+  const line = h("code", { tabindex: 0 });
   const shown = { total: 0, request: "" };
   let pending = null;
 
@@ -124,6 +125,7 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
     else if (skip > 0) query.push(["skip", skip]);
     shown.request = target(list.path, state.filters, query);
     line.textContent = curl("GET", shown.request);
+    request.hidden = false;
     results.classList.add("busy");
     remember();
     try {
@@ -234,11 +236,11 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
   function filterForm() {
     const rows = [];
     if (kind.parent) {
-      const under = h("input", { id: underId, name: "under", value: state.under, placeholder: "anywhere", spellcheck: "false", autocomplete: "off" });
+      const [under, ...offers] = uidInput({ uidOf: kind.parent }, state.under, { id: underId, name: "under", placeholder: "anywhere", spellcheck: "false", autocomplete: "off" });
       for (const name of ["uidp.descendants_of", "uidp.children_of"]) inputs.set(name, under);
       const modeId = freshId();
       const mode = h("select", { id: modeId, name: "mode" }, h("option", { value: "below", selected: state.mode !== "in" }, "at any depth"), h("option", { value: "in", selected: state.mode === "in" }, "directly in it"));
-      rows.push(h("div", { class: "field wide" }, h("label", { for: underId }, "Below (uid)"), under), h("div", { class: "field" }, h("label", { for: modeId }, "Depth"), mode));
+      rows.push(h("div", { class: "field wide" }, h("label", { for: underId }, offers.length ? "Below (uid or name)" : "Below (uid)"), under, offers), h("div", { class: "field" }, h("label", { for: modeId }, "Depth"), mode));
     }
     for (const param of list.params) {
       const id = freshId();
@@ -246,7 +248,7 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
       const props = { id, name: `f.${param.name}`, title: param.about };
       const names = param.type.enum ?? param.type.list?.enum;
       const input = names
-        ? h("select", props, h("option", { value: "" }, "any"), [...enumLabels(names)].map(([name, text]) => h("option", { value: name, selected: name === value }, text)))
+        ? h("select", props, h("option", { value: "" }, param.required ? "choose" : "any"), [...enumLabels(names)].map(([name, text]) => h("option", { value: name, selected: name === value }, text)))
         : param.type === "bool"
           ? h("select", props, h("option", { value: "" }, "any"), ["true", "false"].map((one) => h("option", { value: one, selected: one === value }, one === "true" ? "Yes" : "No")))
           : h("input", { ...props, value, placeholder: param.type.list ? "a, b, …" : param.type === "timestamp" ? "2026-01-31T00:00:00Z" : null, spellcheck: "false", autocomplete: "off" });
@@ -279,11 +281,13 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
     return h("section", { class: "card" }, form);
   }
 
+  const request = h("div", { class: "curl" }, line, copyButton(() => line.textContent));
   const isWaiting = list.params.some((param) => (param.required || isInPath(list, param.name)) && !state.filters[param.name]);
   const form = filters ? filterForm() : null;
-  if (isWaiting) results.append(h("div", { class: "empty" }, "Set the filters that are marked with an asterisk."));
-  else load();
-  const request = h("div", { class: "curl" }, line, copyButton(() => line.textContent));
+  if (isWaiting) {
+    results.append(h("div", { class: "empty" }, "Set the filters that are marked with an asterisk."));
+    request.hidden = true;
+  } else load();
   if (heading) return card(heading, tools, results, h("details", { class: "body small" }, h("summary", null, "Request"), request));
   return h("div", null, form, h("div", { class: "card" }, results), request);
 }

@@ -1,13 +1,14 @@
 // Pictures for kinds of Platform API v2. Each comes from one bounded request; where the server does not have the
 // method, there is no picture.
 
-import { h, svg, card, errorBox } from "./dom.js";
+import { h, svg, card, errorBox, freshId } from "./dom.js";
 import { call, target } from "./api.js";
 import { bytes, capitalized, day, number, words } from "./format.js";
 import { table } from "./kinds.js";
 
 const DAYS = 30;
 const STATES = ["open", "notPlanned", "notAffected", "fixed"];
+const RATINGS = ["critical", "high", "medium", "low", "unrated"];
 const SEVERITIES = ["CRITICAL", "HIGH", "MEDIUM", "LOW", "NEGLIGIBLE", "UNKNOWN"];
 
 /** Returns the cards with pictures of a resource. */
@@ -22,21 +23,34 @@ const action = (name) => table.kinds.flatMap((kind) => kind.actions).find((one) 
 function pictureCard(title, draw) {
   const body = h("div", { class: "body" }, h("p", { class: "muted" }, "Loading …"));
   draw()
-    .then((content) => body.replaceChildren(content))
+    .then((content) => body.replaceChildren(...[content].flat()))
     .catch((error) => body.replaceChildren(error.status === 403 || error.status === 404 ? h("p", { class: "muted" }, "No data that you can see.") : errorBox(error)));
   return card(title, null, body);
 }
 
-/** The advisories of a group by state, on each of the last 30 days. There is no card in groups without advisories. */
+/**
+ * The advisories of a group by state, and those in one state by severity, on each of the last 30 days. There is no card
+ * in groups without advisories.
+ */
 function advisories(group) {
   const count = action("CountAdvisories");
   if (!count) return null;
-  const card = pictureCard(`Advisories by state, last ${DAYS} days`, async () => {
-    const reply = await call("GET", target(count.path, {}, [["uid", group.uid], ["days", DAYS]]));
-    const columns = (reply.days ?? []).map((one) => ({ date: dayOf(one.date), parts: STATES.map((name) => [name, one[name] ?? 0]) }));
-    if (columns.some((column) => column.parts.some(([, number]) => number))) return stacked(columns, "Advisories of this group and those below it, at the end of each day");
-    card.remove();
-    return "";
+  const columnsOf = (reply, names) => (reply.days ?? []).map((one) => ({ date: dayOf(one.date), parts: names.map((name) => [name, one[name] ?? 0]) }));
+  const read = (state) => call("GET", target(count.path, {}, [["uid", group.uid], ["days", DAYS], ["state", state]]));
+  const severities = h("div");
+  const showSeverities = (reply, state) => severities.replaceChildren(stacked(columnsOf(reply, RATINGS), `${capitalized(words(state))} advisories by severity as it is known today, at the end of each day`));
+  const card = pictureCard(`Advisories, last ${DAYS} days`, async () => {
+    const reply = await read("");
+    const columns = columnsOf(reply, STATES);
+    if (!columns.some((column) => column.parts.some(([, number]) => number))) {
+      card.remove();
+      return "";
+    }
+    showSeverities(reply, STATES[0]);
+    const id = freshId();
+    const options = STATES.map((state) => h("option", { value: state }, capitalized(words(state))));
+    const select = h("select", { id, onchange: () => read(words(select.value).toUpperCase().replaceAll(" ", "_")).then((one) => showSeverities(one, select.value), (error) => severities.replaceChildren(errorBox(error))) }, options);
+    return [stacked(columns, "Advisories of this group and those below it by state, at the end of each day"), h("div", { class: "field" }, h("label", { for: id }, "By severity, in the state"), select), severities];
   });
   return card;
 }
@@ -75,18 +89,11 @@ function resolved(repo) {
 
 /** The sizes of an image by architecture. */
 function architectures(tag) {
-  const [list, size] = [action("GetArchitectures"), action("GetSize")];
-  if (!list || !size || !tag.digest) return null;
-  const image = { repoUid: tag.uid.slice(0, tag.uid.lastIndexOf("/")), digest: tag.digest };
+  const list = action("ListImageSizes");
+  if (!list || !tag.digest) return null;
+  const image = [["repoUid", tag.uid.slice(0, tag.uid.lastIndexOf("/"))], ["digest", tag.digest]];
   return pictureCard("Image", async () => {
-    const names = await call("GET", target(list.path, image)).then(
-      (reply) => reply.architectures ?? [],
-      (error) => {
-        if (error.status === 400) return [""];
-        throw error;
-      },
-    );
-    const sizes = await Promise.all(names.slice(0, 12).map((name) => call("GET", target(size.path, image, [["architecture", name]]))));
+    const { sizes = [] } = await call("GET", target(list.path, {}, image));
     const most = Math.max(1, ...sizes.map((one) => Number(one.size)));
     const rows = sizes.map((one) => {
       const bar = h("div", { class: "bar c-plain" });

@@ -4,6 +4,7 @@ import { h, card } from "./dom.js";
 import { call, target } from "./api.js";
 import { number, words } from "./format.js";
 import { accessAddress, childrenOf, editAddress, itemAddress, listAddress, nameOf, newAddress, noun, pathOf, top, treeAddress } from "./kinds.js";
+import { explainer } from "./access.js";
 import { fields } from "./values.js";
 
 const PAGE = 100;
@@ -136,7 +137,7 @@ export async function showTree(main, params) {
         nameOf(kind, group),
         [
           h("a", { class: "button", href: itemAddress(kind, group.uid) }, "Open"),
-          h("a", { class: "button", href: accessAddress({ uid: group.uid }) }, "Who has access"),
+          explainer() ? h("a", { class: "button", href: accessAddress({ uid: group.uid }) }, "Who has access") : null,
           kind.methods.update ? h("a", { class: "button", href: editAddress(kind, group.uid) }, "Edit") : null,
           kind.methods.create ? h("a", { class: "button", href: newAddress(kind, group.uid) }, `New ${noun(kind)} in it`) : null,
         ],

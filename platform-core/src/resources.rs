@@ -45,6 +45,7 @@ pub const KINDS: &[Registered] = &[
     Registered::of::<registry::SyncStatus>(),
     Registered::of::<registry::RegistrySettings>(),
     Registered::of::<registry::Image>(),
+    Registered::of::<registry::ImageSize>(),
     Registered::of::<registry::Chart>(),
     Registered::of::<registry::PackageVersions>(),
     Registered::of::<registry::VulnerabilityReport>(),

@@ -14,6 +14,8 @@ import contextlib
 import json
 import os
 import pathlib
+import pty
+import re
 import subprocess
 import tempfile
 import time
@@ -170,13 +172,22 @@ def pictures(at: Browser) -> None:
     uids = screenshots.filled(at.server)
     column = "return [...document.querySelector('figure').querySelectorAll('tbody tr:last-child td')].map((one) => Number(one.textContent))"
     at.go(f"/groups/item?uid={uids['web']}", "web")
-    at.shows("Advisories by state", "main")
+    at.shows("Advisories, last 30 days", "main")
     at.wait.until(lambda page: page.find_elements(By.CSS_SELECTOR, "svg.chart rect"))
     shown = at.page.execute_script(column)
     path = f"/insights/v1/advisoryTrends?uid={uids['web']}&days=1"
     today = at.server.call("GET", path)["days"][0]
     assert shown == [today[name] for name in ("open", "notPlanned", "notAffected", "fixed")] and sum(shown) == 60, (shown, today)
+    # The same advisories by severity, in the chosen state.
+    severities = "return [...document.querySelectorAll('figure')[1].querySelectorAll('tbody tr:last-child td')].map((one) => Number(one.textContent))"
+    names = ("critical", "high", "medium", "low", "unrated")
+    shown = at.page.execute_script(severities)
+    assert shown == [today[name] for name in names] and sum(shown) == today["open"] and all(shown), (shown, today)
     at.audit("group")
+    at.page.execute_script("const one = document.querySelector('figure + .field select'); one.value = 'fixed'; one.dispatchEvent(new Event('change'))")
+    fixed = at.server.call("GET", f"{path}&state=FIXED")["days"][0]
+    at.wait.until(lambda page: page.execute_script(severities) == [fixed[name] for name in names], "not the severities of the chosen state")
+    assert sum(fixed[name] for name in names) == fixed["fixed"] > 0, fixed
     name = at.server.call("GET", f"/iam/v2/groups/{uids['org']}")["name"]
     at.go(f"/groups/item?uid={uids['org']}", name)
     at.wait.until(lambda page: page.find_elements(By.CSS_SELECTOR, "svg.chart rect"))
@@ -212,6 +223,7 @@ def iam_screens(at: Browser) -> None:
     at.audit("form")
     at.press("Create")
     at.settled("ci")
+    at.audit("role-binding")
     at.go(f"/access?uid={group}&identityUid={identity}&capability=repo.list", "Access")
     at.shows("Allowed")
     at.shows("viewer", "table")
@@ -232,6 +244,7 @@ def iam_screens(at: Browser) -> None:
     at.press("Create")
     at.settled("reader")
     at.shows("CAP_REPO_LIST")
+    at.audit("role")
     at.go(f"/groupInvites/new?parent={group}", "New group invite")
     at.fill("[data-path=roleUid]", viewer)
     at.fill("[data-path=ttl]", "3600s")
@@ -247,6 +260,9 @@ def iam_screens(at: Browser) -> None:
     at.press("Create")
     at.settled("sign-in")
     at.shows("https://issuer.example.com")
+    at.audit("provider")
+    at.go(f"/groups/edit?uid={group}", "Edit team")
+    at.audit("form-edit")
 
 
 def status_of(server: Server, subscription: str) -> dict:
@@ -294,6 +310,10 @@ def dead_letters(at: Browser) -> None:
         row = at.text("main tbody tr")
         assert "Rejected" in row and "422" in row and "repo.created" in row, row
         at.audit("dead-letters")
+        at.click("main tbody th a")
+        at.settled("repo.created")
+        at.shows("Redeliver", ".head")
+        at.audit("dead-letter")
         at.go(f"/subscriptions/item?uid={uid}", "127.0.0.1")
         at.shows("Dead letters")
         at.shows("Redeliver", "main")
@@ -314,18 +334,51 @@ def dead_letters(at: Browser) -> None:
         at.wait.until(lambda _: server.call("GET", f"/events/v2/deliveries?eventId={event}&state=DELIVERED")["totalCount"] == "1")
         at.page.refresh()
         at.shows("Delivered", "main tbody")
+        redelivered_from_the_command_line(at, dead)
         server.call("DELETE", f"/events/v2/subscriptions/{uid}")
 
 
+def redelivered_from_the_command_line(at: Browser, dead: str) -> None:
+    """The commands of README.md find a dead letter and deliver it again."""
+    server = at.server
+    Sink.status, Sink.delivered = 422, []
+    server.call("POST", f"/registry/v2/repos/{server.organization}", {"name": "rejected too"})
+    at.wait.until(lambda _: server.call("GET", dead)["totalCount"] == "1", "no dead letter")
+    event = server.call("GET", dead)["deadLetters"][0]["eventId"]
+    uid = platformctl(server, "get", "dead-letters", "-o", "name").strip()
+    Sink.status = 204
+    platformctl(server, "run", "dead-letters", "redeliver-dead-letter", "--uid", uid)
+    at.wait.until(lambda _: event in Sink.delivered, f"{event} was not delivered: {Sink.delivered}")
+    assert platformctl(server, "get", "dead-letters", "-o", "name") == ""
+
+
+def platformctl(server: Server, *words: str) -> str:
+    """Runs a command of `platformctl` and returns its output."""
+    command = [built("platformctl"), *words, "--api", server.url, "--token", server.token]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
 def every_list(at: Browser) -> None:
-    """Opens the list of every kind."""
+    """Opens and audits the list of every kind."""
     links = at.page.execute_script("return [...document.querySelectorAll('.side a')].map((one) => one.getAttribute('href'))")
     assert len(links) > 15, links
-    for link in links:
+    for index, link in enumerate(links):
         at.page.execute_script("location.hash = arguments[0]", link)
         at.wait.until(lambda page: page.execute_script("return !document.querySelector('.busy') && document.querySelector(`.side a[href='${arguments[0]}']`)?.getAttribute('aria-current') === 'page'", link))
         assert "did not work" not in at.text("main"), at.text("main")
-    at.audit("list-last")
+        # Each in one theme: what they share is audited in both.
+        at.audit(f"list-{link.strip('#/').split('?')[0]}", ("light", "dark")[index % 2 :][:1])
+
+
+def every_form(at: Browser) -> None:
+    """Opens and audits the form that creates a resource of each kind."""
+    with urllib.request.urlopen(f"{at.server.url}/console/document.json", timeout=30) as reply:
+        kinds = [kind for kind in json.load(reply)["kinds"] if kind["methods"].get("create")]
+    assert len(kinds) > 8, kinds
+    for index, kind in enumerate(kinds):
+        noun = re.sub("([a-z0-9])([A-Z])", r"\1 \2", kind["name"]).lower()
+        at.go(f"/{kind['plural']}/new", f"New {noun}")
+        at.audit(f"form-{kind['plural']}", ("light", "dark")[index % 2 :][:1])
 
 
 def by_keyboard(at: Browser) -> None:
@@ -358,6 +411,44 @@ def by_keyboard(at: Browser) -> None:
     at.keys(Keys.ENTER)
     at.settled("console")
     assert at.page.execute_script("return document.activeElement.tagName") == "H1"
+
+
+def changed_by_keyboard(at: Browser) -> None:
+    """Creates, edits and deletes a repo with the keyboard alone."""
+    at.go("/repos", "Repos")
+    at.tab_to("New repo")
+    at.keys(Keys.ENTER)
+    at.settled("New repo")
+    at.tab_to("[data-path=parent]")
+    at.keys(at.server.organization)
+    at.tab_to("[data-path=name]")
+    at.keys("Typed!", Keys.ENTER)
+    # The focus is on the field with the error.
+    at.shows("must", ".problem")
+    assert at.page.execute_script("return document.activeElement.dataset.path") == "name"
+    at.keys(Keys.BACKSPACE * len("Typed!"), "typed", Keys.ENTER)
+    at.settled("typed")
+    at.tab_to("Edit")
+    at.keys(Keys.ENTER)
+    at.settled("Edit typed")
+    at.tab_to("[data-path=description]")
+    at.keys("Typed on a keyboard", Keys.ENTER)
+    at.settled("typed")
+    at.shows("Typed on a keyboard", ".head")
+    at.tab_to("Delete")
+    at.keys(Keys.ENTER)
+    at.shows("cannot be undone", "dialog")
+    # Escape closes the dialog, and the focus returns to the button.
+    at.keys(Keys.ESCAPE)
+    at.wait.until(lambda page: not page.find_elements(By.CSS_SELECTOR, "dialog"))
+    assert at.row() == "Delete", at.row()
+    at.keys(Keys.ENTER)
+    at.shows("cannot be undone", "dialog")
+    at.tab_to("Delete", 5)
+    at.keys(Keys.ENTER)
+    at.wait.until(lambda page: "/repos/item" not in page.execute_script("return location.hash"))
+    at.go("/repos?f.name=typed", "Repos")
+    at.shows("No repos match")
 
 
 def percentiles(values) -> tuple[float, float]:
@@ -430,7 +521,27 @@ def from_the_command_line(server: Server) -> None:
     assert last == [f"repo-{REPOS - 1:07}"], last
     every, seconds_of_all = listed("--all")
     assert every == [f"repo-{index:07}" for index in range(REPOS)], (len(every), every[:3])
+    # On a terminal, a bar shows the progress; the output is a pipe.
+    ours, theirs = pty.openpty()
+    command = [built("platformctl"), "get", "repos", "--all", "-o", "name", "--api", server.url, "--token", server.token]
+    # Wide enough for the bar.
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        drawn = everything(ours)
+    assert process.returncode == 0 and f"/{REPOS}" in drawn, drawn[-300:]
     print(f"platformctl: the last repo in {seconds * 1000:.0f} ms, all {REPOS:,} in {seconds_of_all:.1f} s")
+
+
+def everything(terminal: int) -> str:
+    """Reads what a program writes to a terminal until it ends."""
+    parts = []
+    # At the end, Linux reports an error instead of an empty read.
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 65536):
+            parts.append(part)
+    os.close(terminal)
+    return b"".join(parts).decode(errors="replace")
 
 
 def by_provider(source: str) -> None:
@@ -511,6 +622,36 @@ def of_embedder(source: str) -> None:
     print("a kind of an embedder has its screens")
 
 
+def link_at_start() -> None:
+    """`serve` prints a link only on a terminal, and only where no other machine can open it."""
+
+    def output(*more: str) -> str:
+        ours, theirs = pty.openpty()
+        with tempfile.TemporaryDirectory() as folder:
+            command = [binary(), "--store", "memory", "--data-dir", folder, *more]
+            with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL) as process:
+                os.close(theirs)
+                text = ""
+                while "Authorization" not in text:
+                    text += os.read(ours, 65536).decode()
+                process.terminate()
+                return text + everything(ours)
+
+    assert "/console#link=" in output("--listen", "127.0.0.1:0")
+    # A server on another address has a public URL.
+    for address in ("0.0.0.0:0", "127.0.0.1:0"):
+        assert "#link=" not in output("--listen", address, "--public-url", "http://127.0.0.1:1"), address
+    with tempfile.TemporaryDirectory() as folder:
+        command = [binary(), "--store", "memory", "--data-dir", folder, "--listen", "127.0.0.1:0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            lines = [process.stdout.readline()]
+            while "Authorization" not in lines[-1]:
+                lines.append(process.stdout.readline())
+            process.terminate()
+            rest = process.stdout.read()
+    assert "#link=" not in "".join(lines) + rest
+
+
 def turned_off(data: pathlib.Path) -> None:
     with serving(data, "memory", "--console=false") as server:
         for path in ("/console", "/console/main.js", "/console/session"):
@@ -531,6 +672,7 @@ def main() -> None:
             many_repos(source, data)
             return
         turned_off(data)
+        link_at_start()
         with serving(data, "memory", "--allow-http-sinks", "--allow-private-sinks") as server, browser(server, source) as at:
             sign_in(at)
             uid = change(at)
@@ -540,7 +682,9 @@ def main() -> None:
             event_screens(at)
             dead_letters(at)
             by_keyboard(at)
+            changed_by_keyboard(at)
             every_list(at)
+            every_form(at)
             at.go("/nosuch", "Not found")
             at.go(f"/repos/item?uid={server.organization}/0123456789abcdef", "Not found")
             assert not at.faults(), at.faults()

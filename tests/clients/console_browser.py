@@ -185,9 +185,21 @@ class Browser:
         """Returns the name of the tree item that has the focus."""
         return self.page.execute_script("return document.activeElement.textContent")
 
-    def audit(self, name: str) -> None:
-        """Checks a screen with axe-core in both themes, and takes screenshots if they are wanted."""
-        for theme in ("light", "dark"):
+    def tab_to(self, name: str, most: int = 120) -> None:
+        """Presses Tab until the element that has the focus has this selector or text."""
+        script = """
+            const at = document.activeElement;
+            if (arguments[0].startsWith("[")) return at.matches(arguments[0]);
+            return at.textContent.trim() === arguments[0] && at.matches("a, button");"""
+        for _ in range(most):
+            if self.page.execute_script(script, name):
+                return
+            self.keys(Keys.TAB)
+        raise AssertionError(f"the keyboard does not reach {name!r}")
+
+    def audit(self, name: str, themes: tuple[str, ...] = ("light", "dark")) -> None:
+        """Checks a screen with axe-core in these themes, and takes screenshots if they are wanted."""
+        for theme in themes:
             self.page.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
             if SHOTS:
                 pathlib.Path(SHOTS).mkdir(parents=True, exist_ok=True)

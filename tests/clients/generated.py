@@ -285,8 +285,8 @@ def iam(call: Walk, server, org: str) -> None:
     assert not call("RemoveResourceLimit", org, body={"kind": "Role"})["group"].get("resourceLimits")
     call("LookupIdentity", issuer="https://issuer.example.com", subject="me")
     call("UpdateIdentityMetadata", body={"identityMetadata": {"company": "Example"}})
-    trend = call("CountAdvisories", uid=folder, days=2)
-    assert len(trend["days"]) == 2, trend
+    trend = call("CountAdvisories", uid=folder, days=2, state="FIXED")
+    assert len(trend["days"]) == 2 and trend["days"][0]["unrated"] == 0, trend
     explained = call("ExplainAccess", uid=folder, identityUid=identity, capability="repo.list")
     assert explained["decision"] == "ALLOWED" and explained["complete"] is True, explained
     call("ListDirectoryUsers")
@@ -373,6 +373,7 @@ def registry(call: Walk, server, org: str) -> None:
     imported(server, "images", source, {"digest": digest, "index": True, "platforms": [platform]})
     assert call("GetArchitectures", source, digest)["architectures"] == ["amd64"]
     assert call("GetSize", source, digest, architecture="amd64")["size"] == "123"
+    assert call("ListImageSizes", repoUid=source, digest=digest)["sizes"][0]["size"] == "123"
     call("DeleteTag", tag)
     call("DeleteRepo", repo["uid"])
     call("DeleteRepo", source)

@@ -29,7 +29,7 @@ PLATFORMS = (("amd64", 48_400_000), ("arm64", 44_100_000), ("riscv64", 40_900_00
 def imported(server: Server, kind: str, parent: str, *documents: dict) -> None:
     """Imports documents of a kind into a parent."""
     request = urllib.request.Request(
-        f"{server.url}/import/{kind}?parent={parent.replace('/', '%2F')}",
+        f"{server.url}/import/{kind}" + (f"?parent={parent.replace('/', '%2F')}" if parent else ""),
         data="".join(json.dumps(one) + "\n" for one in documents).encode(),
         method="POST",
         headers={"Authorization": f"Bearer {server.token}"},
@@ -61,6 +61,24 @@ def advisories(count: int = 60) -> list[dict]:
         names = {"advisoryId": f"CGA-{index:04}", "artifactName": f"package-{index % 12}", "artifactType": "apk"}
         found.append({**names, "aliases": [f"CVE-2026-{1000 + index}"], "events": events})
     return found
+
+
+VECTORS = (
+    "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H",
+    "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:N/A:N",
+    "CVSS:3.1/AV:N/AC:L/PR:N/UI:R/S:U/C:L/I:L/A:N",
+    "CVSS:3.1/AV:L/AC:H/PR:L/UI:R/S:U/C:L/I:N/A:N",
+)
+
+
+def metadata(count: int = 60) -> list[dict]:
+    """Returns the severities of most of the vulnerabilities of the advisories."""
+    ranks = (0, 1, 1, 2, 2, 2, 3, 3)
+    scored = (index for index in range(count) if index % 9)
+    return [
+        {"id": f"CVE-2026-{1000 + index}", "severities": [{"type": "TYPE_CVSS_V3", "score": VECTORS[ranks[index % len(ranks)]]}]}
+        for index in scored
+    ]
 
 
 def reports(digest: str) -> list[dict]:
@@ -103,6 +121,7 @@ def filled(server: Server) -> dict[str, str]:
     for name in ("latest", "1.29", "1.28"):
         call("POST", f"/registry/v2/tags/{quoted}", {"name": name, "digest": digest})
     imported(server, "advisories", team["web"], *advisories())
+    imported(server, "vulnerabilityMetadata", "", *metadata())
     imported(server, "vulnerabilityReports", nginx, *reports(digest))
     roles = {role["name"]: role["uid"] for role in call("GET", "/iam/v2/roles?page_size=100")["roles"]}
     bound = (("ada", "editor", org), ("grace", "viewer", org), ("deploy", "editor", team["web"]), ("audit", "viewer", team["web"]))

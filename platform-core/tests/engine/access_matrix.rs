@@ -197,7 +197,7 @@ fn request(world: &World, action: &str, group: &Uid) -> Value {
                 json!({ "identityUid": world.identity(group).identity, "roleUid": built_in("actions.viewer") });
             json!({ "parent": group, "requests": [{ "roleBinding": binding }] })
         }
-        "GetArchitectures" | "GetSize" => {
+        "GetArchitectures" | "GetSize" | "ListImageSizes" => {
             json!({ "repoUid": world.image(&world.repo(group)).0, "digest": digest('a') })
         }
         "GetArtifactCount" => json!({ "ecosystems": ["ECOSYSTEM_JAVA"] }),

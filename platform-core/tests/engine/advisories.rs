@@ -9,7 +9,7 @@ use platform_core::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{BEGIN, Page, World, text, violated_fields};
+use crate::common::{BEGIN, Page, World, block_on, text, violated_fields};
 
 /// Creates four advisories; the last one is withdrawn.
 fn world() -> World {
@@ -243,4 +243,73 @@ fn a_trend_reads_no_advisory_and_costs_the_same_for_any_number() {
         put(&world, &world.org, &id.to_string(), None, &[(id % 30, "detection", "APPROVED")]);
     }
     assert_eq!(reads(), none);
+}
+
+/// Returns the counts by severity of each day, in a state: critical, high, medium, low, without a severity.
+fn by_severity(world: &World, uid: &str, days: u32, state: &str) -> Vec<[i64; 5]> {
+    let request = json!({ "uid": uid, "days": days, "state": state });
+    let reply = world.run(Some(&world.operator), "CountAdvisories", request).unwrap();
+    let fields = ["critical", "high", "medium", "low", "unrated"];
+    reply["days"].as_array().unwrap().iter().map(|day| fields.map(|field| day[field].as_i64().unwrap())).collect()
+}
+
+const CRITICAL: &str = "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H";
+const HIGH: &str = "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:N/A:N";
+const LOW: &str = "CVSS:3.1/AV:L/AC:H/PR:L/UI:R/S:U/C:L/I:N/A:N";
+
+fn rate(world: &World, id: &str, aliases: &[&str], scores: &[&str]) {
+    let severities =
+        scores.iter().map(|score| Severity { scale: SeverityType::TypeCvssV3, score: (*score).to_owned() });
+    let aliases = aliases.iter().map(|alias| (*alias).to_owned()).collect();
+    let severities = severities.collect();
+    world.put("", VulnerabilityMetadata { id: id.to_owned(), aliases, severities, ..Default::default() });
+}
+
+#[test]
+fn a_trend_has_the_severities_of_the_advisories_in_a_state() {
+    let world = World::new();
+    // Metadata is there before the advisories, or comes after them.
+    rate(&world, "CVE-1", &[], &[LOW, CRITICAL]);
+    put(&world, &world.org, "CVE-1", None, &[(2, "detection", "APPROVED"), (1, "fixed", "APPROVED")]);
+    put(&world, &world.org, "CVE-2", None, &[(1, "detection", "APPROVED")]);
+    put(&world, &world.org, "CVE-3", None, &[(0, "detection", "APPROVED")]);
+    put(&world, &world.org, "CVE-4", Some(0), &[(1, "detection", "APPROVED")]);
+    rate(&world, "GHSA-2", &["CVE-2"], &[HIGH]);
+    rate(&world, "CVE-4", &[], &[HIGH]);
+    let none = [0; 5];
+    assert_eq!(by_severity(&world, &world.org, 4, "OPEN"), [none, [1, 0, 0, 0, 0], [0, 1, 0, 0, 1], [0, 1, 0, 0, 1]]);
+    assert_eq!(by_severity(&world, &world.org, 2, "FIXED"), [[1, 0, 0, 0, 0], [1, 0, 0, 0, 0]]);
+    assert_eq!(by_severity(&world, &world.org, 1, "NOT_PLANNED"), [none]);
+    let request = json!({ "uid": world.org, "state": "CLOSED" });
+    assert_eq!(violated_fields(world.run(Some(&world.operator), "CountAdvisories", request)), ["state"]);
+
+    // The severity of a vulnerability changes, and an entry loses a name.
+    rate(&world, "CVE-1", &[], &[LOW]);
+    rate(&world, "GHSA-2", &["CVE-3"], &[HIGH]);
+    assert_eq!(by_severity(&world, &world.org, 1, "FIXED"), [[0, 0, 0, 1, 0]]);
+    assert_eq!(by_severity(&world, &world.org, 1, "OPEN"), [[0, 1, 0, 0, 1]]);
+    let page = world.list(&world.operator, "Advisory", &[("advisoryIds", "CVE-3")]).unwrap();
+    assert_eq!(page.items[0]["severities"][0]["score"], HIGH);
+    // Without metadata, nothing is known.
+    let removed = block_on(world.platform.remove_all::<VulnerabilityMetadata>(&world.operator, "")).unwrap();
+    assert_eq!(removed, 3);
+    assert_eq!(by_severity(&world, &world.org, 1, "FIXED"), [[0, 0, 0, 0, 1]]);
+    assert_eq!(by_severity(&world, &world.org, 1, "OPEN"), [[0, 0, 0, 0, 2]]);
+}
+
+#[test]
+fn metadata_updates_any_number_of_advisories_and_changes_no_time() {
+    let world = World::new();
+    let at = |world: &World| world.list(&world.operator, "Advisory", &[("page_size", "200")]).unwrap().items;
+    let count = 1_100;
+    for id in 0..count {
+        let one = json!({ "advisoryId": format!("CGA-{id}"), "artifactName": "a", "aliases": ["CVE-1"],
+            "events": [{ "createTime": BEGIN.to_string(), "detection": {}, "reviewState": "REVIEW_STATE_APPROVED" }] });
+        world.put(&world.org, serde_json::from_value::<Advisory>(one).unwrap());
+    }
+    let before = at(&world);
+    rate(&world, "CVE-1", &[], &[HIGH]);
+    assert_eq!(by_severity(&world, &world.org, 1, "OPEN"), [[0, count, 0, 0, 0]]);
+    let times = |items: &[Value]| items.iter().map(|one| text(one, "updateTime").to_owned()).collect::<Vec<_>>();
+    assert_eq!(times(&before), times(&at(&world)));
 }

@@ -180,6 +180,14 @@ fn an_index_returns_its_architectures_and_an_image_its_size() {
     assert_eq!(ask("GetSize", digest('a'), of("arm64")).unwrap(), json!({ "size": "20", "architecture": "arm64" }));
     assert_eq!(code(ask("GetSize", digest('a'), of("riscv64"))), Code::NotFound);
     assert_eq!(ask("GetSize", digest('c'), of("s390x")).unwrap()["size"], "1099511627776");
+    let sizes = ask("ListImageSizes", digest('a'), none()).unwrap();
+    let of_one = |at: usize, name: &str| sizes["sizes"][at][name].clone();
+    assert_eq!(sizes["sizes"].as_array().unwrap().len(), 2);
+    assert_eq!([of_one(0, "architecture"), of_one(0, "size")], ["amd64", "10"]);
+    assert_eq!([of_one(1, "architecture"), of_one(1, "size")], ["arm64", "20"]);
+    assert_eq!(ask("ListImageSizes", digest('c'), none()).unwrap()["sizes"][0]["architecture"], "s390x");
+    assert_eq!(code(ask("ListImageSizes", digest('d'), none())), Code::NotFound);
+    assert_eq!(violated_fields(ask("ListImageSizes", "latest".to_owned(), none())), ["digest"]);
     world.delete(&world.operator, "Repo", &repo).unwrap();
     assert_eq!(code(ask("GetSize", digest('a'), none())), Code::NotFound);
 }

@@ -497,3 +497,28 @@ fn each_method_requires_its_capability_at_the_advisory() {
     let nobody = world.holder(&world.org, &[]);
     assert_eq!(items(&world.call_as(&nobody, "Advisories.List", json!({})).unwrap()), [] as [Value; 0]);
 }
+
+#[test]
+fn an_advisory_and_its_events_count_by_the_severity_of_the_vulnerability() {
+    let world = world();
+    world.new_metadata("CVE-2026-1", &[], super::scenes::HIGH);
+    let today = || {
+        let service = world.platform.registered().iter().find(|one| one.kind.name == "AdvisoryTrend").unwrap();
+        let request = json!({ "uid": world.org, "days": 1 });
+        let request = request.as_object().unwrap();
+        let caller = Some(&world.operator);
+        let reply = block_on(world.platform.run(caller, service.kind, &service.actions[0], request)).unwrap();
+        ["open", "high", "unrated"].map(|name| reply["days"][0][name].as_i64().unwrap())
+    };
+    let rated = create(&world, "openssl", json!({ "aliases": ["CVE-2026-1"] }));
+    let other = create(&world, "openssl", json!({}));
+    for advisory in [&rated, &other] {
+        add(&world, advisory, json!({ "detection": {}, "status": "APPROVED" })).unwrap();
+    }
+    assert_eq!(today(), [2, 1, 1]);
+    let mut replaced = other.clone();
+    replaced["aliases"] = json!(["CVE-2026-1"]);
+    ["createdAt", "updatedAt", "events"].iter().for_each(|name| drop(replaced.as_object_mut().unwrap().remove(*name)));
+    world.call("Advisories.Update", replaced).unwrap();
+    assert_eq!(today(), [2, 2, 0]);
+}

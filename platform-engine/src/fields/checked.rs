@@ -100,6 +100,13 @@ impl Checked {
         }
     }
 
+    /// Sets values that come from other resources, which were validated there.
+    pub(crate) fn look_up(&mut self, values: Map<String, Value>) {
+        if let Value::Object(object) = &mut self.0 {
+            object.extend(values);
+        }
+    }
+
     /// Returns this stored resource without the values of these top-level fields, updated now.
     pub(crate) fn cleared(mut self, fields: &[&Field], now: Timestamp) -> Self {
         let (_, updated) = times(&self, now);

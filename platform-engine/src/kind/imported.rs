@@ -1,9 +1,18 @@
 //! Kinds whose resources are imported in bulk and identified by a natural key.
 
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::Resource;
-use crate::{access::Capability, error::Violations, store::Delete, uid::Uid};
+use crate::{
+    BoxFuture,
+    access::{Caller, Capability},
+    context::Context,
+    error::{Error, Result, Violations},
+    platform::Platform,
+    store::Delete,
+    uid::Uid,
+};
 
 /// A kind whose resources come from an external source and are written with
 /// [`Platform::put`](crate::platform::Platform::put).
@@ -29,6 +38,36 @@ pub trait Imported: Resource {
     /// Returns the records to delete with a resource, in addition to its dependents.
     fn associated(_uid: &Uid) -> Option<Delete> {
         None
+    }
+
+    /// The epoch of the installation that every change of the resources raises from which [`Imported::look_up`] takes
+    /// values; `None` if the kind has no such values.
+    const LOOKED_UP: Option<&'static str> = None;
+
+    /// Returns, for each of these bodies, output-only values that come from other resources. They are stored for the
+    /// index keys of the kind; [`Resource::render`] replaces them. Only called with [`Imported::LOOKED_UP`].
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn look_up<'a>(_cx: &'a Context<'_>, bodies: &'a [&'a Value]) -> BoxFuture<'a, Result<Vec<Map<String, Value>>>> {
+        Box::pin(async { Ok(vec![Map::new(); bodies.len()]) })
+    }
+
+    /// Whether resources of other kinds store values of this kind, so that [`Imported::follow`] is called.
+    const FOLLOWED: bool = false;
+
+    /// Updates the resources that store values of these. It is called after each commit of a put or a remove, with the
+    /// new and the previous bodies, also with those that a put has left unchanged: a put that is repeated completes
+    /// one that was interrupted.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn follow<'a>(
+        _platform: &'a Platform,
+        _caller: &'a Caller,
+        _bodies: &'a [Value],
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
     }
 }
 

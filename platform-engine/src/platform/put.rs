@@ -1,6 +1,6 @@
 //! Bulk upserts and deletes of imported resources, which skip unchanged ones.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -121,13 +121,19 @@ impl Platform {
     /// PERMISSION_DENIED as [`Platform::put`], NOT_FOUND, FAILED_PRECONDITION when a dependent restricts the delete.
     pub async fn remove<R: Imported>(&self, caller: &Caller, uid: &Uid) -> Result<()> {
         let registered = self.registered_of::<R>()?;
-        let removed = self.with_caller(caller, |cx| {
-            Box::pin(async move {
-                demand::<R>(cx, uid.parent().as_ref())?;
-                cx.commit(removal::<R>(cx, registered, uid.clone()).await?).await.map(drop)
-            })
-        });
-        removed.await.map_err(|error| error.of_domain(R::KIND.domain.name))
+        let removed = async {
+            let removal = self.with_caller(caller, |cx| {
+                Box::pin(async move {
+                    demand::<R>(cx, uid.parent().as_ref())?;
+                    let record = if R::FOLLOWED { cx.record(R::KIND, uid).await? } else { None };
+                    cx.commit(removal::<R>(cx, registered, uid.clone()).await?).await?;
+                    record.map(|record| Checked::stored(&record.body)).transpose()
+                })
+            });
+            let before = removal.await?;
+            self.follow::<R>(caller, before).await
+        };
+        removed.await.map_err(|error: Error| error.of_domain(R::KIND.domain.name))
     }
 
     /// Deletes all imported resources of a kind directly below a parent, with their dependents, and returns the number
@@ -147,7 +153,10 @@ impl Platform {
             let mut removed = 0;
             loop {
                 match self.with_caller(caller, |cx| Box::pin(remove_some::<R>(cx, registered, parent))).await? {
-                    Some(some) => removed += some,
+                    Some((some, before)) => {
+                        removed += some;
+                        self.follow::<R>(caller, before).await?;
+                    }
                     None => return Ok(removed),
                 }
             }
@@ -171,12 +180,38 @@ impl Platform {
         let batch: Vec<_> =
             batch.iter().enumerate().filter(|(at, entry)| latest(*at, entry)).map(|(_, entry)| entry).collect();
         let batch = batch.as_slice();
-        let done = self.with_caller(caller, |cx| Box::pin(write::<R>(cx, parent, batch))).await?;
+        let looked_up = R::LOOKED_UP.map(|name| Epoch::of_organization(name, ""));
+        let as_of = self.value_of(looked_up.as_ref()).await?;
+        let (done, before) = self.with_caller(caller, |cx| Box::pin(write::<R>(cx, parent, batch))).await?;
         reply.created += done.created;
         reply.updated += done.updated;
         reply.unchanged += done.unchanged;
         reply.refused.extend(done.refused);
-        Ok(())
+        // The values may have changed after they were looked up and before the commit.
+        let mut known = as_of;
+        loop {
+            let now = self.value_of(looked_up.as_ref()).await?;
+            if std::mem::replace(&mut known, now) == now {
+                break;
+            }
+            self.with_caller(caller, |cx| Box::pin(write::<R>(cx, parent, batch))).await?;
+        }
+        let new = batch.iter().map(|entry| entry.body.clone()).filter(|_| R::FOLLOWED);
+        self.follow::<R>(caller, new.chain(before)).await
+    }
+
+    /// Returns the value of an epoch.
+    async fn value_of(&self, epoch: Option<&Epoch>) -> Result<Option<u64>> {
+        match epoch {
+            Some(epoch) => Ok(self.store().get(&[], std::slice::from_ref(epoch)).await?.epochs.first().copied()),
+            None => Ok(None),
+        }
+    }
+
+    /// Updates the resources that store values of resources with these bodies.
+    async fn follow<R: Imported>(&self, caller: &Caller, bodies: impl IntoIterator<Item = Checked>) -> Result<()> {
+        let bodies: Vec<_> = bodies.into_iter().map(Checked::into_inner).collect();
+        if bodies.is_empty() { Ok(()) } else { R::follow(self, caller, &bodies).await }
     }
 }
 
@@ -282,20 +317,24 @@ async fn removal<R: Imported>(cx: &Context<'_>, registered: &Registered, uid: Ui
     Ok(write)
 }
 
-/// Deletes some resources directly below a parent, and returns how many; `None` when there are none.
+/// Deletes some resources directly below a parent, and returns how many, and the bodies of those that others follow;
+/// `None` when there are none.
 async fn remove_some<R: Imported>(
     cx: &Context<'_>,
     registered: &Registered,
     parent: Option<&Uid>,
-) -> Result<Option<u64>> {
+) -> Result<Option<(u64, Vec<Checked>)>> {
     demand::<R>(cx, parent)?;
     let scope = parent.map_or(Scope::All, |parent| Scope::Children(parent.clone()));
     let found = cx.page(Query { limit: BATCH, ..Query::new(R::KIND.name, scope) }).await?;
     if found.items.is_empty() {
         return Ok(None);
     }
-    let (mut write, mut some) = (Write::default(), 0);
+    let (mut write, mut some, mut before) = (Write::default(), 0, Vec::new());
     for item in found.items {
+        if R::FOLLOWED {
+            before.push(Checked::stored(&item.body)?);
+        }
         match removal::<R>(cx, registered, item.uid).await {
             Ok(removal) => {
                 write.append(removal);
@@ -307,23 +346,34 @@ async fn remove_some<R: Imported>(
         }
     }
     cx.commit(write).await?;
-    Ok(Some(some))
+    Ok(Some((some, before)))
 }
 
-/// Writes the resources that differ from the stored ones, in one commit.
-async fn write<R: Imported>(cx: &Context<'_>, parent: Option<&Uid>, batch: &[&Entry]) -> Result<PutReply> {
+/// Writes the resources that differ from the stored ones, in one commit. Returns the previous bodies of those that others
+/// follow, too.
+async fn write<R: Imported>(
+    cx: &Context<'_>,
+    parent: Option<&Uid>,
+    batch: &[&Entry],
+) -> Result<(PutReply, Vec<Checked>)> {
     demand::<R>(cx, parent)?;
+    let mut bodies: Vec<_> = batch.iter().map(|entry| Cow::Borrowed(&entry.body)).collect();
+    if R::LOOKED_UP.is_some() {
+        let values = R::look_up(cx, &batch.iter().map(|entry| &*entry.body).collect::<Vec<_>>()).await?;
+        bodies.iter_mut().zip(values).for_each(|(body, values)| body.to_mut().look_up(values));
+    }
     let kind = R::KIND;
     let keys: Vec<_> = batch.iter().map(|entry| Key::new(kind.name, entry.uid.clone())).collect();
     let stored = cx.records(&keys).await?;
-    let (mut write, mut reply) = (Write::default(), PutReply::default());
+    let (mut write, mut reply, mut before) = (Write::default(), PutReply::default(), Vec::new());
     if let (Some(parent), Some(parent_kind)) = (parent, cx.platform().parent_kind(kind)) {
         let missing = Error::not_found(parent_kind, parent.as_str());
         write.require_or_fail(Require::Exists(Key::new(parent_kind.name, parent.clone())), missing);
     }
     let mut lacking = lacking_blobs(cx, kind, text(parent), batch).await?;
-    for ((at, (entry, key)), stored) in batch.iter().zip(keys).enumerate().zip(stored) {
-        let Some((old, body)) = changed(entry, stored.as_ref(), cx.now())? else {
+    let entries = batch.iter().zip(&bodies).zip(keys).enumerate().zip(stored);
+    for ((at, ((entry, body), key)), stored) in entries {
+        let Some((old, body)) = changed(body, stored.as_ref(), cx.now())? else {
             reply.unchanged += 1;
             continue;
         };
@@ -342,13 +392,14 @@ async fn write<R: Imported>(cx: &Context<'_>, parent: Option<&Uid>, batch: &[&En
             }
         }
         write.put_body(kind, &entry.uid, old.as_ref(), &body, entry.computed, Bytes::new())?;
+        before.extend(old.filter(|_| R::FOLLOWED));
     }
     // Only a change raises the epoch, so a repeated import does not invalidate caches.
     if !write.is_empty() {
         R::EPOCH.into_iter().for_each(|name| write.raise(Epoch::of_organization(name, text(parent))));
         cx.commit(write).await?;
     }
-    Ok(reply)
+    Ok((reply, before))
 }
 
 /// Returns the violations of the resources that name blobs which do not exist, by their indexes in the batch. Renews
@@ -382,25 +433,25 @@ async fn lacking_blobs(
 }
 
 /// Returns the stored body and the one to write; `None` when they would be equal.
-fn changed(entry: &Entry, stored: Option<&Record>, now: Timestamp) -> Result<Option<(Option<Checked>, Checked)>> {
+fn changed(new: &Checked, stored: Option<&Record>, now: Timestamp) -> Result<Option<(Option<Checked>, Checked)>> {
     let Some(record) = stored else {
-        return Ok(Some((None, with_times(entry, now, now, Timestamp::MIN))));
+        return Ok(Some((None, with_times(new, now, now, Timestamp::MIN))));
     };
     let old = Checked::stored(&record.body)?;
     // Times that the source does not have count as unchanged: the comparison uses the stored ones.
     let (created, updated) = verbs::times(&old, Timestamp::MIN);
-    if with_times(entry, created, updated, updated) == old {
+    if with_times(new, created, updated, updated) == old {
         return Ok(None);
     }
-    let new = with_times(entry, created, now.max(updated), updated);
+    let new = with_times(new, created, now.max(updated), updated);
     Ok(Some((Some(old), new)))
 }
 
 /// Returns the body with the source's times, or with `created` and `updated` where it has none. `updateTime` is not
 /// before `floor`.
-fn with_times(entry: &Entry, created: Timestamp, updated: Timestamp, floor: Timestamp) -> Checked {
-    let own = |name: &str| entry.body.get(name).and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
-    let mut body = entry.body.clone();
+fn with_times(body: &Checked, created: Timestamp, updated: Timestamp, floor: Timestamp) -> Checked {
+    let own = |name: &str| body.get(name).and_then(Value::as_str).and_then(|text| Timestamp::parse(text).ok());
+    let mut body = body.clone();
     body.set_times(own("createTime").unwrap_or(created), own("updateTime").unwrap_or(updated).max(floor));
     body
 }

@@ -218,11 +218,11 @@ impl Imported for Image {
     }
 }
 
-const READ: &[Capability] = &[cap("repo.list"), cap("manifest.metadata.list")];
+pub(super) const READ: &[Capability] = &[cap("repo.list"), cap("manifest.metadata.list")];
 
-const REPO: Field = Field::string("repoUid").about("The repo that has the image.").required().uid_of("Repo");
+pub(super) const REPO: Field = Field::string("repoUid").about("The repo that has the image.").required().uid_of("Repo");
 
-const DIGEST: Field =
+pub(super) const DIGEST: Field =
     field::digest("digest").about("The digest of the image: `sha256:` and 64 hexadecimal digits.").required();
 
 /// The architecture of a request without one.

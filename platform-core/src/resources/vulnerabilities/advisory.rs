@@ -1,10 +1,14 @@
 //! Advisories (`docs/api.md`, Advisories).
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::super::domain;
-use super::{super::advisory::vulnerability_metadata::Severities, Severity, severity::SEVERITY};
+use super::{
+    super::advisory::vulnerability_metadata::{Severities, VULNERABILITIES_EPOCH},
+    Severity,
+    severity::SEVERITY,
+};
 use crate::{
     BoxFuture,
     access::{Capability, cap},
@@ -18,6 +22,7 @@ use crate::{
 
 pub mod event;
 mod filters;
+pub(in super::super) mod rating;
 pub(super) mod trend;
 mod writes;
 
@@ -64,7 +69,7 @@ pub struct Advisory {
     pub events: Vec<AdvisoryEvent>,
     /// The id that the advisory had before in an advisory repository.
     pub legacy_advisory_id: String,
-    /// The severity scores, looked up by the aliases on every read and never stored.
+    /// The severity scores, looked up by the aliases on every read. The highest one is stored, for counts.
     pub severities: Vec<Severity>,
     /// The package whose build made the artifact, which is often the artifact itself. `artifact_name` if empty. Lists
     /// filter by it and documents are named after it, but advisories do not show it.
@@ -180,6 +185,12 @@ impl Imported for Advisory {
     const WRITE: &'static [Capability] = &[cap("advisories.create"), cap("advisories.update")];
 
     const EPOCH: Option<&'static str> = Some(ADVISORIES_EPOCH);
+
+    const LOOKED_UP: Option<&'static str> = Some(VULNERABILITIES_EPOCH);
+
+    fn look_up<'a>(cx: &'a Context<'_>, bodies: &'a [&'a Value]) -> BoxFuture<'a, Result<Vec<Map<String, Value>>>> {
+        Box::pin(rating::look_up(cx, bodies))
+    }
 
     fn uid_in(&self, group: &str) -> Uid {
         derived_uid(group, &[&self.artifact_name, &self.advisory_id])

@@ -1,5 +1,6 @@
 //! The severity of a vulnerability, by one of the public scoring systems.
 
+use cvss::Cvss;
 use serde::{Deserialize, Serialize};
 use strum::VariantNames;
 
@@ -14,6 +15,13 @@ pub struct Severity {
     pub scale: SeverityType,
     /// The score; for CVSS the vector, such as `CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H`.
     pub score: String,
+}
+
+impl Severity {
+    /// Returns the CVSS vector; none for other scoring systems and malformed vectors.
+    pub(crate) fn cvss(&self) -> Option<Cvss> {
+        self.score.parse().ok()
+    }
 }
 
 /// The scoring systems that the API distinguishes; all others are unspecified.

@@ -429,7 +429,7 @@ impl Fact {
 
     /// Adds a score. The level is that of the highest score.
     fn rate(&mut self, severity: &Severity) {
-        let Ok(vector) = severity.score.parse::<Cvss>() else { return };
+        let Some(vector) = severity.cvss() else { return };
         let version = match vector {
             Cvss::CvssV20(_) => "2.0",
             Cvss::CvssV30(_) => "3.0",

@@ -1,8 +1,10 @@
-//! The days on which an advisory enters and leaves a state, as index keys.
+//! The state of an advisory and the days on which it enters and leaves states, by severity too, as index keys.
 
+use serde::Deserialize;
 use serde_json::Value;
+use strum::VariantNames;
 
-use super::{event::EventType, filters};
+use super::{event::EventType, filters, rating::Rating};
 use crate::{
     kind::DerivedKey,
     store::{KeyName, KeyValue},
@@ -16,8 +18,11 @@ pub(in super::super) const KEY: KeyName = "stateChange";
 pub(in super::super) const DAY: i64 = 24 * 60 * 60 * 1000;
 
 /// What the most recent approved event says of the vulnerability.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, VariantNames)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub(in super::super) enum State {
+    #[default]
     Open,
     Fixed,
     NotAffected,
@@ -49,16 +54,28 @@ pub(in super::super) fn day(at: Timestamp) -> i64 {
     at.millis().div_euclid(DAY)
 }
 
+/// Returns the value of the key of live advisories in a state with a rating.
+pub(in super::super) fn rated(state: State, rating: Rating) -> KeyValue {
+    KeyValue::text(&format!("{state:?}/{rating:?}"))
+}
+
 /// Returns the value of the key of advisories that are in a state at the end of a day, and were not at the end of the
-/// day before.
-pub(in super::super) fn entered(day: i64, state: State) -> KeyValue {
-    KeyValue::text(&format!("{day}+{state:?}"))
+/// day before: of all of them, or of those with a rating.
+pub(in super::super) fn entered(day: i64, state: State, rating: Option<Rating>) -> KeyValue {
+    change(day, '+', state, rating)
 }
 
 /// Returns the value of the key of advisories that are not in a state at the end of a day, and were at the end of the
-/// day before.
-pub(in super::super) fn left(day: i64, state: State) -> KeyValue {
-    KeyValue::text(&format!("{day}-{state:?}"))
+/// day before: of all of them, or of those with a rating.
+pub(in super::super) fn left(day: i64, state: State, rating: Option<Rating>) -> KeyValue {
+    change(day, '-', state, rating)
+}
+
+fn change(day: i64, sign: char, state: State, rating: Option<Rating>) -> KeyValue {
+    KeyValue::text(&match rating {
+        Some(rating) => format!("{day}{sign}{state:?}/{rating:?}"),
+        None => format!("{day}{sign}{state:?}"),
+    })
 }
 
 /// The key. A withdrawn advisory keeps its history, and leaves its state on the day on which it was withdrawn.
@@ -72,13 +89,20 @@ pub(super) const CHANGES: DerivedKey = DerivedKey::new(KEY, |body| {
     // Of several at the same time, the last in the list counts.
     events.sort_by_key(|(at, _)| *at);
     events.extend(withdrawn.map(|at| (at, None)));
+    let rating = Rating::of(body);
+    let ratings: &[_] = if rating.is_some() { &[None, rating] } else { &[None] };
     let mut values = Vec::new();
+    if let (None, Some(rating), Some((_, Some(state)))) = (withdrawn, rating, events.last()) {
+        values.push(rated(*state, rating));
+    }
     let mut before = None;
     for of_day in events.chunk_by(|(one, _), (next, _)| day(*one) == day(*next)) {
         let Some((at, now)) = of_day.last().copied() else { continue };
         if now != before {
-            values.extend(before.map(|state| left(day(at), state)));
-            values.extend(now.map(|state| entered(day(at), state)));
+            for rating in ratings {
+                values.extend(before.map(|state| left(day(at), state, *rating)));
+                values.extend(now.map(|state| entered(day(at), state, *rating)));
+            }
         }
         before = now;
     }

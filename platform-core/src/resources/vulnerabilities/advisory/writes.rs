@@ -2,7 +2,7 @@
 //!
 //! A write keeps the fields that only imports set: the origin, the namespace and the legacy id.
 
-use super::{Advisory, AdvisoryEvent, ReviewState, event};
+use super::{Advisory, AdvisoryEvent, ReviewState, event, rating};
 use crate::{
     access::{Capability, cap},
     context::Context,
@@ -53,7 +53,9 @@ impl Advisory {
         (advisory.create_time, advisory.update_time) = (Some(now), Some(now));
         advisory.origin.clone_from(&advisory.artifact_name);
         advisory.uid = uid.clone();
-        let write = cx.write_imported(&advisory, &uid, None)?;
+        let unchanged = rating::complete(cx, &mut advisory).await?;
+        let mut write = cx.write_imported(&advisory, &uid, None)?;
+        write.require_or_retry(unchanged);
         cx.commit(write).await?;
         Ok(advisory)
     }
@@ -160,7 +162,9 @@ impl Advisory {
     async fn store(mut self, cx: &Context<'_>, stored: &Record) -> Result<Self> {
         let before = self.update_time.unwrap_or(Timestamp::MIN);
         self.update_time = Some(cx.now().max(before));
-        let write = cx.write_imported(&self, &stored.key.uid, Some(stored))?;
+        let unchanged = rating::complete(cx, &mut self).await?;
+        let mut write = cx.write_imported(&self, &stored.key.uid, Some(stored))?;
+        write.require_or_retry(unchanged);
         cx.commit(write).await?;
         Ok(self)
     }
