@@ -14,7 +14,7 @@ use bytes::Bytes;
 use platform_core::{
     iam::{Bootstrap, Iam},
     resources::{
-        iam::Group,
+        iam::{Group, RoleBinding, role},
         registry::{Repo, repo::CatalogTier},
     },
     store::{Commit, Put, Store, memory::MemoryStore},
@@ -37,25 +37,42 @@ const FOLDERS: u64 = 10;
 pub enum Data {
     /// This number of repos in one organization.
     One(u64),
-    /// This number of organizations with a thousand repos each.
+    /// This number of organizations with a thousand repos each. The operator owns the first.
     Many(u64),
+    /// The same, and the operator owns all.
+    Owned(u64),
+    /// This number of repos in the first organization, after a second organization with a thousand. The operator owns
+    /// both.
+    Neighbors(u64),
 }
+
+/// The number of repos in each organization of [`Data::Many`], and in the small one of [`Data::Neighbors`].
+pub const EACH: u64 = 1_000;
 
 impl Data {
     /// Returns the number of repos.
     pub const fn repos(self) -> u64 {
         match self {
             Self::One(repos) => repos,
-            Self::Many(organizations) => organizations * 1_000,
+            Self::Many(organizations) | Self::Owned(organizations) => organizations * EACH,
+            Self::Neighbors(repos) => repos + EACH,
+        }
+    }
+
+    /// Returns the number of the organization of a repo.
+    pub const fn organization_of(self, number: u64) -> u64 {
+        match self {
+            Self::One(_) => 0,
+            Self::Many(_) | Self::Owned(_) => number / EACH,
+            Self::Neighbors(_) => (number < EACH) as u64,
         }
     }
 
     /// Returns a repo by its number, which must be less than [`Data::repos`].
     pub fn repo(self, number: u64) -> Repo {
         let parent = match self {
-            Self::Many(_) => organization(number / 1_000),
-            Self::One(_) if number.is_multiple_of(2) => organization(0),
-            Self::One(_) => folder(number / 2 % FOLDERS),
+            Self::One(_) if !number.is_multiple_of(2) => folder(number / 2 % FOLDERS),
+            _ => organization(self.organization_of(number)),
         };
         let spread = mix(number);
         let subject = ["nginx", "python", "postgres", "redis", "node", "go", "kafka", "ruby"][(spread % 8) as usize];
@@ -76,21 +93,40 @@ impl Data {
 
     /// Returns the records of a store, except those that the bootstrap creates.
     fn puts(self) -> impl Iterator<Item = Put> {
+        let organizations =
+            |many: u64| (1..many).map(|number| (organization(number), format!("org {number}"))).collect();
         let groups: Vec<(Uid, String)> = match self {
             Self::One(_) => (0..FOLDERS).map(|number| (folder(number), format!("folder {number}"))).collect(),
-            Self::Many(many) => (1..many).map(|number| (organization(number), format!("org {number}"))).collect(),
+            Self::Many(many) | Self::Owned(many) => organizations(many),
+            Self::Neighbors(_) => organizations(2),
+        };
+        let owned = match self {
+            Self::One(_) | Self::Many(_) => 1,
+            Self::Owned(many) => many,
+            Self::Neighbors(_) => 2,
         };
         let groups = groups.into_iter().map(|(uid, name)| {
             let now = Some(Timestamp::from_millis(1_760_000_000_000));
             put(&Group { uid: uid.clone(), name, create_time: now, update_time: now, ..Group::default() }, &uid)
         });
-        groups.chain((0..self.repos()).map(move |number| repo_put(&self.repo(number))))
+        let bindings = (1..owned).map(|number| {
+            let binding = RoleBinding {
+                uid: Uid::opaque(format!("{}/{:016x}", organization(number), mix(number))),
+                identity_uid: operator(),
+                role_uid: role::owner_uid(),
+                ..RoleBinding::default()
+            };
+            put(&binding, &binding.uid)
+        });
+        groups.chain(bindings).chain((0..self.repos()).map(move |number| repo_put(&self.repo(number))))
     }
 
     fn name(self) -> String {
         match self {
             Self::One(repos) => format!("one-{repos}"),
             Self::Many(organizations) => format!("many-{organizations}"),
+            Self::Owned(organizations) => format!("owned-{organizations}"),
+            Self::Neighbors(repos) => format!("neighbors-{repos}"),
         }
     }
 
@@ -103,8 +139,8 @@ impl Data {
 
     /// Returns the file of a SQLite store with this data, and creates it if it is missing.
     pub fn sqlite(self) -> PathBuf {
-        let make = |path: &Path| pollster::block_on(self.fill(Arc::new(SqliteStore::open(path).unwrap())));
-        self.cached("sqlite", make)
+        let open = |path: &Path| SqliteStore::builder().bulk_load(true).open(path).unwrap();
+        self.cached("sqlite", |path| pollster::block_on(self.fill(Arc::new(open(path)))))
     }
 
     /// Returns the directory of a sled store with this data, and creates it if it is missing.
@@ -121,6 +157,15 @@ impl Data {
     pub async fn fill(self, store: Arc<dyn Store>) {
         fill(store, self.puts()).await;
     }
+}
+
+/// Copies the file of a SQLite store that is not open into a new directory, which is deleted with the returned value.
+pub fn copied(file: &Path) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir_in(directory()).unwrap();
+    let path = directory.path().join("platform.sqlite");
+    fs::copy(file, &path).unwrap();
+    fs::File::open(&path).unwrap().sync_all().unwrap();
+    (directory, path)
 }
 
 /// Returns the path of a file in [`directory`], and creates it if it is missing: under another name at first, so that
