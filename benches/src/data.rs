@@ -14,7 +14,7 @@ use bytes::Bytes;
 use platform_core::{
     iam::{Bootstrap, Iam},
     resources::{
-        iam::{Group, RoleBinding, role},
+        iam::Group,
         registry::{Repo, repo::CatalogTier},
     },
     store::{Commit, Put, Store, memory::MemoryStore},
@@ -93,32 +93,26 @@ impl Data {
 
     /// Returns the records of a store, except those that the bootstrap creates.
     fn puts(self) -> impl Iterator<Item = Put> {
-        let organizations =
-            |many: u64| (1..many).map(|number| (organization(number), format!("org {number}"))).collect();
         let groups: Vec<(Uid, String)> = match self {
             Self::One(_) => (0..FOLDERS).map(|number| (folder(number), format!("folder {number}"))).collect(),
-            Self::Many(many) | Self::Owned(many) => organizations(many),
-            Self::Neighbors(_) => organizations(2),
-        };
-        let owned = match self {
-            Self::One(_) | Self::Many(_) => 1,
-            Self::Owned(many) => many,
-            Self::Neighbors(_) => 2,
+            Self::Many(many) => (1..many).map(|number| (organization(number), format!("org {number}"))).collect(),
+            // The bootstrap creates them.
+            Self::Owned(_) | Self::Neighbors(_) => Vec::new(),
         };
         let groups = groups.into_iter().map(|(uid, name)| {
             let now = Some(Timestamp::from_millis(1_760_000_000_000));
             put(&Group { uid: uid.clone(), name, create_time: now, update_time: now, ..Group::default() }, &uid)
         });
-        let bindings = (1..owned).map(|number| {
-            let binding = RoleBinding {
-                uid: Uid::opaque(format!("{}/{:016x}", organization(number), mix(number))),
-                identity_uid: operator(),
-                role_uid: role::owner_uid(),
-                ..RoleBinding::default()
-            };
-            put(&binding, &binding.uid)
-        });
-        groups.chain(bindings).chain((0..self.repos()).map(move |number| repo_put(&self.repo(number))))
+        groups.chain((0..self.repos()).map(move |number| repo_put(&self.repo(number))))
+    }
+
+    /// Returns the number of organizations that the operator owns.
+    const fn owned(self) -> u64 {
+        match self {
+            Self::One(_) | Self::Many(_) => 1,
+            Self::Owned(many) => many,
+            Self::Neighbors(_) => 2,
+        }
     }
 
     fn name(self) -> String {
@@ -155,7 +149,7 @@ impl Data {
 
     /// Bootstraps an empty store and writes this data to it.
     pub async fn fill(self, store: Arc<dyn Store>) {
-        fill(store, self.puts()).await;
+        fill(store, self.owned(), self.puts()).await;
     }
 }
 
@@ -184,13 +178,15 @@ pub fn cached(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
     path
 }
 
-/// Bootstraps an empty store with the first organization, and writes records to it.
-pub async fn fill(store: Arc<dyn Store>, mut puts: impl Iterator<Item = Put>) {
+/// Bootstraps an empty store with this number of organizations of the operator, and writes records to it.
+pub async fn fill(store: Arc<dyn Store>, owned: u64, mut puts: impl Iterator<Item = Put>) {
     let platform =
         platform_core::builder(Arc::clone(&store), SystemClock, SystemEntropy).ephemeral_keys().build().unwrap();
-    let first =
-        Bootstrap { organization: organization(0), organization_name: "platform".to_owned(), operator: operator() };
-    Iam::of(&platform).bootstrap(&first).await.unwrap();
+    for number in 0..owned {
+        let organization_name = if number == 0 { "platform".to_owned() } else { format!("org {number}") };
+        let first = Bootstrap { organization: organization(number), organization_name, operator: operator() };
+        Iam::of(&platform).bootstrap(&first).await.unwrap();
+    }
     loop {
         let put: Vec<_> = puts.by_ref().take(BATCH as usize).collect();
         if put.is_empty() {

@@ -217,7 +217,8 @@ fn micros(micros: f64) -> String {
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cpu = self.cpu.map(|cpu| format!("{cpu:.2}")).unwrap_or_default();
+        // Too few operations take less than the clock's resolution.
+        let cpu = self.cpu.filter(|cpu| cpu.is_normal()).map(|cpu| format!("{cpu:.2}")).unwrap_or_default();
         let (must, aim, verdict) = match self.goal {
             Goal::AtMost(must, aim) => {
                 (must.to_string(), aim.to_string(), verdict(self.value <= must, self.value <= aim))

@@ -12,7 +12,7 @@ use std::{
 };
 
 use platform_core::store::{Commit, Store};
-use platform_store_sqlite::SqliteStore;
+use platform_store_sqlite::{Builder, SqliteStore};
 use pollster::block_on;
 
 use super::{CHILD, count, large, total};
@@ -21,9 +21,17 @@ use crate::{
     measure::{Goal, Line, median, rounds, variable},
 };
 
-/// The bound of the changes in memory, in bytes: `BENCH_DELTA`, by default that of the store.
-fn bound() -> u64 {
-    variable("BENCH_DELTA", 32 << 20)
+/// The number of repos in a commit: fewer than those that the store indexes together.
+const BATCH: u64 = 200;
+
+/// Returns the options of the store. `BENCH_DELTA` is the bound of the changes in memory, in bytes; by default it is that
+/// of the store.
+fn options() -> Builder {
+    let store = SqliteStore::builder();
+    match variable("BENCH_DELTA", 0) {
+        0 => store,
+        bytes => store.delta_bytes(bytes),
+    }
 }
 
 /// Measures the figure.
@@ -45,7 +53,7 @@ pub fn lines() -> Vec<Line> {
 /// Opens the store, lists a page with the total, and closes the store. Returns the time until the page, in milliseconds.
 fn open(path: &Path) -> f64 {
     let started = Instant::now();
-    let store = SqliteStore::builder().delta_bytes(bound()).open(path).unwrap();
+    let store = options().open(path).unwrap();
     let page = total::list(&store, true);
     let time = started.elapsed().as_secs_f64() * 1e3;
     assert!(page.total.is_some_and(|total| total >= large()));
@@ -63,22 +71,29 @@ fn kill(path: &Path, round: usize) {
     process.kill().unwrap();
     process.wait().unwrap();
     assert!(line.starts_with("filled"), "the process that fills the store has failed");
+    eprint!("{line}");
 }
 
-/// Creates repos from this number until one more batch would write the changes to the tables, prints a line, and waits.
+/// Creates repos from this number until the changes in memory have been written to the tables once, and then until that
+/// is about to happen again. Prints a line, and waits.
 pub(super) fn fill(first: u64, path: &Path) {
-    let store = Arc::new(SqliteStore::builder().delta_bytes(bound()).open(path).unwrap());
-    let (mut number, mut largest, data) = (first, store.unfolded_bytes(), Data::One(large()));
+    let store = Arc::new(options().open(path).unwrap());
+    let (mut number, mut before, data) = (first, 0, Data::One(large()));
+    // The number of batches since the changes were written, and between the first two times.
+    let (mut batches, mut between) = (0, None);
     loop {
-        let put = (number..number + 64).map(|number| repo_put(&data.repo(number))).collect();
-        number += 64;
+        let put = (number..number + BATCH).map(|number| repo_put(&data.repo(number))).collect();
+        number += BATCH;
         block_on(store.commit(Commit { put, ..Commit::default() })).unwrap();
         let held = store.unfolded_bytes();
-        // The next batch adds about as much as this one.
-        let step = held.saturating_sub(largest).max(bound() / 100);
-        largest = held;
-        if held + step > bound() {
-            println!("filled {held} of {} bytes with {} repos", bound(), number - first);
+        batches += 1;
+        if held == 0 || held < before {
+            between.get_or_insert(batches);
+            batches = 0;
+        }
+        before = held;
+        if between.is_some_and(|between| batches + 2 >= between) {
+            println!("filled: {batches} commits of {BATCH} repos take {held} bytes");
             thread::sleep(Duration::from_secs(3_600));
         }
     }
