@@ -205,7 +205,7 @@ impl Line {
     /// Returns the column headers.
     pub fn header() -> String {
         format!(
-            "{:60} {:>12} {:>12} {:>8} {:>8}  {:>6} {:>6}  verdict",
+            "{:76} {:>12} {:>12} {:>8} {:>8}  {:>6} {:>6}  verdict",
             "figure", "A", "B", "value", "cpu", "must", "aim"
         )
     }
@@ -229,7 +229,11 @@ impl fmt::Display for Line {
             Goal::None => (String::new(), String::new(), ""),
         };
         let (a, b) = &self.sides;
-        write!(f, "{:60} {a:>12} {b:>12} {:>8.2} {cpu:>8}  {must:>6} {aim:>6}  {verdict}", self.name, self.value)
+        let value = format!("{:.2}", self.value);
+        if env::var_os("BENCH_TSV").is_some() {
+            return f.write_str(&[&*self.name, a, b, &value, &cpu, &must, &aim, verdict].join("\t"));
+        }
+        write!(f, "{:76} {a:>12} {b:>12} {value:>8} {cpu:>8}  {must:>6} {aim:>6}  {verdict}", self.name)
     }
 }
 
