@@ -8,8 +8,8 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use platform_benches::{
     data::Data,
     figures::{
-        LARGE, SMALL,
         flat::{Place, cases},
+        large, small,
     },
     world::World,
 };
@@ -28,7 +28,7 @@ const STORES: [(&str, Open); 3] = [
 fn flat(criterion: &mut Criterion) {
     for (store, open) in STORES {
         let mut group = criterion.benchmark_group(format!("flat/{store}"));
-        for repos in [SMALL, LARGE] {
+        for repos in [small(), large()] {
             let world = World::over(open(Data::One(repos)));
             for case in cases() {
                 for place in [Place::First, Place::Token, Place::Skip] {

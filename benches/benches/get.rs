@@ -5,12 +5,12 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use platform_benches::{
     data::Data,
-    figures::{LARGE, get::Sides},
+    figures::{get::Sides, large},
 };
 use std::hint::black_box;
 
 fn get(criterion: &mut Criterion) {
-    let sides = Sides::new(Data::One(LARGE));
+    let sides = Sides::sqlite(Data::One(large()));
     let mut round = 0..;
     let mut next = || round.next().unwrap_or_default();
     let mut group = criterion.benchmark_group("get");

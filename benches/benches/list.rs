@@ -6,12 +6,12 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use platform_benches::{
     data::Data,
-    figures::{LARGE, list::Sides},
+    figures::{large, list::Sides},
 };
 use std::{hint::black_box, sync::Arc};
 
 fn list(criterion: &mut Criterion) {
-    let data = Data::One(LARGE);
+    let data = Data::One(large());
     let (sqlite, memory) = (Sides::sqlite(data), Sides::new(data, Arc::new(data.memory())));
     let mut group = criterion.benchmark_group("list");
     group.bench_function("first/sqlite", |bench| bench.iter(|| black_box(sqlite.first(0))));
@@ -21,8 +21,6 @@ fn list(criterion: &mut Criterion) {
     let mut next = || round.next().unwrap_or_default();
     group.bench_function("token/sqlite", |bench| bench.iter(|| black_box(sqlite.deep(next()))));
     group.bench_function("token/memory", |bench| bench.iter(|| black_box(memory.deep(next()))));
-    group.bench_function("cold/sqlite", |bench| bench.iter(|| black_box(sqlite.cold(next()))));
-    group.bench_function("cold/hand", |bench| bench.iter(|| black_box(sqlite.hand_cold(next()))));
     group.bench_function("token/hand", |bench| bench.iter(|| black_box(sqlite.hand_deep(next()))));
     group.finish();
 }

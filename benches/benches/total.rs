@@ -7,13 +7,13 @@ use std::{hint::black_box, sync::Arc};
 use criterion::{Criterion, criterion_group, criterion_main};
 use platform_benches::{
     data::Data,
-    figures::{LARGE, total::list},
+    figures::{large, total::list},
 };
 use platform_core::store::Store;
 use platform_store_sqlite::SqliteStore;
 
 fn total(criterion: &mut Criterion) {
-    let data = Data::One(LARGE);
+    let data = Data::One(large());
     let memory: (_, Arc<dyn Store>) = ("memory", Arc::new(data.memory()));
     let sqlite: (_, Arc<dyn Store>) = ("sqlite", Arc::new(SqliteStore::open(data.sqlite()).expect("the store opens")));
     let mut group = criterion.benchmark_group("total");

@@ -3,17 +3,17 @@
 #![allow(missing_docs, clippy::expect_used, reason = "macros of criterion; a failure ends the bench")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use platform_benches::figures::writers::{StoreWithWriter, stores};
+use platform_benches::figures::writers::{Pace, StoreWithWriter, stores};
 
 fn writers(criterion: &mut Criterion) {
     let (stores, _directory) = stores();
     let mut group = criterion.benchmark_group("writers");
-    for (name, _, store) in stores {
+    for (name, store) in stores {
         let store = StoreWithWriter::new(store);
         group.bench_function(format!("{name}/idle"), |bench| bench.iter(|| store.list()));
-        store.set_writing(true);
+        store.writer.set(Some(Pace::FlatOut));
         group.bench_function(format!("{name}/with a writer"), |bench| bench.iter(|| store.list()));
-        store.set_writing(false);
+        store.writer.set(None);
     }
     group.finish();
 }

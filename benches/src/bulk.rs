@@ -3,7 +3,7 @@
 //! Both sides get the same generated resources and write the same rows. The cost of generating them is measured
 //! separately and subtracted.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path, sync::Arc, time::Instant};
 
 use platform_core::{
     access::Caller,
@@ -20,6 +20,8 @@ use rusqlite::{Connection, params};
 use crate::{
     data::{Data, operator, organization, put, repo_put},
     figures::advisories::advisory,
+    hand::Layout,
+    measure::{bytes_written, process_cpu},
 };
 
 /// The number of records per call of the platform.
@@ -28,6 +30,8 @@ const BATCH: u64 = 20_000;
 /// The cost of a load.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
+    /// The wall-clock time, in seconds.
+    pub time: f64,
     /// The processor time of the process, in seconds.
     pub cpu: f64,
     /// The bytes that the process wrote until the file was closed.
@@ -36,28 +40,16 @@ pub struct Load {
     pub file: u64,
 }
 
-/// Measures a load into the file, which it makes anew.
+/// Measures a load into the file, which it replaces.
 pub fn measure(path: &Path, load: impl FnOnce(&Path)) -> Load {
     for suffix in ["", "-wal", "-shm", "-lock"] {
         let _ = fs::remove_file(format!("{}{suffix}", path.display()));
     }
-    let (cpu, written) = (cpu_seconds(), bytes_written());
+    let (started, cpu, written) = (Instant::now(), process_cpu(), bytes_written());
     load(path);
     let file = fs::metadata(path).map_or(0, |file| file.len());
-    Load { cpu: cpu_seconds() - cpu, written: bytes_written() - written, file }
-}
-
-/// Returns the processor time of this process, in seconds.
-fn cpu_seconds() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    let ticks = stat.split(' ').skip(13).take(2).map(|ticks| ticks.parse::<f64>().unwrap());
-    ticks.sum::<f64>() / 100.0
-}
-
-/// Returns the number of bytes that this process caused to be written.
-fn bytes_written() -> u64 {
-    let io = fs::read_to_string("/proc/self/io").unwrap();
-    io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).unwrap().parse().unwrap()
+    let time = started.elapsed().as_secs_f64();
+    Load { time, cpu: process_cpu() - cpu, written: bytes_written() - written, file }
 }
 
 /// Opens a store, prepares it with `bootstrap`, loads it and closes it: as for a bulk load, or, with
@@ -201,6 +193,11 @@ fn load_by_hand(path: &Path, puts: impl Iterator<Item = Put>, has_unique: bool, 
 /// Loads repos by hand, with five orders, the unique name and the counts.
 pub fn load_repos_by_hand(path: &Path, count: u64) {
     load_by_hand(path, repos(count), true, false);
+}
+
+/// Loads repos by hand as [`Layout::Covering`] has them: with one order, which has the columns once more, and a count.
+pub fn load_repos_with_one_order(path: &Path, count: u64) {
+    Layout::Covering.make(path, Data::One(count));
 }
 
 /// Loads advisories by hand, with five orders, the filters and the counts.

@@ -37,25 +37,42 @@ const FOLDERS: u64 = 10;
 pub enum Data {
     /// This number of repos in one organization.
     One(u64),
-    /// This number of organizations with a thousand repos each.
+    /// This number of organizations with a thousand repos each. The operator owns the first.
     Many(u64),
+    /// The same, and the operator owns all.
+    Owned(u64),
+    /// This number of repos in the first organization, after a second organization with a thousand. The operator owns
+    /// both.
+    Neighbors(u64),
 }
+
+/// The number of repos in each organization of [`Data::Many`], and in the small one of [`Data::Neighbors`].
+pub const EACH: u64 = 1_000;
 
 impl Data {
     /// Returns the number of repos.
     pub const fn repos(self) -> u64 {
         match self {
             Self::One(repos) => repos,
-            Self::Many(organizations) => organizations * 1_000,
+            Self::Many(organizations) | Self::Owned(organizations) => organizations * EACH,
+            Self::Neighbors(repos) => repos + EACH,
+        }
+    }
+
+    /// Returns the number of the organization of a repo.
+    pub const fn organization_of(self, number: u64) -> u64 {
+        match self {
+            Self::One(_) => 0,
+            Self::Many(_) | Self::Owned(_) => number / EACH,
+            Self::Neighbors(_) => (number < EACH) as u64,
         }
     }
 
     /// Returns a repo by its number, which must be less than [`Data::repos`].
     pub fn repo(self, number: u64) -> Repo {
         let parent = match self {
-            Self::Many(_) => organization(number / 1_000),
-            Self::One(_) if number.is_multiple_of(2) => organization(0),
-            Self::One(_) => folder(number / 2 % FOLDERS),
+            Self::One(_) if !number.is_multiple_of(2) => folder(number / 2 % FOLDERS),
+            _ => organization(self.organization_of(number)),
         };
         let spread = mix(number);
         let subject = ["nginx", "python", "postgres", "redis", "node", "go", "kafka", "ruby"][(spread % 8) as usize];
@@ -79,6 +96,8 @@ impl Data {
         let groups: Vec<(Uid, String)> = match self {
             Self::One(_) => (0..FOLDERS).map(|number| (folder(number), format!("folder {number}"))).collect(),
             Self::Many(many) => (1..many).map(|number| (organization(number), format!("org {number}"))).collect(),
+            // The bootstrap creates them.
+            Self::Owned(_) | Self::Neighbors(_) => Vec::new(),
         };
         let groups = groups.into_iter().map(|(uid, name)| {
             let now = Some(Timestamp::from_millis(1_760_000_000_000));
@@ -87,10 +106,21 @@ impl Data {
         groups.chain((0..self.repos()).map(move |number| repo_put(&self.repo(number))))
     }
 
+    /// Returns the number of organizations that the operator owns.
+    const fn owned(self) -> u64 {
+        match self {
+            Self::One(_) | Self::Many(_) => 1,
+            Self::Owned(many) => many,
+            Self::Neighbors(_) => 2,
+        }
+    }
+
     fn name(self) -> String {
         match self {
             Self::One(repos) => format!("one-{repos}"),
             Self::Many(organizations) => format!("many-{organizations}"),
+            Self::Owned(organizations) => format!("owned-{organizations}"),
+            Self::Neighbors(repos) => format!("neighbors-{repos}"),
         }
     }
 
@@ -103,8 +133,8 @@ impl Data {
 
     /// Returns the file of a SQLite store with this data, and creates it if it is missing.
     pub fn sqlite(self) -> PathBuf {
-        let make = |path: &Path| pollster::block_on(self.fill(Arc::new(SqliteStore::open(path).unwrap())));
-        self.cached("sqlite", make)
+        let open = |path: &Path| SqliteStore::builder().bulk_load(true).open(path).unwrap();
+        self.cached("sqlite", |path| pollster::block_on(self.fill(Arc::new(open(path)))))
     }
 
     /// Returns the directory of a sled store with this data, and creates it if it is missing.
@@ -119,8 +149,17 @@ impl Data {
 
     /// Bootstraps an empty store and writes this data to it.
     pub async fn fill(self, store: Arc<dyn Store>) {
-        fill(store, self.puts()).await;
+        fill(store, self.owned(), self.puts()).await;
     }
+}
+
+/// Copies the file of a SQLite store that is not open into a new directory, which is deleted with the returned value.
+pub fn copied(file: &Path) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir_in(directory()).unwrap();
+    let path = directory.path().join("platform.sqlite");
+    fs::copy(file, &path).unwrap();
+    fs::File::open(&path).unwrap().sync_all().unwrap();
+    (directory, path)
 }
 
 /// Returns the path of a file in [`directory`], and creates it if it is missing: under another name at first, so that
@@ -139,13 +178,15 @@ pub fn cached(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
     path
 }
 
-/// Bootstraps an empty store with the first organization, and writes records to it.
-pub async fn fill(store: Arc<dyn Store>, mut puts: impl Iterator<Item = Put>) {
+/// Bootstraps an empty store with this number of organizations of the operator, and writes records to it.
+pub async fn fill(store: Arc<dyn Store>, owned: u64, mut puts: impl Iterator<Item = Put>) {
     let platform =
         platform_core::builder(Arc::clone(&store), SystemClock, SystemEntropy).ephemeral_keys().build().unwrap();
-    let first =
-        Bootstrap { organization: organization(0), organization_name: "platform".to_owned(), operator: operator() };
-    Iam::of(&platform).bootstrap(&first).await.unwrap();
+    for number in 0..owned {
+        let organization_name = if number == 0 { "platform".to_owned() } else { format!("org {number}") };
+        let first = Bootstrap { organization: organization(number), organization_name, operator: operator() };
+        Iam::of(&platform).bootstrap(&first).await.unwrap();
+    }
     loop {
         let put: Vec<_> = puts.by_ref().take(BATCH as usize).collect();
         if put.is_empty() {

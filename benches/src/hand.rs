@@ -1,56 +1,209 @@
 //! The other side: a program hand-written for this one purpose with rusqlite, without other libraries.
 //!
-//! It has no tenants, tokens, filters, other orders or other kinds, and uses SQLite as well as possible: a covering
-//! index for the list, a counter for the total, statements prepared once, the file mapped into memory, and JSON written
-//! from columns into one buffer.
+//! It has no tenants, tokens, filters, other orders or other kinds, and uses SQLite as well as possible: a counter for the
+//! total, statements prepared once, and JSON written into one buffer. [`Layout`] has the ways to store the repos.
 
-use std::{fmt::Write as _, path::Path};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use platform_core::resources::registry::Repo;
-use rusqlite::{Connection, OpenFlags, Row, params};
+use rusqlite::{Connection, OpenFlags, Row, ToSql, params, params_from_iter, types::Value};
 
-use crate::data::{Data, organization};
+use crate::data::{Data, organization, repo_put};
 
-const READ_SCHEMA: &str = "
-    CREATE TABLE repo (
-        uid TEXT PRIMARY KEY, organisation INTEGER NOT NULL, name TEXT NOT NULL, description TEXT NOT NULL,
-        tier TEXT NOT NULL, bundles TEXT NOT NULL, tags TEXT NOT NULL, created TEXT NOT NULL, updated TEXT NOT NULL
-    ) WITHOUT ROWID;
+/// How the hand-written program stores repos.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// Columns in a table by uid, and once more in an index by name, which covers the list. The file is mapped into
+    /// memory.
+    Covering,
+    /// Columns in a table by number, with an index by organization, name and uid. Read without a map.
+    Columns,
+    /// JSON in a table by number, with an index by organization, name and uid. Read without a map.
+    Json,
+}
+
+const COUNTER: &str = "
     CREATE TABLE counter (organisation INTEGER PRIMARY KEY, total INTEGER NOT NULL);
-";
-
-const COVERING: &str = "
-    CREATE INDEX by_name ON repo (organisation, name, uid, description, tier, bundles, tags, created, updated);
     INSERT INTO counter SELECT organisation, count(*) FROM repo GROUP BY organisation;
 ";
 
-/// A file with the same repos, and the two read operations.
+/// The number of repos in a block of [`HandReads::skip`], and of blocks in a block of blocks.
+const BLOCK: i64 = 64;
+
+/// The first repo of each block in the order by name, and the number of repos in it; and the sums of 64 blocks. A service
+/// that changes the data would change one count of each.
+const BLOCKS: &str = "
+    CREATE TABLE block (
+        organisation INTEGER NOT NULL, number INTEGER NOT NULL, name TEXT NOT NULL, uid TEXT NOT NULL,
+        total INTEGER NOT NULL, PRIMARY KEY (organisation, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE blocks (
+        organisation INTEGER NOT NULL, number INTEGER NOT NULL, total INTEGER NOT NULL,
+        PRIMARY KEY (organisation, number)
+    ) WITHOUT ROWID;
+    INSERT INTO block SELECT organisation, (place - 1) / 64, name, uid, total FROM (
+        SELECT organisation, name, uid, row_number() OVER place AS place,
+            count(*) OVER (PARTITION BY organisation ORDER BY name, uid ROWS BETWEEN CURRENT ROW AND 63 FOLLOWING) AS total
+        FROM repo WINDOW place AS (PARTITION BY organisation ORDER BY name, uid)
+    ) WHERE place % 64 = 1;
+    INSERT INTO blocks SELECT organisation, number / 64, sum(total) FROM block GROUP BY organisation, number / 64;
+";
+
+impl Layout {
+    const fn schema(self) -> &'static str {
+        match self {
+            Self::Covering => {
+                "CREATE TABLE repo (
+                    uid TEXT PRIMARY KEY, organisation INTEGER NOT NULL, name TEXT NOT NULL, description TEXT NOT NULL,
+                    tier TEXT NOT NULL, bundles TEXT NOT NULL, tags TEXT NOT NULL, created TEXT NOT NULL,
+                    updated TEXT NOT NULL
+                ) WITHOUT ROWID;"
+            }
+            Self::Columns => {
+                "CREATE TABLE repo (
+                    id INTEGER PRIMARY KEY, uid TEXT NOT NULL, organisation INTEGER NOT NULL, name TEXT NOT NULL,
+                    description TEXT NOT NULL, tier TEXT NOT NULL, bundles TEXT NOT NULL, tags TEXT NOT NULL,
+                    created TEXT NOT NULL, updated TEXT NOT NULL
+                );"
+            }
+            Self::Json => {
+                "CREATE TABLE repo (
+                    id INTEGER PRIMARY KEY, uid TEXT NOT NULL, organisation INTEGER NOT NULL, name TEXT NOT NULL,
+                    body TEXT NOT NULL
+                );"
+            }
+        }
+    }
+
+    const fn indexes(self) -> &'static str {
+        match self {
+            Self::Covering => {
+                "CREATE INDEX by_name ON repo (organisation, name, uid, description, tier, bundles, tags, created, updated);"
+            }
+            Self::Columns | Self::Json => {
+                "CREATE UNIQUE INDEX by_uid ON repo (uid); CREATE INDEX by_name ON repo (organisation, name, uid);"
+            }
+        }
+    }
+
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Covering => "hand",
+            Self::Columns => "hand-columns",
+            Self::Json => "hand-json",
+        }
+    }
+
+    const fn selected(self) -> &'static str {
+        match self {
+            Self::Json => "uid, name, body",
+            Self::Covering | Self::Columns => "uid, name, description, tier, bundles, tags, created, updated",
+        }
+    }
+
+    /// Creates a file with this data.
+    pub fn make(self, path: &Path, data: Data) {
+        make(path, data, self);
+    }
+
+    /// Returns the file of this data, and creates it if it is missing.
+    pub fn file(self, data: Data) -> PathBuf {
+        data.cached(self.suffix(), |path| self.make(path, data))
+    }
+}
+
+/// A file with the same repos, and the read operations.
 #[derive(Debug)]
-pub struct HandReads(Connection);
+pub struct HandReads {
+    connection: Connection,
+    layout: Layout,
+}
 
 impl HandReads {
-    /// Opens the file of this data, or creates it if it is missing.
+    /// Opens the file of this data in the covering layout, or creates it if it is missing.
     pub fn open(data: Data) -> Self {
-        let path = data.cached("hand", |path| make(path, data));
+        Self::with(data, Layout::Covering, 2_048)
+    }
+
+    /// Opens the file of this data, or creates it if it is missing, with a page cache of this number of KiB.
+    pub fn with(data: Data, layout: Layout, cache: u32) -> Self {
+        Self::read(&layout.file(data), layout, cache)
+    }
+
+    /// Opens a file, with a page cache of this number of KiB.
+    pub fn read(path: &Path, layout: Layout, cache: u32) -> Self {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).unwrap();
-        connection.pragma_update(None, "mmap_size", 1_i64 << 32).unwrap();
-        Self(connection)
+        connection.pragma_update(None, "mmap_size", if layout == Layout::Covering { 1_i64 << 40 } else { 0 }).unwrap();
+        connection.pragma_update(None, "cache_size", -i64::from(cache)).unwrap();
+        Self { connection, layout }
     }
 
     /// Returns a page of 50 by name as JSON, with the total and the cursor of the next page.
     pub fn list(&self, organization: i64, cursor: Option<&str>) -> Vec<u8> {
-        let execute = |sql| self.0.prepare_cached(sql).unwrap().execute([]).unwrap();
+        let execute = |sql| self.connection.prepare_cached(sql).unwrap().execute([]).unwrap();
         execute("BEGIN");
-        let mut total = self.0.prepare_cached("SELECT total FROM counter WHERE organisation = ?").unwrap();
+        let mut total = self.connection.prepare_cached("SELECT total FROM counter WHERE organisation = ?").unwrap();
         let total: i64 = total.query_row([organization], |row| row.get(0)).unwrap();
         let after = cursor.map(|cursor| String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).unwrap()).unwrap());
         let (name, uid) = after.as_deref().and_then(|after| after.split_once('\n')).unwrap_or_default();
-        let select = "SELECT uid, name, description, tier, bundles, tags, created, updated FROM repo \
-                      WHERE organisation = ? AND (name, uid) > (?, ?) ORDER BY name, uid LIMIT 51";
-        let mut select = self.0.prepare_cached(select).unwrap();
-        let mut rows = select.query(params![organization, name, uid]).unwrap();
+        let json = self.page(params![organization, name, uid, 0], ">", total, 0);
+        execute("COMMIT");
+        json
+    }
+
+    /// Returns the page of 50 by name after this number of repos, which it finds by the counts of [`BLOCKS`].
+    pub fn skip(&self, organization: i64, skip: i64) -> Vec<u8> {
+        let execute = |sql| self.connection.prepare_cached(sql).unwrap().execute([]).unwrap();
+        execute("BEGIN");
+        let mut total = self.connection.prepare_cached("SELECT total FROM counter WHERE organisation = ?").unwrap();
+        let total: i64 = total.query_row([organization], |row| row.get(0)).unwrap();
+        let mut left = skip;
+        // The number of the last row that begins before the place, and what is left to skip in it.
+        let mut down = |sql: &str, from: i64| {
+            let mut select = self.connection.prepare_cached(sql).unwrap();
+            let mut rows = select.query([organization, from]).unwrap();
+            let mut found = from;
+            while let Some(row) = rows.next().unwrap() {
+                found = row.get(0).unwrap();
+                let total: i64 = row.get(1).unwrap();
+                if left < total {
+                    break;
+                }
+                left -= total;
+            }
+            found
+        };
+        let of_blocks =
+            down("SELECT number, total FROM blocks WHERE organisation = ? AND number >= ? ORDER BY number", 0);
+        let block = down(
+            "SELECT number, total FROM block WHERE organisation = ? AND number >= ? ORDER BY number",
+            of_blocks * BLOCK,
+        );
+        let mut first = self
+            .connection
+            .prepare_cached("SELECT name, uid FROM block WHERE organisation = ? AND number = ?")
+            .unwrap();
+        let (name, uid): (String, String) =
+            first.query_row([organization, block], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        let json = self.page(params![organization, name, uid, left], ">=", total, skip);
+        execute("COMMIT");
+        json
+    }
+
+    /// Reads a page with parameters organization, name, uid and offset.
+    fn page(&self, parameters: &[&dyn ToSql], compared: &str, total: i64, skipped: i64) -> Vec<u8> {
+        let select = format!(
+            "SELECT {} FROM repo WHERE organisation = ? AND (name, uid) {compared} (?, ?) ORDER BY name, uid \
+             LIMIT 51 OFFSET ?",
+            self.layout.selected()
+        );
+        let mut select = self.connection.prepare_cached(&select).unwrap();
+        let mut rows = select.query(parameters).unwrap();
         let mut json = Vec::with_capacity(20_000);
         json.extend_from_slice(b"{\"repos\":[");
         let (mut count, mut next, mut last) = (0, None, String::new());
@@ -62,7 +215,7 @@ impl HandReads {
             if count > 0 {
                 json.push(b',');
             }
-            render(&mut json, row);
+            self.render(&mut json, row);
             if count == 49 {
                 let text = |column| row.get_ref(column).unwrap().as_str().unwrap();
                 last = format!("{}\n{}", text(1), text(0));
@@ -70,28 +223,49 @@ impl HandReads {
             count += 1;
         }
         drop(rows);
-        execute("COMMIT");
         let mut tail = String::from("],");
         if let Some(next) = next {
             write!(tail, "\"nextPageToken\":\"{next}\",").unwrap();
         }
-        write!(tail, "\"totalCount\":\"{total}\",\"skipped\":0}}").unwrap();
+        write!(tail, "\"totalCount\":\"{total}\",\"skipped\":{skipped}}}").unwrap();
         json.extend_from_slice(tail.as_bytes());
         json
     }
 
     /// Returns a repo as JSON.
     pub fn get(&self, uid: &str) -> Vec<u8> {
-        let select = "SELECT uid, name, description, tier, bundles, tags, created, updated FROM repo WHERE uid = ?";
-        let mut select = self.0.prepare_cached(select).unwrap();
+        let select = format!("SELECT {} FROM repo WHERE uid = ?", self.layout.selected());
+        let mut select = self.connection.prepare_cached(&select).unwrap();
         let mut json = Vec::with_capacity(400);
         select
             .query_row([uid], |row| {
-                render(&mut json, row);
+                self.render(&mut json, row);
                 Ok(())
             })
             .unwrap();
         json
+    }
+
+    /// Reads the bodies of an organization in the order by name in one statement. Returns their number and length.
+    pub fn scan(&self, organization: i64) -> (u64, u64) {
+        let select = format!("SELECT {} FROM repo WHERE organisation = ? ORDER BY name, uid", self.layout.selected());
+        let mut select = self.connection.prepare_cached(&select).unwrap();
+        let mut rows = select.query([organization]).unwrap();
+        let (mut json, mut count, mut bytes) = (Vec::new(), 0, 0);
+        while let Some(row) = rows.next().unwrap() {
+            json.clear();
+            self.render(&mut json, row);
+            count += 1;
+            bytes += std::hint::black_box(&json).len() as u64;
+        }
+        (count, bytes)
+    }
+
+    fn render(&self, json: &mut Vec<u8>, row: &Row<'_>) {
+        match self.layout {
+            Layout::Json => json.extend_from_slice(row.get_ref(2).unwrap().as_str().unwrap().as_bytes()),
+            Layout::Covering | Layout::Columns => render(json, row),
+        }
     }
 }
 
@@ -135,22 +309,43 @@ fn columns(repo: &Repo) -> [String; 8] {
     ]
 }
 
-fn make(path: &Path, data: Data) {
+fn make(path: &Path, data: Data, layout: Layout) {
     let mut connection = Connection::open(path).unwrap();
-    connection.execute_batch(READ_SCHEMA).unwrap();
+    connection.execute_batch(layout.schema()).unwrap();
     let transaction = connection.transaction().unwrap();
     {
-        let mut insert = transaction.prepare("INSERT INTO repo VALUES (?1, ?9, ?2, ?3, ?4, ?5, ?6, ?7, ?8)").unwrap();
+        let insert = match layout {
+            Layout::Json => "INSERT INTO repo (uid, name, organisation, body) VALUES (?, ?, ?, ?)",
+            Layout::Covering | Layout::Columns => {
+                "INSERT INTO repo (uid, name, organisation, description, tier, bundles, tags, created, updated) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            }
+        };
+        let mut insert = transaction.prepare(insert).unwrap();
         for number in 0..data.repos() {
-            let organization = if let Data::Many(_) = data { number / 1_000 } else { 0 };
-            let [uid, name, description, tier, bundles, tags, created, updated] = columns(&data.repo(number));
-            let organization = organization.cast_signed();
-            insert
-                .execute(params![uid, name, description, tier, bundles, tags, created, updated, organization])
-                .unwrap();
+            let repo = data.repo(number);
+            let organization = data.organization_of(number).cast_signed();
+            let [uid, name, description, tier, bundles, tags, created, updated] = columns(&repo);
+            match layout {
+                Layout::Json => {
+                    let body = repo_put(&repo).body;
+                    let body = std::str::from_utf8(&body).unwrap();
+                    insert.execute(params![uid, name, organization, body]).unwrap();
+                }
+                Layout::Covering | Layout::Columns => {
+                    let texts = [description, tier, bundles, tags, created, updated];
+                    let values = [uid.into(), name.into(), organization.into()].into_iter();
+                    let values = values.chain(texts.map(Value::from));
+                    insert.execute(params_from_iter(values)).unwrap();
+                }
+            }
         }
     }
-    transaction.execute_batch(COVERING).unwrap();
+    transaction.execute_batch(layout.indexes()).unwrap();
+    transaction.execute_batch(COUNTER).unwrap();
+    if layout == Layout::Json {
+        transaction.execute_batch(BLOCKS).unwrap();
+    }
     transaction.commit().unwrap();
     connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE); ANALYZE").unwrap();
 }

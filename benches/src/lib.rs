@@ -5,6 +5,8 @@
 //! `README.md` describes how to run each, and what each side does.
 
 #![allow(
+    clippy::expect_used,
+    clippy::panic,
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::print_stdout,

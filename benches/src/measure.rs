@@ -1,15 +1,25 @@
 //! Measures and compares two sides that alternate in one run, since the speed of a virtual machine changes with the
 //! load of its neighbors.
 
-use std::{fmt, fs, time::Instant};
+use std::{env, fmt, fs, str::FromStr, time::Instant};
 
 /// Cost of an operation, in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
     /// The median wall-clock time.
     pub p50: f64,
+    /// The 99th percentile of the wall-clock times.
+    pub p99: f64,
     /// The mean CPU time of the thread, including system time.
     pub cpu: f64,
+}
+
+impl Cost {
+    /// Returns the cost of operations with these wall-clock times and this mean CPU time, in microseconds.
+    pub fn of(mut spent: Vec<f64>, cpu: f64) -> Self {
+        spent.sort_by(f64::total_cmp);
+        Self { p50: spent[spent.len() / 2], p99: spent[spent.len() * 99 / 100], cpu }
+    }
 }
 
 /// Number of measurements.
@@ -25,8 +35,31 @@ pub struct Times {
 
 impl Default for Times {
     fn default() -> Self {
-        Self { rounds: 7, operations: 1_000, calls: 1 }
+        Self::of(1_000)
     }
+}
+
+impl Times {
+    /// Returns [`rounds`] turns with this number of operations, or with `BENCH_OPERATIONS` if that is less.
+    pub fn of(operations: usize) -> Self {
+        let operations = operations.min(variable("BENCH_OPERATIONS", usize::MAX)).max(1);
+        Self { rounds: rounds(7), operations, calls: 1 }
+    }
+}
+
+/// Returns the value of an environment variable that sets a size, or the default.
+///
+/// # Panics
+/// If the value is not of the type.
+pub fn variable<T: FromStr<Err: fmt::Debug>>(name: &str, default: T) -> T {
+    env::var(name).map_or(default, |value| {
+        value.parse().unwrap_or_else(|error| panic!("the environment variable {name} is `{value}`: {error:?}"))
+    })
+}
+
+/// Returns the number of turns of each side: `BENCH_ROUNDS`, or the default.
+pub fn rounds(default: usize) -> usize {
+    variable("BENCH_ROUNDS", default).max(1)
 }
 
 /// Measures two sides in alternating turns. Returns the median cost of each, and the median of the ratios of the turns.
@@ -58,7 +91,7 @@ pub fn turn(times: Times, round: usize, work: &mut impl FnMut(usize)) -> Cost {
         spent.push(start.elapsed().as_nanos() as f64 / times.calls as f64 / 1e3);
     }
     let cpu = (cpu_nanos() - cpu) as f64 / (times.operations * times.calls) as f64 / 1e3;
-    Cost { p50: median(spent), cpu }
+    Cost::of(spent, cpu)
 }
 
 /// Returns the median.
@@ -68,8 +101,22 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn median_of(turns: &[Cost]) -> Cost {
-    let p50 = median(turns.iter().map(|turn| turn.p50).collect());
-    Cost { p50, cpu: median(turns.iter().map(|turn| turn.cpu).collect()) }
+    let of = |value: fn(&Cost) -> f64| median(turns.iter().map(value).collect());
+    Cost { p50: of(|turn| turn.p50), p99: of(|turn| turn.p99), cpu: of(|turn| turn.cpu) }
+}
+
+/// Returns the CPU time of this process, in seconds, with a resolution of 0.01.
+pub fn process_cpu() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    // The process name, in parentheses, may contain spaces.
+    let ticks = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2);
+    ticks.map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
+}
+
+/// Returns the number of bytes that this process caused to be written to disks so far.
+pub fn bytes_written() -> u64 {
+    let io = fs::read_to_string("/proc/self/io").unwrap();
+    io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).unwrap().parse().unwrap()
 }
 
 /// Returns the CPU time of this thread, in nanoseconds.
@@ -96,7 +143,7 @@ impl Compared {
         Self {
             a: all(|(a, _)| *a),
             b: all(|(_, b)| *b),
-            ratio: all(|(a, b)| Cost { p50: a.p50 / b.p50, cpu: a.cpu / b.cpu }),
+            ratio: all(|(a, b)| Cost { p50: a.p50 / b.p50, p99: a.p99 / b.p99, cpu: a.cpu / b.cpu }),
         }
     }
 }
@@ -139,10 +186,26 @@ impl Line {
         }
     }
 
+    /// Returns the line of a comparison of 99th percentiles.
+    pub fn p99(name: impl Into<String>, compared: Compared, goal: Goal) -> Self {
+        Self {
+            name: name.into(),
+            sides: (micros(compared.a.p99), micros(compared.b.p99)),
+            value: compared.ratio.p99,
+            cpu: None,
+            goal,
+        }
+    }
+
+    /// Returns the line of a quantity, whose unit the name has.
+    pub fn value(name: impl Into<String>, value: f64, goal: Goal) -> Self {
+        Self { name: name.into(), sides: Default::default(), value, cpu: None, goal }
+    }
+
     /// Returns the column headers.
     pub fn header() -> String {
         format!(
-            "{:46} {:>12} {:>12} {:>8} {:>8}  {:>6} {:>6}  verdict",
+            "{:76} {:>12} {:>12} {:>8} {:>8}  {:>6} {:>6}  verdict",
             "figure", "A", "B", "value", "cpu", "must", "aim"
         )
     }
@@ -154,7 +217,8 @@ fn micros(micros: f64) -> String {
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cpu = self.cpu.map(|cpu| format!("{cpu:.2}")).unwrap_or_default();
+        // Too few operations take less than the clock's resolution.
+        let cpu = self.cpu.filter(|cpu| cpu.is_normal()).map(|cpu| format!("{cpu:.2}")).unwrap_or_default();
         let (must, aim, verdict) = match self.goal {
             Goal::AtMost(must, aim) => {
                 (must.to_string(), aim.to_string(), verdict(self.value <= must, self.value <= aim))
@@ -165,7 +229,11 @@ impl fmt::Display for Line {
             Goal::None => (String::new(), String::new(), ""),
         };
         let (a, b) = &self.sides;
-        write!(f, "{:46} {a:>12} {b:>12} {:>8.2} {cpu:>8}  {must:>6} {aim:>6}  {verdict}", self.name, self.value)
+        let value = format!("{:.2}", self.value);
+        if env::var_os("BENCH_TSV").is_some() {
+            return f.write_str(&[&*self.name, a, b, &value, &cpu, &must, &aim, verdict].join("\t"));
+        }
+        write!(f, "{:76} {a:>12} {b:>12} {value:>8} {cpu:>8}  {must:>6} {aim:>6}  {verdict}", self.name)
     }
 }
 

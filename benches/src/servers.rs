@@ -4,18 +4,18 @@ use std::{
     env, fs,
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{
     data,
-    measure::{Goal, Line, median},
+    measure::{Goal, Line, median, rounds, variable},
 };
 
-/// Number of turns of each side.
-pub const TURNS: usize = 5;
-/// Duration of a turn.
-pub const TURN: Duration = Duration::from_secs(2);
+/// Returns the duration of a turn: `BENCH_SECONDS`, by default 2.
+pub fn turn() -> Duration {
+    Duration::from_secs_f64(variable("BENCH_SECONDS", 2.0))
+}
 
 /// Result of a turn.
 #[derive(Debug, Clone, Copy)]
@@ -41,12 +41,17 @@ impl Load {
 pub fn turns(mut a: impl FnMut() -> Load, mut b: impl FnMut() -> Load) -> Vec<(Load, Load)> {
     // Warms up both.
     let _ = (a(), b());
-    (0..TURNS).map(|_| (a(), b())).collect()
+    (0..rounds(5)).map(|_| (a(), b())).collect()
 }
 
 /// Returns a line with the ratio of CPU times, which has the goal, and one with the ratio of request rates.
 pub fn lines(name: &str, turns: &[(Load, Load)], goal: Goal) -> Vec<Line> {
     vec![cpu(name, turns, goal), rate(name, turns, Goal::None)]
+}
+
+/// Returns a line with the CPU time of the first side per request, in microseconds.
+pub fn micros(name: &str, turns: &[(Load, Load)], goal: Goal) -> Line {
+    Line::value(format!("{name}, us of CPU"), median_of(turns, |(a, _)| a.cpu), goal)
 }
 
 /// Returns a line with the ratio of request rates, which has the goal, and one with the ratio of CPU times.
@@ -88,6 +93,8 @@ pub struct Server {
     pub address: String,
     /// An access token of the operator.
     pub token: String,
+    /// The time from the start of the process to the line with its address.
+    pub started: Duration,
     _data_dir: Option<tempfile::TempDir>,
 }
 
@@ -116,16 +123,24 @@ impl Server {
         let log = env::var("BENCH_LOG").unwrap_or_else(|_| "warn".to_owned());
         let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--log", &log]);
         serve.args(options);
+        let begin = Instant::now();
         let (process, address) = start(serve.stderr(Stdio::null()));
+        let started = begin.elapsed();
         let token = command(&["token"]).output().unwrap();
         let token = String::from_utf8(token.stdout).unwrap().trim().to_owned();
-        Self { process, address, token, _data_dir: Some(data_dir) }
+        Self { process, address, token, started, _data_dir: Some(data_dir) }
     }
 
     /// Starts this program as a server of the other side.
     pub fn child(arguments: &[&str]) -> Self {
+        let begin = Instant::now();
         let (process, address) = start(Command::new(env::current_exe().unwrap()).arg("child").args(arguments));
-        Self { process, address, token: "none".to_owned(), _data_dir: None }
+        Self { process, address, token: "none".to_owned(), started: begin.elapsed(), _data_dir: None }
+    }
+
+    /// Returns the id of the process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Returns the resident memory of the process, in bytes.

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use platform_core::{
     access::{Authenticator, Caller},
+    aip::page_token::PageKeys,
     kind::{Kind, Registered, Resource},
     platform::{ListReply, Platform, Settings},
     request::ListRequest,
@@ -51,6 +52,8 @@ impl World {
         let (verifier, token) = verifier();
         let platform = platform_core::builder(store, SystemClock, SystemEntropy)
             .settings(settings)
+            // The same in all processes, so that one can issue the page tokens that another uses.
+            .page_keys(PageKeys::new([(1, [7; 32])]))
             .ephemeral_keys()
             .build()
             .unwrap();

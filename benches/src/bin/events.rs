@@ -25,7 +25,10 @@ use std::{
 
 use axum::{Router, body::Bytes, http::HeaderMap, routing::post};
 use futures_util::future::join_all;
-use platform_benches::measure::median;
+use platform_benches::{
+    measure::{Goal, Line, median, process_cpu, rounds, variable},
+    servers,
+};
 use platform_core::{
     access::Caller,
     iam::{Bootstrap, Iam},
@@ -42,10 +45,6 @@ use platform_store_sqlite::SqliteStore;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
-/// Number of turns of each side.
-const TURNS: usize = 7;
-/// Duration of a turn.
-const TURN: Duration = Duration::from_secs(3);
 /// Number of concurrent clients.
 const CLIENTS: u64 = 64;
 
@@ -55,6 +54,7 @@ async fn main() {
     if arguments.first().is_some_and(|first| first == "sink") {
         return serve_sink(post(async |_: Bytes| "")).await;
     }
+    println!("{}", Line::header());
     let wanted = |name: &str| arguments.is_empty() || arguments.iter().any(|argument| argument == name);
     if wanted("creates") {
         creates(CLIENTS, true).await;
@@ -195,32 +195,48 @@ async fn creates(clients: u64, delivering: bool) {
     let sink = Sink::start();
     let (with, without) = (Arc::new(World::new().await), Arc::new(World::new().await));
     let subscription = with.subscribe(&sink.1).await;
-    let delivery = delivering.then(|| with.deliver(10_000));
+    let delivery = delivering.then(|| with.deliver(1_000_000));
     let (mut ratios, mut with_rate, mut without_rate) = (Vec::new(), Vec::new(), Vec::new());
-    for turn in 0..=TURNS {
-        let a = with.create_for(TURN, clients).await;
+    // Per second of processor time of this process, which the sink is not part of.
+    let (mut with_cpu, mut without_cpu) = (Vec::new(), Vec::new());
+    let made = |world: &World| world.serial.load(Ordering::Relaxed) as f64;
+    for turn in 0..=rounds(7) {
+        let (before, cpu) = (made(&with), process_cpu());
+        let a = with.create_for(servers::turn(), clients).await;
         // Waits until pending events are delivered before the turn of the other side.
         while delivering && Outbox::of(&with.platform).waiting(&subscription, None, 1).await.unwrap().total > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        let b = without.create_for(TURN, clients).await;
+        let done = (made(&with) - before) * if delivering { 2.0 } else { 1.0 };
+        let per_cpu = done / (process_cpu() - cpu).max(0.01);
+        let (before, cpu) = (made(&without), process_cpu());
+        let b = without.create_for(servers::turn(), clients).await;
         // The first turn is for warm-up.
         if turn > 0 {
             with_rate.push(a);
             without_rate.push(b);
             ratios.push(a / b);
+            with_cpu.push(per_cpu);
+            without_cpu.push((made(&without) - before) / (process_cpu() - cpu).max(0.01));
         }
     }
     if let Some(delivery) = delivery {
         delivery.stop().await;
     }
-    let subscription = if delivering { "a live subscription" } else { "a subscription without delivery" };
-    println!(
-        "creates, {clients} clients: {:.0}/s with {subscription}, {:.0}/s with none, ratio {:.2} (goal 0.80)",
-        median(with_rate),
-        median(without_rate),
-        median(ratios)
-    );
+    let what = if delivering { "creates with delivery" } else { "recording" };
+    let goal = if delivering { Goal::None } else { Goal::AtLeast(0.85, 0.95) };
+    let clients = if clients == 1 { "one client".to_owned() } else { format!("{clients} clients") };
+    let line = Line {
+        sides: (format!("{:.0}/s", median(with_rate)), format!("{:.0}/s", median(without_rate))),
+        ..Line::value(format!("{what}: {clients}, a live subscription / none"), median(ratios), goal)
+    };
+    println!("{line}");
+    if delivering {
+        let (a, b) = (median(with_cpu), median(without_cpu));
+        let name = format!("{what}: {clients}, creates and deliveries / creates, per CPU s");
+        let sides = (format!("{a:.0}/s"), format!("{b:.0}/s"));
+        println!("{}", Line { sides, ..Line::value(name, a / b, Goal::None) });
+    }
 }
 
 /// Measures the time from the return of a create to the arrival of its event at the sink, one create at a time.
@@ -235,7 +251,9 @@ async fn delay() {
     world.subscribe(&url).await;
     let delivery = world.deliver(10_000);
     let (mut delays, mut whole) = (Vec::new(), Vec::new());
-    for number in 1..=200 {
+    let events = variable("BENCH_EVENTS", 20_000_usize);
+    let delays_measured = (events / 100).max(2);
+    for number in 1..=delays_measured {
         let started = Instant::now();
         world.create().await;
         let committed = Instant::now();
@@ -250,10 +268,12 @@ async fn delay() {
     delivery.stop().await;
     delays.sort_by(f64::total_cmp);
     whole.sort_by(f64::total_cmp);
-    println!(
-        "from the return of a create to the sink: median {:.2} ms, p99 {:.2} ms (goal 50); from its start: {:.2} ms, {:.2} ms",
-        delays[100], delays[198], whole[100], whole[198]
-    );
+    for (from, times) in [("the return", &delays), ("the start", &whole)] {
+        let goal = if from == "the return" { Goal::AtMost(50.0, 50.0) } else { Goal::None };
+        let name = |which: &str| format!("delay: from {from} of a create to the sink, {which}, ms");
+        println!("{}", Line::value(name("median"), times[times.len() / 2], goal));
+        println!("{}", Line::value(name("p99"), times[times.len() * 99 / 100], goal));
+    }
 }
 
 /// Measures the delivery rate of a backlog to a local sink.
@@ -264,7 +284,7 @@ async fn rate(subscriptions: usize) {
     for _ in 0..subscriptions {
         uids.push(world.subscribe(&sink.1).await);
     }
-    while world.serial.load(Ordering::Relaxed) < 20_000 / subscriptions as u64 {
+    while world.serial.load(Ordering::Relaxed) < variable("BENCH_EVENTS", 20_000) / subscriptions as u64 {
         join_all((0..CLIENTS).map(|_| world.create())).await;
     }
     let (started, mut before) = (Instant::now(), 0);
@@ -281,5 +301,6 @@ async fn rate(subscriptions: usize) {
     }
     let rate = before as f64 / started.elapsed().as_secs_f64();
     delivery.stop().await;
-    println!("deliveries to a local sink, {subscriptions} subscriptions: {rate:.0}/s (goal 2000)");
+    let name = format!("rate: deliveries a second to a local sink, {subscriptions} subscriptions");
+    println!("{}", Line::value(name, rate, Goal::AtLeast(2_000.0, 2_000.0)));
 }

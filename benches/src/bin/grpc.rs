@@ -25,10 +25,10 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use platform_benches::{
     data::{self, Data},
-    figures::{Figure, LARGE},
+    figures::{Figure, count, large},
     hand_grpc::{self, GetRepoRequest, ListReposRequest, ListReposResponse, Repo, Repos, UidpFilter},
     measure::{Goal, Line},
-    servers::{Load, Server, TURN, rates, turns},
+    servers::{self, Load, Server, rates, turns},
 };
 use platform_grpc::AsBytes;
 use prost::Message;
@@ -74,14 +74,16 @@ fn lists() -> Vec<Line> {
                 && !a.next_page_token.is_empty()
         );
     };
-    compare_with_tonic("grpc list: SQLite of 1M / tonic, prost, rusqlite", method, same)
+    let name = format!("grpc list: SQLite of {} / tonic, prost, rusqlite", count(large()));
+    compare_with_tonic(&name, method, same, Goal::AtLeast(1.3, 2.0))
 }
 
 fn gets() -> Vec<Line> {
-    let uids = (0..1_000).map(|number| Data::One(LARGE).repo(data::mix(number) % LARGE).uid.to_string());
+    let uids = (0..1_000).map(|number| Data::One(large()).repo(data::mix(number) % large()).uid.to_string());
     let requests = uids.map(|uid| GetRepoRequest { uid }.encode_to_vec().into()).collect();
     let same = |a: &[u8], b: &[u8]| assert_eq!(Repo::decode(a).unwrap(), Repo::decode(b).unwrap());
-    compare_with_tonic("grpc get: SQLite of 1M / tonic, prost, rusqlite", Method::new("GetRepo", requests), same)
+    let name = format!("grpc get: SQLite of {} / tonic, prost, rusqlite", count(large()));
+    compare_with_tonic(&name, Method::new("GetRepo", requests), same, Goal::AtLeast(1.1, 1.2))
 }
 
 /// A method with its requests, which are sent in turn to both sides with the same token.
@@ -97,14 +99,14 @@ impl Method {
     }
 }
 
-fn compare_with_tonic(name: &str, method: Method, same: impl Fn(&[u8], &[u8])) -> Vec<Line> {
-    let platform = Server::platform(&format!("sqlite:{}", Data::One(LARGE).sqlite().display()));
-    let hand = Server::child(&["repos", &hand_grpc::file(Data::One(LARGE)).display().to_string()]);
+fn compare_with_tonic(name: &str, method: Method, same: impl Fn(&[u8], &[u8]), goal: Goal) -> Vec<Line> {
+    let platform = Server::platform(&format!("sqlite:{}", Data::One(large()).sqlite().display()));
+    let hand = Server::child(&["repos", &hand_grpc::file(Data::One(large())).display().to_string()]);
     let method = Method { token: format!("Bearer {}", platform.token).parse().unwrap(), ..method };
     let method = &method;
     same(&call_once(&platform, method), &call_once(&hand, method));
-    let turns = turns(|| run(&platform, TURN, method), || run(&hand, TURN, method));
-    rates(name, &turns, Goal::AtLeast(0.8, 1.0))
+    let turns = turns(|| run(&platform, servers::turn(), method), || run(&hand, servers::turn(), method));
+    rates(name, &turns, goal)
 }
 
 fn path(method: &Method) -> http::uri::PathAndQuery {

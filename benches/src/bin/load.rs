@@ -15,6 +15,7 @@
 
 use std::{
     cell::RefCell,
+    collections::HashMap,
     env, fs,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -27,17 +28,19 @@ use std::{
 
 use axum::{
     Router,
+    extract::{Path as AxumPath, Query},
     http::{HeaderValue, header::CONTENT_TYPE},
     routing::{get, post},
 };
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures_util::future::join_all;
 use platform_benches::{
     data::{self, Data},
-    figures::{Figure, LARGE},
-    hand::HandCreates,
-    measure::{Goal, Line, median},
+    figures::{Figure, count, large, organizations},
+    hand::{HandCreates, HandReads, Layout},
+    measure::{Goal, Line, median, rounds},
     postgres,
-    servers::{Load, Server, TURN, lines, rates, turns},
+    servers::{self, Load, Server, lines, micros, rates, turns},
     world,
 };
 use tokio::{
@@ -50,6 +53,8 @@ use tokio::{
 const CONNECTIONS: usize = 64;
 /// Number of repos created over HTTP in the memory store, and in PostgreSQL.
 const IN_MEMORY: u64 = 50_000;
+/// Number of repos of the organization in which `skip` finds a place.
+const SKIPPED: u64 = 300_000;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -60,11 +65,21 @@ fn main() -> ExitCode {
         runtime.block_on(serve(side, rest));
         return ExitCode::SUCCESS;
     }
-    let figures: [Figure; 5] = [
+    if let [client, address, connections, seconds, file, first @ ..] = &*arguments
+        && client == "client"
+    {
+        run_file(address, connections.parse().unwrap(), seconds.parse().unwrap(), file, first);
+        return ExitCode::SUCCESS;
+    }
+    let figures: [Figure; 9] = [
         ("list-sqlite", list_sqlite),
         ("list-memory", list_memory),
         ("get", gets),
         ("creates", creates),
+        ("many", many),
+        ("skip", skips),
+        ("start", start),
+        ("sled", on_sled),
         ("postgres", on_postgres),
     ];
     println!("{}", Line::header());
@@ -79,38 +94,49 @@ fn main() -> ExitCode {
 // ---- figures ----
 
 fn list_sqlite() -> Vec<Line> {
-    let store = format!("sqlite:{}", Data::One(LARGE).sqlite().display());
+    let store = format!("sqlite:{}", Data::One(large()).sqlite().display());
     let server = Server::platform(&store);
     let path = "/registry/v2/repos?order_by=name&uidp.descendants_of=".to_owned() + &data::organization(0);
-    compare_with_static(&server, &path, "http list: SQLite of 1M / static", Goal::AtMost(5.0, 3.0))
+    let name = format!("http list: SQLite of {} / static", count(large()));
+    compare_with_static(&server, &path, &name, Goal::AtMost(3.5, 2.5))
 }
 
 fn list_memory() -> Vec<Line> {
     let server = Server::platform("memory");
     let next = AtomicU64::new(0);
     let request = |_: usize| create(&server, next.fetch_add(1, Ordering::Relaxed));
-    while next.load(Ordering::Relaxed) < IN_MEMORY {
-        run(&server, TURN, &request);
+    while next.load(Ordering::Relaxed) < IN_MEMORY.min(large()) {
+        run(&server, servers::turn(), &request);
     }
     compare_with_static(
         &server,
         "/registry/v2/repos?order_by=name",
         "http list: memory / static",
-        Goal::AtMost(3.0, 1.5),
+        Goal::AtMost(2.0, 1.5),
     )
 }
 
 fn gets() -> Vec<Line> {
-    let data = Data::One(LARGE);
+    let data = Data::One(large());
     let server = Server::platform(&format!("sqlite:{}", data.sqlite().display()));
-    let requests: Vec<_> = (0..1_000)
-        .map(|number| get_of(&server, &format!("/registry/v2/repos/{}", data.repo(data::mix(number) % LARGE).uid)))
-        .collect();
     let ping = Server::child(&["ping"]);
     let ping_request = get_of(&ping, "/");
-    let next = |number: usize| requests[number % requests.len()].clone();
-    let turns = turns(|| run(&server, TURN, &next), || run(&ping, TURN, &|_| ping_request.clone()));
-    lines("http get: SQLite of 1M / axum ping", &turns, Goal::AtMost(3.0, 2.0))
+    let mut all = Vec::new();
+    for (repos, goal) in [(1_000, Goal::AtMost(2.2, 1.8)), (30_000, Goal::AtMost(2.6, 2.0))] {
+        let repo = |number| data.repo(data::mix(number) % large()).uid;
+        let requests: Vec<_> =
+            (0..repos).map(|number| get_of(&server, &format!("/registry/v2/repos/{}", repo(number)))).collect();
+        let next = |number: usize| requests[number % requests.len()].clone();
+        // A number of the sequence, so that a repo is not read in turn.
+        let any = |number: usize| requests[data::mix(number as u64) as usize % requests.len()].clone();
+        let (order, ours): (_, &dyn Fn(usize) -> Arc<[u8]>) =
+            if repos == 1_000 { ("in turn", &next) } else { ("at random", &any) };
+        let turns =
+            turns(|| run(&server, servers::turn(), ours), || run(&ping, servers::turn(), &|_| ping_request.clone()));
+        let name = format!("http get: {} of {} {order} / axum ping", count(repos), count(large()));
+        all.extend(lines(&name, &turns, goal));
+    }
+    all
 }
 
 fn creates() -> Vec<Line> {
@@ -118,7 +144,8 @@ fn creates() -> Vec<Line> {
     let server = Server::platform(&format!("sqlite:{}", directory.path().join("platform.sqlite").display()));
     let hand = Server::child(&["creates", &directory.path().join("hand.sqlite").display().to_string()]);
     let next = AtomicU64::new(0);
-    let creates = |server: &Server| run(server, TURN, &|_| create(server, next.fetch_add(1, Ordering::Relaxed)));
+    let creates =
+        |server: &Server| run(server, servers::turn(), &|_| create(server, next.fetch_add(1, Ordering::Relaxed)));
     let turns = turns(|| creates(&server), || creates(&hand));
     let rate = |side: fn(&(Load, Load)) -> f64| median(turns.iter().map(side).collect());
     let (a, b) = (rate(|(a, _)| a.rate), rate(|(_, b)| b.rate));
@@ -127,19 +154,143 @@ fn creates() -> Vec<Line> {
         sides: (format!("{a:.0}/s"), format!("{b:.0}/s")),
         value: rate(|(a, b)| a.rate / b.rate),
         cpu: Some(rate(|(a, b)| a.cpu / b.cpu)),
-        goal: Goal::AtLeast(4.0, 10.0),
+        goal: Goal::AtLeast(8.0, 12.0),
     };
     let p99 = rate(|(a, _)| a.p99);
     vec![
         line,
-        Line {
-            name: "http creates: p99, ms".to_owned(),
-            value: p99 / 1e3,
-            cpu: None,
-            goal: Goal::None,
-            sides: Default::default(),
-        },
+        micros("http creates: 64 clients", &turns, Goal::AtMost(150.0, 100.0)),
+        Line::value("http creates: p99, ms", p99 / 1e3, Goal::None),
     ]
+}
+
+/// The first page of a random organization, compared with two hand-written services.
+fn many() -> Vec<Line> {
+    let organizations = organizations(300);
+    let data = Data::Owned(organizations);
+    let server = Server::platform(&format!("sqlite:{}", data.sqlite().display()));
+    let ours: Vec<_> = (0..organizations)
+        .map(|number| {
+            let path = "/registry/v2/repos?order_by=name&uidp.descendants_of=";
+            get_of(&server, &format!("{path}{}", data::organization(number)))
+        })
+        .collect();
+    let mut all = Vec::new();
+    for (layout, name, goal) in
+        [(Layout::Columns, "columns", Goal::AtLeast(0.9, 1.5)), (Layout::Json, "stored JSON", Goal::AtLeast(0.5, 0.8))]
+    {
+        let hand = Server::child(&["pages", layout_name(layout), &layout.file(data).display().to_string()]);
+        let theirs: Vec<_> = (0..organizations).map(|number| get_of(&hand, &format!("/{number}"))).collect();
+        for number in [0, ours.len() / 2, ours.len() - 1] {
+            assert_same(&send_one(&server, &ours[number]), &send_one(&hand, &theirs[number]));
+        }
+        all.extend(rates_of_random(
+            &format!("http list: {organizations} organizations / hand, {name}"),
+            (&server, &ours),
+            (&hand, &theirs),
+            |name, turns| rates(name, turns, goal),
+        ));
+    }
+    all
+}
+
+/// Pages at random places of one organization, compared with blocks that are counted by hand.
+fn skips() -> Vec<Line> {
+    let data = Data::One(SKIPPED.min(large()));
+    let server = Server::platform(&format!("sqlite:{}", data.sqlite().display()));
+    let hand = Server::child(&["pages", layout_name(Layout::Json), &Layout::Json.file(data).display().to_string()]);
+    let place = |number: u64| data::mix(number) % data.repos();
+    let path = format!("/registry/v2/repos?order_by=name&uidp.descendants_of={}&skip=", data::organization(0));
+    let ours: Vec<_> = (0..4_096).map(|number| get_of(&server, &format!("{path}{}", place(number)))).collect();
+    let theirs: Vec<_> = (0..4_096).map(|number| get_of(&hand, &format!("/0?skip={}", place(number)))).collect();
+    for number in 0..8 {
+        assert_same(&send_one(&server, &ours[number]), &send_one(&hand, &theirs[number]));
+    }
+    rates_of_random(
+        &format!("http skip: SQLite of {} / hand, counted blocks", count(data.repos())),
+        (&server, &ours),
+        (&hand, &theirs),
+        |name, turns| lines(name, turns, Goal::AtMost(1.5, 1.0)),
+    )
+}
+
+/// Loads both sides with random ones of their requests, the same at the same time.
+fn rates_of_random(
+    name: &str,
+    (server, ours): (&Server, &[Arc<[u8]>]),
+    (hand, theirs): (&Server, &[Arc<[u8]>]),
+    lines: impl Fn(&str, &[(Load, Load)]) -> Vec<Line>,
+) -> Vec<Line> {
+    let any = |of: &[Arc<[u8]>], number: usize| of[data::mix(number as u64) as usize % of.len()].clone();
+    let turns = turns(
+        || run(server, servers::turn(), &|number| any(ours, number)),
+        || run(hand, servers::turn(), &|number| any(theirs, number)),
+    );
+    lines(name, &turns)
+}
+
+/// Compares two pages, except for their cursors.
+fn assert_same(a: &[u8], b: &[u8]) {
+    let page = |page: &[u8]| {
+        let mut page: serde_json::Value = serde_json::from_slice(page).unwrap();
+        page.as_object_mut().unwrap().remove("nextPageToken");
+        page
+    };
+    assert_eq!(page(a), page(b));
+}
+
+/// The start of a server on an existing store, until it has answered a first request, and its memory when it is idle.
+fn start() -> Vec<Line> {
+    let store = format!("sqlite:{}", Data::One(large()).sqlite().display());
+    let (mut times, mut answers, mut memory) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds(5) {
+        let server = Server::platform(&store);
+        times.push(server.started.as_secs_f64() * 1e3);
+        memory.push(server.memory() as f64 / 1e6);
+        let begin = Instant::now();
+        send_one(&server, &get_of(&server, "/registry/v2/repos?order_by=name"));
+        answers.push(begin.elapsed().as_secs_f64() * 1e3);
+    }
+    let of = count(large());
+    vec![
+        Line::value(format!("start: serve on SQLite of {of}, ms"), median(times), Goal::AtMost(100.0, 30.0)),
+        Line::value(format!("start: first page after it, SQLite of {of}, ms"), median(answers), Goal::None),
+        Line::value("start: resident memory of the idle process, MB", median(memory), Goal::AtMost(40.0, 20.0)),
+    ]
+}
+
+/// The figures of a server on sled, which must be no worse than they were.
+fn on_sled() -> Vec<Line> {
+    let data = Data::One(SKIPPED.min(large()));
+    let server = Server::platform(&format!("sled:{}", data.sled().display()));
+    let ping = Server::child(&["ping"]);
+    let ping_request = get_of(&ping, "/");
+    let path = format!("/registry/v2/repos?order_by=name&uidp.descendants_of={}", data::organization(0));
+    let list = get_of(&server, &path);
+    let place = |number: usize| data::mix(number as u64 % 4_096) % data.repos();
+    let uid = |number: usize| data.repo(place(number)).uid;
+    let requests: [(&str, &dyn Fn(usize) -> Arc<[u8]>, Goal); 3] = [
+        ("list", &|_| list.clone(), Goal::AtMost(275.0, 275.0)),
+        ("skip", &|number| get_of(&server, &format!("{path}&skip={}", place(number))), Goal::AtMost(20e3, 20e3)),
+        ("get", &|number| get_of(&server, &format!("/registry/v2/repos/{}", uid(number))), Goal::None),
+    ];
+    let mut all = Vec::new();
+    for (name, request, goal) in requests {
+        let turns =
+            turns(|| run(&server, servers::turn(), request), || run(&ping, servers::turn(), &|_| ping_request.clone()));
+        let name = format!("http {name}: sled of {} / axum ping", count(data.repos()));
+        all.push(micros(&name, &turns, goal));
+        all.extend(lines(&name, &turns, Goal::None));
+    }
+    drop(server);
+    let directory = tempfile::tempdir_in(data::directory()).unwrap();
+    let server = Server::platform(&format!("sled:{}", directory.path().join("sled").display()));
+    let next = AtomicU64::new(0);
+    let create = |_| create(&server, next.fetch_add(1, Ordering::Relaxed));
+    let rates = (0..=rounds(5)).map(|_| run(&server, servers::turn(), &create).rate).skip(1);
+    let rate = median(rates.collect());
+    all.push(Line::value("http creates: sled, 64 clients, a second", rate, Goal::AtLeast(2_070.0, 2_070.0)));
+    all
 }
 
 /// Lists and gets of both services on one PostgreSQL cluster. A needs no `platform-server`: the child serves its REST API.
@@ -165,10 +316,13 @@ fn on_postgres() -> Vec<Line> {
     let (ours, theirs) = (of(&platform), of(&hand));
     assert_eq!(send_one(&platform, &ours[0]), send_one(&hand, &theirs[0]));
     let (page, by_hand) = (get_of(&platform, &list), get_of(&hand, &list));
-    let lists = turns(|| run(&platform, TURN, &|_| page.clone()), || run(&hand, TURN, &|_| by_hand.clone()));
+    let lists = turns(
+        || run(&platform, servers::turn(), &|_| page.clone()),
+        || run(&hand, servers::turn(), &|_| by_hand.clone()),
+    );
     let gets = turns(
-        || run(&platform, TURN, &|number| ours[number % ours.len()].clone()),
-        || run(&hand, TURN, &|number| theirs[number % theirs.len()].clone()),
+        || run(&platform, servers::turn(), &|number| ours[number % ours.len()].clone()),
+        || run(&hand, servers::turn(), &|number| theirs[number % theirs.len()].clone()),
     );
     let mut lines = rates("http list: PostgreSQL / axum, tokio-postgres", &lists, Goal::AtLeast(0.55, 0.8));
     lines.extend(rates("http get: PostgreSQL / axum, tokio-postgres", &gets, Goal::AtLeast(0.55, 0.8)));
@@ -186,8 +340,10 @@ fn compare_with_static(server: &Server, path: &str, name: &str, goal: Goal) -> V
     let static_server = Server::child(&["static", &file.display().to_string()]);
     let static_request = get_of(&static_server, "/");
     assert_eq!(send_one(&static_server, &static_request), page);
-    let turns =
-        turns(|| run(server, TURN, &|_| request.clone()), || run(&static_server, TURN, &|_| static_request.clone()));
+    let turns = turns(
+        || run(server, servers::turn(), &|_| request.clone()),
+        || run(&static_server, servers::turn(), &|_| static_request.clone()),
+    );
     let _ = fs::remove_file(file);
     lines(name, &turns, goal)
 }
@@ -196,27 +352,92 @@ fn compare_with_static(server: &Server, path: &str, name: &str, goal: Goal) -> V
 
 /// Sends requests over [`CONNECTIONS`] connections for this time, one at a time on each.
 fn run(server: &Server, time: Duration, request: &dyn Fn(usize) -> Arc<[u8]>) -> Load {
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let latencies = RefCell::new(Vec::new());
-    let (start, cpu) = (Instant::now(), server.cpu_micros());
-    let client = async |connection: usize| {
-        let mut stream = TcpStream::connect(&server.address).await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        let (mut buffer, mut number) = (vec![0; 256 * 1024], connection);
-        while start.elapsed() < time {
-            let started = Instant::now();
-            stream.write_all(&request(number)).await.unwrap();
-            let (status, _) = read_response(&mut stream, &mut buffer).await;
-            assert_eq!(status, 200, "{}", String::from_utf8_lossy(&buffer[..500]));
-            latencies.borrow_mut().push(started.elapsed().as_nanos() as f64 / 1e3);
-            number += CONNECTIONS;
-        }
-    };
-    runtime.block_on(join_all((0..CONNECTIONS).map(client)));
-    Load::of(latencies.into_inner(), start.elapsed(), server.cpu_micros() - cpu)
+    let cpu = server.cpu_micros();
+    let (latencies, time) = send(&server.address, CONNECTIONS, time, request);
+    Load::of(latencies, time, server.cpu_micros() - cpu)
 }
 
-/// Reads one response. Returns its status, and the range of its body in the buffer.
+/// Sends requests over this number of connections for this time, one at a time on each. Returns their latencies, in
+/// microseconds, and the time until the last response.
+fn send(
+    address: &str,
+    connections: usize,
+    time: Duration,
+    request: &dyn Fn(usize) -> Arc<[u8]>,
+) -> (Vec<f64>, Duration) {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let latencies = RefCell::new(Vec::new());
+    let start = Instant::now();
+    let client = async |connection: usize| {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (mut buffer, mut number) = (vec![0; 1 << 20], connection);
+        // At least one, so that there is a result however slow the server is.
+        loop {
+            let started = Instant::now();
+            stream.write_all(&request(number)).await.unwrap();
+            let (status, body) = read_response(&mut stream, &mut buffer).await;
+            assert!((200..300).contains(&status), "{status}: {}", String::from_utf8_lossy(&buffer[body]));
+            latencies.borrow_mut().push(started.elapsed().as_nanos() as f64 / 1e3);
+            number += connections;
+            if start.elapsed() >= time {
+                break;
+            }
+        }
+    };
+    runtime.block_on(join_all((0..connections).map(client)));
+    (latencies.into_inner(), start.elapsed())
+}
+
+/// Sends the requests of a file in turn, and prints the rate and the latencies as JSON.
+///
+/// The file is JSON with `headers`, an object, and `requests`, each with method, path and body. `{n}` in path and body is
+/// the number of the request, which begins with `first` and never repeats; `{n64}` are its twelve digits in base64.
+fn run_file(address: &str, connections: usize, seconds: f64, file: &str, first: &[String]) {
+    let file: serde_json::Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    let headers = file["headers"].as_object().unwrap().iter();
+    let headers: String = headers.map(|(name, value)| format!("{name}: {}\r\n", value.as_str().unwrap())).collect();
+    let requests: Vec<(String, String)> = file["requests"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|request| {
+            let text = |at: usize| request[at].as_str().unwrap();
+            (format!("{} {}", text(0), text(1)), text(2).to_owned())
+        })
+        .collect();
+    let first: usize = first.first().map_or(0, |first| first.parse().unwrap());
+    let whole = |head: &str, body: &str| -> Arc<[u8]> {
+        let length = body.len();
+        format!("{head} HTTP/1.1\r\nhost: {address}\r\n{headers}content-length: {length}\r\n\r\n{body}")
+            .into_bytes()
+            .into()
+    };
+    let is_template = |text: &String| text.contains("{n}") || text.contains("{n64}");
+    // Those that are the same each time are made once.
+    let made: Vec<_> = requests
+        .iter()
+        .map(|(head, body)| (!is_template(head) && !is_template(body)).then(|| whole(head, body)))
+        .collect();
+    let request = |number: usize| {
+        let at = number % requests.len();
+        made[at].clone().unwrap_or_else(|| {
+            let number = first + number;
+            let digits = URL_SAFE_NO_PAD.encode(format!("{number:012}"));
+            let filled = |text: &str| text.replace("{n}", &number.to_string()).replace("{n64}", &digits);
+            let (head, body) = &requests[at];
+            whole(&filled(head), &filled(body))
+        })
+    };
+    let (mut latencies, time) = send(address, connections, Duration::from_secs_f64(seconds), &request);
+    latencies.sort_by(f64::total_cmp);
+    let (requests, seconds) = (latencies.len(), time.as_secs_f64());
+    let at = |percent: usize| latencies[requests * percent / 100];
+    println!("{}", serde_json::json!({ "requests": requests, "seconds": seconds, "p50": at(50), "p99": at(99) }));
+}
+
+/// Reads one response. Returns its status, and the range of its body in the buffer, with the lengths of its chunks if it
+/// is sent in chunks.
 async fn read_response(stream: &mut TcpStream, buffer: &mut [u8]) -> (u16, std::ops::Range<usize>) {
     let mut read = 0;
     loop {
@@ -225,15 +446,38 @@ async fn read_response(stream: &mut TcpStream, buffer: &mut [u8]) -> (u16, std::
         read += more;
         let Some(head) = buffer[..read].windows(4).position(|end| end == b"\r\n\r\n") else { continue };
         let text = std::str::from_utf8(&buffer[..head]).unwrap();
-        let length = text.lines().find_map(|line| {
-            let (name, value) = line.split_once(':')?;
-            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().unwrap())
-        });
-        let (status, end) = (text[9..12].parse().unwrap(), head + 4 + length.unwrap());
-        while read < end {
-            read += stream.read(&mut buffer[read..]).await.unwrap();
+        let header = |wanted: &str| {
+            text.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case(wanted).then(|| value.trim())
+            })
+        };
+        let status = text[9..12].parse().unwrap();
+        let is_chunked = header("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked"));
+        let length = header("content-length").map(|length| length.parse::<usize>().unwrap());
+        let body = head + 4;
+        loop {
+            let end = if is_chunked { end_of_chunks(&buffer[..read], body) } else { Some(body + length.unwrap_or(0)) };
+            if let Some(end) = end.filter(|end| *end <= read) {
+                return (status, body..end);
+            }
+            let more = stream.read(&mut buffer[read..]).await.unwrap();
+            assert!(more > 0, "the server closed the connection");
+            read += more;
         }
-        return (status, head + 4..end);
+    }
+}
+
+/// Returns the end of a body in chunks that begins here, or `None` if it has not been received yet.
+fn end_of_chunks(buffer: &[u8], mut start: usize) -> Option<usize> {
+    loop {
+        let line = buffer.get(start..)?.windows(2).position(|end| end == b"\r\n")?;
+        let length = std::str::from_utf8(&buffer[start..start + line]).unwrap();
+        let length = usize::from_str_radix(length.split(';').next().unwrap_or_default().trim(), 16).unwrap();
+        start += line + 2 + length + 2;
+        if length == 0 {
+            return (start <= buffer.len()).then_some(start);
+        }
     }
 }
 
@@ -269,6 +513,24 @@ fn create(server: &Server, number: u64) -> Arc<[u8]> {
     request(server, "POST", &path, &body)
 }
 
+thread_local! {
+    static READS: RefCell<Option<HandReads>> = const { RefCell::new(None) };
+}
+
+/// Reads on the calling thread, with one connection per thread.
+fn on_thread(file: &Path, layout: Layout, read: impl FnOnce(&HandReads) -> Vec<u8>) -> Vec<u8> {
+    // As much for all threads as the platform's cache has.
+    READS.with_borrow_mut(|reads| read(reads.get_or_insert_with(|| HandReads::read(file, layout, 8_192))))
+}
+
+const fn layout_name(layout: Layout) -> &'static str {
+    if matches!(layout, Layout::Json) { "json" } else { "columns" }
+}
+
+fn layout_of(name: &str) -> Layout {
+    if name == "json" { Layout::Json } else { Layout::Columns }
+}
+
 /// Serves one of the other sides.
 async fn serve(side: &str, arguments: &[String]) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -278,12 +540,23 @@ async fn serve(side: &str, arguments: &[String]) {
         "hand-postgres" => return postgres::serve_hand(listener, &arguments[0]).await,
         _ => {}
     }
-    let json = |body: bytes::Bytes| ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body);
+    let json = |body: Vec<u8>| ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body);
     let app = match side {
         "ping" => Router::new().route("/", get(async || "ok")),
+        "pages" => {
+            let (layout, file) = (layout_of(&arguments[0]), PathBuf::from(&arguments[1]));
+            let page = async move |AxumPath(organization): AxumPath<i64>, Query(query): Query<HashMap<String, i64>>| {
+                json(on_thread(&file, layout, |reads| match query.get("skip") {
+                    Some(skip) => reads.skip(organization, *skip),
+                    None => reads.list(organization, None),
+                }))
+            };
+            Router::new().route("/{organization}", get(page))
+        }
         "static" => {
             let page = bytes::Bytes::from(fs::read(PathBuf::from(&arguments[0])).unwrap());
-            Router::new().route("/", get(async move || json(page)))
+            let page = async move || ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], page);
+            Router::new().route("/", get(page))
         }
         "creates" => {
             let hand = Arc::new(Mutex::new(HandCreates::open(Path::new(&arguments[0]))));

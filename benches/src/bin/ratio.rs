@@ -5,13 +5,13 @@
 use std::process::ExitCode;
 
 use platform_benches::{
-    figures::{ALL, memory},
+    figures::{self, ALL},
     measure::Line,
 };
 
 fn main() -> ExitCode {
-    if let Ok(which) = std::env::var(memory::CHILD) {
-        memory::child(&which);
+    if let Ok(which) = std::env::var(figures::CHILD) {
+        figures::child(&which);
         return ExitCode::SUCCESS;
     }
     let wanted: Vec<String> = std::env::args().skip(1).collect();

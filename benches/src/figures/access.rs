@@ -103,7 +103,7 @@ pub fn lines() -> Vec<Line> {
     [("40,000 bindings of 20,000", 20_000, 2), ("a caller with 1,000", 1, 1_000)]
         .map(|(of, identities, bindings)| {
             let sides = Sides::new(identities, bindings);
-            let times = Times { operations: 300, calls: 200, ..Times::default() };
+            let times = Times { calls: 200, ..Times::of(300) };
             let decide = |round| {
                 black_box(sides.decide(round));
             };

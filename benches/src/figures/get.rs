@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use platform_core::store::Store;
+use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
-use super::LARGE;
+use super::{count, large};
 use crate::{
     data::{Data, mix},
     hand::HandReads,
@@ -19,23 +21,26 @@ pub struct Sides {
     world: World,
     hand: HandReads,
     uids: Vec<String>,
-    /// Enough uids that none is requested twice.
-    cold_uids: Vec<String>,
 }
 
 impl Sides {
     /// Opens both, and checks that they return the same repos.
-    pub fn new(data: Data) -> Self {
-        let world = World::over(Arc::new(SqliteStore::open(data.sqlite()).unwrap()));
+    pub fn new(data: Data, store: Arc<dyn Store>) -> Self {
+        let world = World::over(store);
         let uid = |number| data.repo(mix(number) % data.repos()).uid.to_string();
-        let (uids, cold_uids) = ((0..2_000).map(uid).collect(), (2_000..102_000).map(uid).collect());
-        let sides = Self { world, hand: HandReads::open(data), uids, cold_uids };
+        let uids = (0..2_000).map(uid).collect();
+        let sides = Self { world, hand: HandReads::open(data), uids };
         (0..2_000).for_each(|round| assert_eq!(sides.get(round), sides.by_hand(round)));
         sides
     }
 
     fn uid(&self, round: usize) -> &str {
         &self.uids[round % self.uids.len()]
+    }
+
+    /// Opens both over SQLite.
+    pub fn sqlite(data: Data) -> Self {
+        Self::new(data, Arc::new(SqliteStore::open(data.sqlite()).unwrap()))
     }
 
     /// Gets a repo for the authenticated caller.
@@ -52,32 +57,24 @@ impl Sides {
     pub fn by_hand(&self, round: usize) -> Vec<u8> {
         self.hand.get(self.uid(round))
     }
-
-    /// Gets a repo that is not in the cache, for an authenticated caller.
-    pub fn cold(&self, round: usize) -> Bytes {
-        self.world.get(&self.cold_uids[round % self.cold_uids.len()])
-    }
-
-    /// Gets a repo that is not in the cache, with the hand-written program.
-    pub fn cold_by_hand(&self, round: usize) -> Vec<u8> {
-        self.hand.get(&self.cold_uids[round % self.cold_uids.len()])
-    }
 }
 
 /// Measures the figure.
 pub fn lines() -> Vec<Line> {
-    let sides = Sides::new(Data::One(LARGE));
-    let times = Times { operations: 4_000, ..Times::default() };
+    let sides = Sides::sqlite(Data::One(large()));
+    let times = Times::of(4_000);
     let get = compare(times, |round| drop(sides.get(round)), |round| drop(sides.by_hand(round)));
     let with = compare(times, |round| drop(sides.with_token(round)), |round| drop(sides.by_hand(round)));
-    // Each side has its own counter, since the numbers of the rounds are repeated after the warm-up.
-    let (mut round, mut round_by_hand) = (0.., 0..);
-    let mut next = || drop(sides.cold(round.next().unwrap_or_default()));
-    let mut next_by_hand = || drop(sides.cold_by_hand(round_by_hand.next().unwrap_or_default()));
-    let cold = compare(times, |_| next(), |_| next_by_hand());
     vec![
-        Line::ratio("get: SQLite / hand, of 1M", get, Goal::AtMost(1.3, 1.0)),
-        Line::ratio("get: the same, cold", cold, Goal::None),
+        Line::ratio(format!("get: SQLite / hand, of {}", count(large())), get, Goal::AtMost(1.3, 1.0)),
         Line::ratio("get: the same, with bearer token check", with, Goal::None),
     ]
+}
+
+/// Measures the figure for sled.
+pub fn sled_lines() -> Vec<Line> {
+    let data = Data::One(large());
+    let sides = Sides::new(data, Arc::new(SledStore::open(data.sled()).unwrap()));
+    let get = compare(Times::of(4_000), |round| drop(sides.get(round)), |round| drop(sides.by_hand(round)));
+    vec![Line::ratio(format!("get: sled / hand, of {}", count(large())), get, Goal::None)]
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use platform_core::store::Store;
+use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
-use super::LARGE;
+use super::{count, large, organizations};
 use crate::{
-    data::{Data, mix},
+    data::Data,
     hand::HandReads,
     measure::{Goal, Line, Times, compare},
     world::{World, pairs},
@@ -16,8 +17,6 @@ use crate::{
 
 /// Number of positions in the list that stay in the store's cache.
 const WARM_PLACES: u64 = 64;
-/// Number of positions in the list that exceeds the store's cache: each is evicted before it is read again.
-const COLD_PLACES: u64 = 4_096;
 
 /// A position in the list: a query with its page token, and the cursor of the hand-written program.
 type Place = (Vec<(String, String)>, String);
@@ -30,7 +29,6 @@ pub struct Sides {
     first: Vec<(String, String)>,
     /// Positions spread over the list.
     warm_places: Vec<Place>,
-    cold_places: Vec<Place>,
 }
 
 impl Sides {
@@ -49,12 +47,10 @@ impl Sides {
             (pairs([("order_by", "name"), ("page_token", &reply.next_page_token.unwrap())]), cursor)
         };
         let warm_places = (0..WARM_PLACES).map(|number| place(end * number / WARM_PLACES)).collect();
-        let cold_places = (0..COLD_PLACES).map(|number| place(mix(number) % end)).collect();
-        let sides = Self { warm_places, cold_places, world, hand, first };
+        let sides = Self { warm_places, world, hand, first };
         for round in 0..64 {
             assert_eq!(repos(&sides.first(round)), repos(&sides.hand_first(round)));
             assert_eq!(repos(&sides.deep(round)), repos(&sides.hand_deep(round)));
-            assert_eq!(repos(&sides.cold(round)), repos(&sides.hand_cold(round)));
         }
         sides
     }
@@ -74,11 +70,6 @@ impl Sides {
         self.world.page(&self.warm_places[round % self.warm_places.len()].0)
     }
 
-    /// Reads a page by token, at a position that is not in the cache.
-    pub fn cold(&self, round: usize) -> Vec<u8> {
-        self.world.page(&self.cold_places[round % self.cold_places.len()].0)
-    }
-
     /// Reads the first page with the hand-written program.
     pub fn hand_first(&self, _: usize) -> Vec<u8> {
         self.hand.list(0, None)
@@ -88,15 +79,10 @@ impl Sides {
     pub fn hand_deep(&self, round: usize) -> Vec<u8> {
         self.hand.list(0, Some(&self.warm_places[round % self.warm_places.len()].1))
     }
-
-    /// Reads a page by cursor with the hand-written program, at one of the positions of [`Sides::cold`].
-    pub fn hand_cold(&self, round: usize) -> Vec<u8> {
-        self.hand.list(0, Some(&self.cold_places[round % self.cold_places.len()].1))
-    }
 }
 
 /// Returns a page without its token, whose form differs between the sides.
-fn repos(page: &[u8]) -> serde_json::Value {
+pub(super) fn repos(page: &[u8]) -> serde_json::Value {
     let mut page: serde_json::Value = serde_json::from_slice(page).unwrap();
     page.as_object_mut().unwrap().remove("nextPageToken");
     page
@@ -106,22 +92,23 @@ fn repos(page: &[u8]) -> serde_json::Value {
 pub fn lines() -> Vec<Line> {
     let mut lines = Vec::new();
     let goal = Goal::AtMost(1.0, 0.35);
-    for (data, of) in [(Data::One(LARGE), "1M in one organization"), (Data::Many(1_000), "1,000 organizations")] {
+    let many = organizations(1_000);
+    let data = Data::One(large());
+    let one = format!("{} in one organization", count(large()));
+    for (data, of) in [(data, &one), (Data::Many(many), &format!("{many} organizations"))] {
         let sqlite = Sides::sqlite(data);
         lines.extend(compared(&sqlite, &format!("list: SQLite / hand, {of}"), goal));
-        if data == Data::One(LARGE) {
-            // Each side has its own counter, since the numbers of the rounds are repeated after the warm-up.
-            let (mut place, mut place_by_hand) = (0.., 0..);
-            let mut next = || drop(sqlite.cold(place.next().unwrap_or_default()));
-            let mut next_by_hand = || drop(sqlite.hand_cold(place_by_hand.next().unwrap_or_default()));
-            let cold = compare(Times::default(), |_| next(), |_| next_by_hand());
-            lines.push(Line::ratio("list: the same by token, cold", cold, Goal::None));
-        }
     }
-    let data = Data::One(LARGE);
     let memory = Sides::new(data, Arc::new(data.memory()));
-    lines.extend(compared(&memory, "list: memory / hand, 1M in one organization", Goal::None));
+    lines.extend(compared(&memory, &format!("list: memory / hand, {one}"), Goal::None));
     lines
+}
+
+/// Measures the figure for sled.
+pub fn sled_lines() -> Vec<Line> {
+    let data = Data::One(large());
+    let sled = Sides::new(data, Arc::new(SledStore::open(data.sled()).unwrap()));
+    compared(&sled, &format!("list: sled / hand, {} in one organization", count(large())), Goal::None).into()
 }
 
 fn compared(sides: &Sides, name: &str, goal: Goal) -> [Line; 2] {

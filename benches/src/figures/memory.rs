@@ -7,15 +7,12 @@ use std::{env, fs, process::Command, sync::Arc};
 
 use platform_store_sqlite::SqliteStore;
 
-use super::LARGE;
+use super::{CHILD, count, large};
 use crate::{
     data::Data,
     measure::{Goal, Line},
     world::{World, pairs},
 };
-
-/// Environment variable that selects which of the two a child process measures and prints.
-pub const CHILD: &str = "PLATFORM_BENCHES_MEMORY";
 
 /// Measures the figure.
 pub fn lines() -> Vec<Line> {
@@ -23,18 +20,25 @@ pub fn lines() -> Vec<Line> {
         let output = Command::new(env::current_exe().unwrap()).env(CHILD, which).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
     };
-    let line =
-        |name: &str, value, goal| Line { name: name.to_owned(), sides: Default::default(), value, cpu: None, goal };
-    Data::One(LARGE).sqlite();
+    let of = count(large());
+    Data::One(large()).sqlite();
     vec![
-        line("memory: bytes per repo, without body and uid, 1M", measured("memory"), Goal::AtMost(210.0, 120.0)),
-        line("memory: SQLite process heap after reads, MB, 1M", measured("sqlite"), Goal::AtMost(64.0, 32.0)),
+        Line::value(
+            format!("memory: bytes per repo, without body and uid, {of}"),
+            measured("memory"),
+            Goal::AtMost(210.0, 120.0),
+        ),
+        Line::value(
+            format!("memory: SQLite process heap after reads, MB, {of}"),
+            measured("sqlite"),
+            Goal::AtMost(64.0, 32.0),
+        ),
     ]
 }
 
 /// Measures and prints the selected value, in a process that [`lines`] starts.
-pub fn child(which: &str) {
-    let data = Data::One(LARGE);
+pub(super) fn child(which: &str) {
+    let data = Data::One(large());
     let before = anonymous_bytes();
     if which == "memory" {
         let store = Arc::new(data.memory());

@@ -6,7 +6,7 @@ use platform_core::store::{OrderBy, Page, Query, Scope, Store};
 use platform_store_sqlite::SqliteStore;
 use pollster::block_on;
 
-use super::LARGE;
+use super::{count, large};
 use crate::{
     data::{Data, organization},
     measure::{Goal, Line, Times, compare},
@@ -23,14 +23,14 @@ pub fn list(store: &dyn Store, count: bool) -> Page {
 
 /// Measures the figure.
 pub fn lines() -> Vec<Line> {
-    let data = Data::One(LARGE);
+    let data = Data::One(large());
     let memory: (_, Arc<dyn Store>) = ("memory", Arc::new(data.memory()));
     let sqlite: (_, Arc<dyn Store>) = ("SQLite", Arc::new(SqliteStore::open(data.sqlite()).unwrap()));
     let line = |(name, store): (&str, Arc<dyn Store>)| {
         assert_eq!(list(&*store, true).total, Some(data.repos()));
-        let times = Times { operations: 2_000, ..Times::default() };
+        let times = Times::of(2_000);
         let compared = compare(times, |_| drop(list(&*store, true)), |_| drop(list(&*store, false)));
-        Line::ratio(format!("total: {name}, with / without, of 1M"), compared, Goal::AtMost(1.15, 1.05))
+        Line::ratio(format!("total: {name}, with / without, of {}", count(large())), compared, Goal::AtMost(1.15, 1.05))
     };
     [memory, sqlite].map(line).into()
 }

@@ -1,65 +1,122 @@
-//! A page while another thread commits batches of 64 repos as fast as the store accepts them, compared with the same
-//! page on an idle store.
+//! A page while another thread commits batches of 64 repos, at a fixed rate and as fast as the store accepts them,
+//! compared with the same page on an idle store.
 
 use std::{
-    fs,
+    fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use platform_core::store::{Commit, Store};
+use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 use pollster::block_on;
 
+use super::large;
 use crate::{
-    data::{Data, repo_put},
-    measure::{Compared, Goal, Line, Times, turn},
+    data::{Data, copied, repo_put},
+    measure::{Compared, Goal, Line, Times, turn, variable},
     world::{World, pairs},
 };
 
-/// Initial number of repos.
+/// Initial number of repos, unless `BENCH_REPOS` is less.
 const REPOS: u64 = 100_000;
 
-/// A store with a writer that can be switched on and off.
+/// Number of repos in a commit.
+const BATCH: u64 = 64;
+
+/// How fast a writer commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// The rate of `BENCH_COMMITS` commits a second, by default 50: about as many as the SQLite store accepted when the
+    /// goals were set.
+    Today,
+    /// As fast as the store accepts commits.
+    FlatOut,
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Today { "writing" } else { "writing flat out" })
+    }
+}
+
+const IDLE: u8 = 0;
+const TODAY: u8 = 1;
+const FLAT_OUT: u8 = 2;
+const STOP: u8 = 3;
+
+/// A thread that creates repos, and can be switched on and off.
+#[derive(Debug)]
+pub struct Writer {
+    pace: Arc<AtomicU8>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Starts an idle writer of repos of this data, beginning with this number.
+    pub fn new(store: Arc<dyn Store>, data: Data, first: u64) -> Self {
+        let pace = Arc::new(AtomicU8::new(IDLE));
+        let set = Arc::clone(&pace);
+        let between = Duration::from_secs(1) / variable("BENCH_COMMITS", 50);
+        let thread = thread::spawn(move || {
+            let (mut number, mut next) = (first, Instant::now());
+            let (mut spent, mut commits) = (Duration::ZERO, 0_u32);
+            loop {
+                match set.load(Ordering::Relaxed) {
+                    STOP => break,
+                    FLAT_OUT => next = Instant::now(),
+                    TODAY if Instant::now() >= next => next = (next + between).max(Instant::now() - between),
+                    _ => {
+                        thread::sleep(Duration::from_millis(1));
+                        continue;
+                    }
+                }
+                let put = (number..number + BATCH).map(|number| repo_put(&data.repo(number))).collect();
+                number += BATCH;
+                let started = Instant::now();
+                block_on(store.commit(Commit { put, ..Commit::default() })).unwrap();
+                (spent, commits) = (spent + started.elapsed(), commits + 1);
+            }
+            eprintln!("the writer made {commits} commits of {BATCH} repos in {spent:.1?}");
+        });
+        Self { pace, thread: Some(thread) }
+    }
+
+    /// Sets the pace, or switches the writer off.
+    pub fn set(&self, pace: Option<Pace>) {
+        let pace = pace.map_or(IDLE, |pace| if pace == Pace::Today { TODAY } else { FLAT_OUT });
+        self.pace.store(pace, Ordering::Relaxed);
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.pace.store(STOP, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+/// A store with a writer.
 #[derive(Debug)]
 pub struct StoreWithWriter {
     world: World,
-    writing: Arc<AtomicBool>,
-    stop: Arc<AtomicBool>,
-    writer: Option<thread::JoinHandle<u64>>,
+    /// The writer.
+    pub writer: Writer,
 }
 
 impl StoreWithWriter {
-    /// Starts with a store of `REPOS` repos and an idle writer.
+    /// Starts with a store of the repos of [`data`] and an idle writer.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        let (writing, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (is_writing, is_stopped, store_of_writer) = (Arc::clone(&writing), Arc::clone(&stop), Arc::clone(&store));
-        // Created in advance, so that the writer's thread takes little processor time from the reader's.
-        let more = Data::One(REPOS * 4);
-        let writer = thread::spawn(move || {
-            let mut number = REPOS;
-            while !is_stopped.load(Ordering::Relaxed) {
-                if !is_writing.load(Ordering::Relaxed) {
-                    thread::sleep(Duration::from_millis(1));
-                    continue;
-                }
-                let put = (number..number + 64).map(|number| repo_put(&more.repo(number))).collect();
-                number += 64;
-                block_on(store_of_writer.commit(Commit { put, ..Commit::default() })).unwrap();
-            }
-            number - REPOS
-        });
-        Self { world: World::over(store), writing, stop, writer: Some(writer) }
-    }
-
-    /// Switches the writer on or off.
-    pub fn set_writing(&self, writing: bool) {
-        self.writing.store(writing, Ordering::Relaxed);
-        thread::sleep(Duration::from_millis(50));
+        let writer = Writer::new(Arc::clone(&store), data(), data().repos());
+        Self { world: World::over(store), writer }
     }
 
     /// Lists the first page by name.
@@ -68,44 +125,51 @@ impl StoreWithWriter {
     }
 }
 
-impl Drop for StoreWithWriter {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let written = self.writer.take().and_then(|writer| writer.join().ok());
-        eprintln!("the writer wrote {} repos", written.unwrap_or_default());
-    }
+/// Returns the initial repos.
+fn data() -> Data {
+    Data::One(large().min(REPOS))
 }
 
-/// A store with its name and goal.
-type Named = (&'static str, Goal, Arc<dyn Store>);
+/// A store with its name.
+type Named = (&'static str, Arc<dyn Store>);
 
 /// Returns a new memory store, a copy of the SQLite store, and the directory of the copy, which must outlive it.
 pub fn stores() -> ([Named; 2], tempfile::TempDir) {
-    let data = Data::One(REPOS);
-    let directory = tempfile::tempdir_in(crate::data::directory()).unwrap();
-    let path = directory.path().join("platform.sqlite");
-    fs::copy(data.sqlite(), &path).unwrap();
-    let stores: [(_, _, Arc<dyn Store>); 2] = [
-        ("memory", Goal::AtMost(1.5, 1.3), Arc::new(data.memory())),
-        ("SQLite", Goal::AtMost(3.0, 2.0), Arc::new(SqliteStore::open(path).unwrap())),
-    ];
+    let (directory, path) = copied(&data().sqlite());
+    let stores: [Named; 2] =
+        [("memory", Arc::new(data().memory())), ("SQLite", Arc::new(SqliteStore::open(path).unwrap()))];
     (stores, directory)
 }
 
 /// Measures the figure.
 pub fn lines() -> Vec<Line> {
     let (stores, _directory) = stores();
-    let line = |(name, goal, store)| {
-        let store = StoreWithWriter::new(store);
-        let times = Times { operations: 2_000, ..Times::default() };
+    let judged = (Goal::AtMost(1.3, 1.1), Goal::AtMost(3.0, 2.0));
+    stores.into_iter().flat_map(|(name, store)| measured(name, store, judged)).collect()
+}
+
+/// Measures the figure for sled.
+pub fn sled_lines() -> Vec<Line> {
+    let directory = tempfile::tempdir_in(crate::data::directory()).unwrap();
+    let store = Arc::new(SledStore::open(directory.path().join("sled")).unwrap());
+    block_on(data().fill(store.clone()));
+    measured("sled", store, (Goal::None, Goal::None))
+}
+
+fn measured(name: &str, store: Arc<dyn Store>, goals: (Goal, Goal)) -> Vec<Line> {
+    let store = StoreWithWriter::new(store);
+    let times = Times::of(2_000);
+    let mut lines = Vec::new();
+    for (pace, (p50, p99)) in [(Pace::Today, goals), (Pace::FlatOut, (Goal::None, Goal::None))] {
         let turns = (0..times.rounds).map(|round| {
-            store.set_writing(true);
+            store.writer.set(Some(pace));
             let busy = turn(times, round, &mut |_| store.list());
-            store.set_writing(false);
+            store.writer.set(None);
             (busy, turn(times, round, &mut |_| store.list()))
         });
-        let turns: Vec<_> = turns.collect();
-        Line::ratio(format!("writers: {name}, with a writer / idle"), Compared::of(&turns), goal)
-    };
-    stores.map(line).into()
+        let compared = Compared::of(&turns.collect::<Vec<_>>());
+        lines.push(Line::ratio(format!("writers: {name}, {pace} / idle"), compared, p50));
+        lines.push(Line::p99(format!("writers: {name}, {pace} / idle, p99"), compared, p99));
+    }
+    lines
 }
