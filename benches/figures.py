@@ -68,9 +68,18 @@ def main() -> None:
     wanted = [int(number) for number in sys.argv[2:]] or [row for row, *_ in ROWS]
     rows = [row for row in ROWS if row[0] in wanted]
     done: dict[str, tuple[list[list[str]], str]] = {}
+    failed = []
     for _, command, _, _ in rows:
         if command not in done:
             done[command] = run(command)
+            # After each, so that a run that is interrupted leaves what it has.
+            failed = write(pathlib.Path(sys.argv[1]), [row for row in rows if row[1] in done], done)
+    if failed:
+        sys.exit("\n".join(failed))
+
+
+def write(path: pathlib.Path, rows: list, done: dict[str, tuple[list[list[str]], str]]) -> list[str]:
+    """Writes the document. Returns the rows without figures, with the reasons."""
     settings = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith(VARIABLES))
     settings = [one for one in settings if not one.startswith(("BENCH_STATE", "BENCH_PROFILE", "BENCH_TSV"))]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -99,9 +108,8 @@ def main() -> None:
     for command in done:
         of = ", ".join(str(number) for number, of, _, _ in rows if of == command)
         lines.append(f"| {of} | `target/{PROFILE}/{command}` |")
-    pathlib.Path(sys.argv[1]).write_text("\n".join(lines) + "\n")
-    if failed:
-        sys.exit("\n".join(failed))
+    path.write_text("\n".join(lines) + "\n")
+    return failed
 
 
 if __name__ == "__main__":

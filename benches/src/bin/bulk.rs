@@ -87,8 +87,7 @@ fn run(figure: &Figure, records: u64) -> Loads {
     let kilobytes = |loads: &[Load], bytes: fn(&Load) -> u64| {
         median(loads.iter().map(|load| bytes(load) as f64 / records as f64 / 1e3).collect())
     };
-    let (written, file): (fn(&Load) -> u64, fn(&Load) -> u64) = (|load| load.written, |load| load.file);
-    let (a, b) = (kilobytes(&loads.store, written), kilobytes(&hand, written));
+    let (a, b) = (kilobytes(&loads.store, |load| load.written), kilobytes(&hand, |load| load.written));
     println!(
         "{}",
         Line {
@@ -96,7 +95,7 @@ fn run(figure: &Figure, records: u64) -> Loads {
             ..Line::value(
                 format!("bulk {}: {}, KB written per record", figure.name, count(records)),
                 a,
-                (figure.written)(kilobytes(&loads.store, file)),
+                (figure.written)(kilobytes(&loads.store, |load| load.file)),
             )
         }
     );

@@ -91,6 +91,9 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Returns the request with a number.
+type Request<'a> = dyn Fn(usize) -> Arc<[u8]> + 'a;
+
 // ---- figures ----
 
 fn list_sqlite() -> Vec<Line> {
@@ -129,8 +132,7 @@ fn gets() -> Vec<Line> {
         let next = |number: usize| requests[number % requests.len()].clone();
         // A number of the sequence, so that a repo is not read in turn.
         let any = |number: usize| requests[data::mix(number as u64) as usize % requests.len()].clone();
-        let (order, ours): (_, &dyn Fn(usize) -> Arc<[u8]>) =
-            if repos == 1_000 { ("in turn", &next) } else { ("at random", &any) };
+        let (order, ours): (_, &Request<'_>) = if repos == 1_000 { ("in turn", &next) } else { ("at random", &any) };
         let turns =
             turns(|| run(&server, servers::turn(), ours), || run(&ping, servers::turn(), &|_| ping_request.clone()));
         let name = format!("http get: {} of {} {order} / axum ping", count(repos), count(large()));
@@ -269,7 +271,7 @@ fn on_sled() -> Vec<Line> {
     let list = get_of(&server, &path);
     let place = |number: usize| data::mix(number as u64 % 4_096) % data.repos();
     let uid = |number: usize| data.repo(place(number)).uid;
-    let requests: [(&str, &dyn Fn(usize) -> Arc<[u8]>, Goal); 3] = [
+    let requests: [(&str, &Request<'_>, Goal); 3] = [
         ("list", &|_| list.clone(), Goal::AtMost(275.0, 275.0)),
         ("skip", &|number| get_of(&server, &format!("{path}&skip={}", place(number))), Goal::AtMost(20e3, 20e3)),
         ("get", &|number| get_of(&server, &format!("/registry/v2/repos/{}", uid(number))), Goal::None),
@@ -351,7 +353,7 @@ fn compare_with_static(server: &Server, path: &str, name: &str, goal: Goal) -> V
 // ---- client ----
 
 /// Sends requests over [`CONNECTIONS`] connections for this time, one at a time on each.
-fn run(server: &Server, time: Duration, request: &dyn Fn(usize) -> Arc<[u8]>) -> Load {
+fn run(server: &Server, time: Duration, request: &Request<'_>) -> Load {
     let cpu = server.cpu_micros();
     let (latencies, time) = send(&server.address, CONNECTIONS, time, request);
     Load::of(latencies, time, server.cpu_micros() - cpu)
@@ -359,12 +361,7 @@ fn run(server: &Server, time: Duration, request: &dyn Fn(usize) -> Arc<[u8]>) ->
 
 /// Sends requests over this number of connections for this time, one at a time on each. Returns their latencies, in
 /// microseconds, and the time until the last response.
-fn send(
-    address: &str,
-    connections: usize,
-    time: Duration,
-    request: &dyn Fn(usize) -> Arc<[u8]>,
-) -> (Vec<f64>, Duration) {
+fn send(address: &str, connections: usize, time: Duration, request: &Request<'_>) -> (Vec<f64>, Duration) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let latencies = RefCell::new(Vec::new());
     let start = Instant::now();
