@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use platform_core::{
-    history::{Bug, History, PlantedStore},
+    history::{Bug, History, PlantedStore, Summary},
     store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, memory::MemoryStore},
     testing::Rng,
 };
@@ -14,13 +14,13 @@ use platform_core::{
 #[test]
 fn every_result_of_two_platforms_over_one_memory_store_is_that_of_a_state_during_its_call() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let summary = History::default()
-        .with_variables(|name| std::env::var(name).ok())
-        .run(vec![Arc::clone(&store), store])
-        .unwrap();
+    let history = History::default().with_variables(|name| std::env::var(name).ok());
+    let summary = history.run(vec![Arc::clone(&store), store]).unwrap();
     println!("{summary:?}");
-    assert!(summary.allowed > 500 && summary.denied > 100 && summary.commits > 500, "{summary:?}");
-    assert!(summary.registrations > 50 && summary.redeemed > 10, "{summary:?}");
+    let least = |of_4_000: usize| of_4_000 * history.operations / 4_000;
+    let Summary { allowed, denied, commits, registrations, redeemed, .. } = summary;
+    assert!(allowed > least(500) && denied > least(100) && commits > least(500), "{summary:?}");
+    assert!(registrations > least(50) && redeemed > least(10), "{summary:?}");
     assert!(summary.concurrent > 0 && summary.unavailable == 0, "{summary:?}");
 }
 
@@ -86,6 +86,12 @@ fn a_store_with_stale_reads_is_found() {
 #[test]
 fn a_revocation_that_does_not_raise_the_epoch_of_grants_is_found() {
     let found = run_with(Bug::RevocationsWithoutEpoch).unwrap_err();
+    assert!(found.starts_with("not possible"), "{found}");
+}
+
+#[test]
+fn a_revocation_of_tokens_that_does_not_raise_the_epoch_of_the_identity_is_found() {
+    let found = run_with(Bug::RevokedTokensWithoutEpoch).unwrap_err();
     assert!(found.starts_with("not possible"), "{found}");
 }
 

@@ -4,8 +4,10 @@
 //! cargo run --release -p platform-store-postgres --example postgres_figures
 //! ```
 //!
-//! `PLATFORM_FIGURES_RECORDS` sets the length of the long list (50,000 by default; 1,000,000 takes minutes), and
-//! `PLATFORM_POSTGRES_URL` the database; without it, a private cluster is started, which syncs to disk.
+//! `PLATFORM_FIGURES_RECORDS` sets the length of the long list (50,000 by default; 1,000,000 takes minutes),
+//! `PLATFORM_FIGURES` the parts, separated by commas (`reads,creates,batches,stores` by default), `PLATFORM_FIGURES_ROUNDS` the
+//! number of times that two stores and one are measured in turn (3 by default), and `PLATFORM_POSTGRES_URL` the database;
+//! without it, a private cluster is started, which syncs to disk.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing, reason = "a program for developers")]
 
@@ -69,17 +71,26 @@ async fn main() {
     };
     let url = cluster.schema(&format!("figures_{}", std::process::id())).await.unwrap();
     PostgresStore::migrate(&url, &Options::default()).await.unwrap();
-    let store = Arc::new(PostgresStore::open(&url, Options::default().readers(1)).await.unwrap());
     let client = connect(&url).await;
     client.batch_execute(HAND).await.unwrap();
-    for (parent, count, org) in [("short", SHORT, 1_i64), ("long", long, 2)] {
-        fill(&store, parent, count).await;
-        fill_by_hand(&client, parent, count, org).await;
+    let parts = env::var("PLATFORM_FIGURES").unwrap_or_else(|_| "reads,creates,batches,stores".to_owned());
+    for part in parts.split(',') {
+        match part {
+            "reads" => {
+                let store = PostgresStore::open(&url, Options::default().readers(1)).await.unwrap();
+                for (parent, count, org) in [("short", SHORT, 1_i64), ("long", long, 2)] {
+                    fill(&store, parent, count).await;
+                    fill_by_hand(&client, parent, count, org).await;
+                }
+                client.batch_execute("ANALYZE; CHECKPOINT").await.unwrap();
+                reads(&store, &client, long).await;
+            }
+            "creates" => creates(&url).await,
+            "batches" => batches(&url).await,
+            "stores" => two_stores(&url).await,
+            other => println!("there is no part `{other}`"),
+        }
     }
-    client.batch_execute("ANALYZE; CHECKPOINT").await.unwrap();
-    reads(&store, &client, long).await;
-    drop(store);
-    writes(&url).await;
 }
 
 async fn connect(url: &str) -> Client {
@@ -113,7 +124,7 @@ async fn fill_by_hand(client: &Client, parent: &str, count: usize, org: i64) {
     }
 }
 
-/// Returns the time for which processes of the server have run, in nanoseconds.
+/// Returns the time for which processes or threads have run, in nanoseconds.
 fn run_time(pids: &[i32]) -> f64 {
     let of = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
     pids.iter().map(|pid| of(pid).split(' ').next().and_then(|time| time.parse::<f64>().ok()).unwrap_or(0.0)).sum()
@@ -244,34 +255,47 @@ async fn reads(store: &PostgresStore, client: &Client, long: usize) {
     .await;
 }
 
+/// The time of a measurement of writes.
+const SECONDS: Duration = Duration::from_secs(4);
+
 /// Runs the work on these clients for some seconds, and returns how often it was done in a second.
 async fn rate<F: Future<Output = ()> + Send>(
     clients: usize,
     work: impl Fn(usize, usize) -> F + Send + Sync + 'static,
 ) -> f64 {
-    let (work, done, start) = (Arc::new(work), Arc::new(AtomicUsize::new(0)), Instant::now());
+    rate_for(SECONDS, clients, work, 0).await
+}
+
+/// As [`rate`], for a time, with numbers from `first` on.
+async fn rate_for<F: Future<Output = ()> + Send>(
+    time: Duration,
+    clients: usize,
+    work: impl Fn(usize, usize) -> F + Send + Sync + 'static,
+    first: usize,
+) -> f64 {
+    let (work, done, start) = (Arc::new(work), Arc::new(AtomicUsize::new(first)), Instant::now());
     let tasks = (0..clients).map(|client| {
         let (work, done) = (work.clone(), done.clone());
         // The future is driven by this task.
         async move {
-            while start.elapsed() < Duration::from_secs(4) {
+            while start.elapsed() < time {
                 let number = done.fetch_add(1, Ordering::Relaxed);
                 work(client, number).await;
             }
         }
     });
     futures_util::future::join_all(tasks).await;
-    done.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64()
+    (done.load(Ordering::Relaxed) - first) as f64 / start.elapsed().as_secs_f64()
 }
 
-async fn writes(url: &str) {
+/// Compares the store with one transaction for each record.
+async fn creates(url: &str) {
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         clients.push(connect(url).await);
     }
     let clients = Arc::new(clients);
     let store = Arc::new(PostgresStore::open(url, Options::default()).await.unwrap());
-    let other = Arc::new(PostgresStore::open(url, Options::default()).await.unwrap());
     for (name, organizations, limit) in [("one", 1, "must 5"), ("1,000", 1_000, "must 0.8")] {
         let create = {
             let store = store.clone();
@@ -288,24 +312,118 @@ async fn writes(url: &str) {
             ours / theirs
         );
     }
-    let stores = [store, other];
-    for clients in [CLIENTS, 4 * CLIENTS] {
-        let mut rates = [0.0, 0.0];
+}
+
+/// What some creates cost: their number in a second, the processor times of a create in this process and in the server,
+/// in nanoseconds, and the number of creates in a batch.
+#[derive(Debug, Default, Clone, Copy)]
+struct Cost {
+    rate: f64,
+    own: f64,
+    server: f64,
+    batch: f64,
+}
+
+/// Prints what a batch costs in addition to its creates: the difference between batches of one create and larger ones.
+async fn batches(url: &str) {
+    let client = connect(url).await;
+    let store = Arc::new(PostgresStore::open(url, Options::default().lanes(1)).await.unwrap());
+    let first = store.clone();
+    rate(CLIENTS, move |_, number| create(first.clone(), format!("batches {}", number % 1_000), number)).await;
+    client.batch_execute("ANALYZE").await.unwrap();
+    let (mut own, mut server) = (Vec::new(), Vec::new());
+    let mut sizes = 0.0;
+    for round in 0..7 {
+        let mut costs = [(0.0, 0.0, 0.0); 2];
+        for (clients, cost) in [1, CLIENTS].into_iter().zip(&mut costs) {
+            let store = store.clone();
+            let work = move |_, number: usize| {
+                create(store.clone(), format!("batches {clients} {round} {}", number % 1_000), number)
+            };
+            let before = counters(&client).await;
+            let created = rate_for(SECONDS / 2, clients, work, 0).await * SECONDS.as_secs_f64() / 2.0;
+            let after = counters(&client).await;
+            let batches = after.2 - before.2;
+            *cost = ((after.0 - before.0) / batches / 1e3, (after.1 - before.1) / batches / 1e3, created / batches);
+        }
+        let [one, many] = costs;
+        sizes += many.2 / 7.0;
+        own.push((one.0, (many.0 - one.0) / (many.2 - 1.0)));
+        server.push((one.1, (many.1 - one.1) / (many.2 - 1.0)));
+    }
+    for (what, mut costs) in [("this process", own), ("the server", server)] {
+        costs.sort_by(|left, right| left.0.total_cmp(&right.0));
+        let one = costs[costs.len() / 2].0;
+        costs.sort_by(|left, right| left.1.total_cmp(&right.1));
+        let each = costs[costs.len() / 2].1;
+        println!(
+            "CPU of a batch in {what}: {:.0} µs and {each:.1} µs for each create, medians (batches of 1 and {sizes:.0})",
+            one - each
+        );
+    }
+}
+
+/// Compares two stores with one.
+async fn two_stores(url: &str) {
+    let rounds = env::var("PLATFORM_FIGURES_ROUNDS").map_or(3, |text| text.parse().unwrap());
+    let client = connect(url).await;
+    let mut stores = Vec::new();
+    for _ in 0..2 {
+        stores.push(Arc::new(PostgresStore::open(url, Options::default()).await.unwrap()));
+    }
+    // The plans of empty tables are worse.
+    let first = stores[0].clone();
+    rate(CLIENTS, move |_, number| create(first.clone(), format!("first {}", number % 1_000), number)).await;
+    client.batch_execute("ANALYZE").await.unwrap();
+    for clients in [CLIENTS, 2 * CLIENTS, 4 * CLIENTS] {
+        let mut costs = [Cost::default(); 2];
         // In turn, because the tables grow and the rates of the machine drift.
-        for round in 0..6_usize {
+        for round in 0..2 * rounds {
             let (count, stores) = (1 + round % 2, stores.clone());
             let work = move |_, number: usize| {
                 create(stores[number % count].clone(), format!("{clients} {round} {}", number % 1_000), number)
             };
-            rates[round % 2] += rate(clients, work).await / 3.0;
+            // Opens the connections of the lanes.
+            rate_for(Duration::from_millis(200), clients, work.clone(), 10_000_000).await;
+            let before = counters(&client).await;
+            let rate = rate_for(SECONDS, clients, work, 0).await;
+            let after = counters(&client).await;
+            let created = rate * SECONDS.as_secs_f64();
+            let cost = &mut costs[round % 2];
+            let part = 1.0 / rounds as f64;
+            cost.rate += rate * part;
+            cost.own += (after.0 - before.0) / created * part;
+            cost.server += (after.1 - before.1) / created * part;
+            cost.batch += created / (after.2 - before.2) * part;
         }
-        let [one, two] = rates;
+        let [one, two] = costs;
         println!(
-            "two stores / one, creates of {clients} clients in 1,000 organizations: {two:.0} / {one:.0} a second = {:.2} \
-             (must 0.9)",
-            two / one
+            "two stores / one, creates of {clients} clients in 1,000 organizations: {:.0} / {:.0} a second = {:.2} \
+             (must 0.9); CPU of a create in this process {:.1} / {:.1} = {:.2} µs, in the server {:.1} / {:.1} = {:.2} µs; \
+             creates in a batch {:.1} / {:.1}",
+            two.rate,
+            one.rate,
+            two.rate / one.rate,
+            two.own / 1e3,
+            one.own / 1e3,
+            two.own / one.own,
+            two.server / 1e3,
+            one.server / 1e3,
+            two.server / one.server,
+            two.batch,
+            one.batch,
         );
     }
+}
+
+/// Returns the processor times of this process and of the server's, in nanoseconds, and the number of batches.
+async fn counters(client: &Client) -> (f64, f64, f64) {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let own: Vec<i32> = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
+    let rows = client.query("SELECT pid FROM pg_stat_activity", &[]).await.unwrap();
+    let server: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();
+    let batches: i64 = client.query_one("SELECT count(*) FROM batch", &[]).await.unwrap().get(0);
+    (run_time(&own), run_time(&server), batches as f64)
 }
 
 async fn create(store: Arc<PostgresStore>, parent: String, number: usize) {

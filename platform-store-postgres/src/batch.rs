@@ -19,6 +19,7 @@ use crate::{
     commit::{Homes, State, Stored, Wanted, With},
     connection::{Connection, Params},
     error::Failure,
+    joined::{self, Found, join_reads, join_writes},
     locks::{LOCK, Locks},
     schema::{self, List, Org},
     split::{self, Part, Value},
@@ -268,27 +269,26 @@ impl<'c> Batch<'c> {
 
         let mut calls: Vec<(&'static str, Params)> = vec![(BEGIN, Vec::new()), self.lock(salt)];
         let mut add = |has_rows: bool, sql, params: Params| {
-            has_rows.then(|| {
+            if has_rows {
                 calls.push((sql, params));
-                calls.len() - 1
-            })
+            }
         };
         if connection.is_distributed() {
             let written: Vec<Org> = self.homes.written.iter().copied().collect();
             add(!written.is_empty(), LOCK_HEADS, vec![Box::new(written)]);
         }
-        let heads = add(!orgs.is_empty(), READ_HEADS, vec![Box::new(orgs)]);
+        add(!orgs.is_empty(), READ_HEADS, vec![Box::new(orgs)]);
         let (epoch_orgs, epoch_names) = crate::query::epoch_rows(&epochs);
-        let read_epochs = add(!epochs.is_empty(), READ_EPOCHS, vec![Box::new(epoch_orgs), Box::new(epoch_names)]);
+        add(!epochs.is_empty(), READ_EPOCHS, vec![Box::new(epoch_orgs), Box::new(epoch_names)]);
         let params: Params = vec![
             Box::new(keys.iter().map(|key| schema::organization(&key.uid)).collect::<Vec<_>>()),
             Box::new(keys.iter().map(|key| key.kind).collect::<Vec<_>>()),
             Box::new(keys.iter().map(|key| key.uid.to_string()).collect::<Vec<_>>()),
         ];
-        let records = add(!keys.is_empty(), READ_RECORDS, params);
-        let find_below = add(!wanted.none_below.is_empty(), FIND_BELOW, ranges(&Range::of(&wanted.none_below)));
+        add(!keys.is_empty(), READ_RECORDS, params);
+        add(!wanted.none_below.is_empty(), FIND_BELOW, ranges(&Range::of(&wanted.none_below)));
         let below = Range::of(&wanted.below);
-        let read_below = add(!below.is_empty(), READ_BELOW, ranges(&below));
+        add(!below.is_empty(), READ_BELOW, ranges(&below));
         let none = &wanted.none_with;
         let hash = |with: &With| schema::filter_value(with.kind, with.key, with.value.as_bytes());
         let params: Params = vec![
@@ -298,12 +298,12 @@ impl<'c> Batch<'c> {
             Box::new(none.iter().map(|with| with.value.as_bytes().to_vec()).collect::<Vec<_>>()),
         ];
         let find = if connection.is_distributed() { FIND_WITH_EVERYWHERE } else { FIND_WITH };
-        let find_with = add(!none.is_empty(), find, params);
+        add(!none.is_empty(), find, params);
         let params: Params = vec![
             Box::new(wanted.with.iter().map(|(kind, _)| *kind).collect::<Vec<_>>()),
             Box::new(wanted.with.iter().map(|(_, value)| *value).collect::<Vec<_>>()),
         ];
-        let read_with = add(!wanted.with.is_empty(), READ_WITH, params);
+        add(!wanted.with.is_empty(), READ_WITH, params);
         let org_of =
             |key: &platform_engine::store::UniqueKey| schema::organization_of_unique(key.space, key.value.as_bytes());
         let params: Params = vec![
@@ -311,41 +311,45 @@ impl<'c> Batch<'c> {
             Box::new(unique.iter().map(|key| key.space).collect::<Vec<_>>()),
             Box::new(unique.iter().map(|key| key.value.as_bytes().to_vec()).collect::<Vec<_>>()),
         ];
-        let owners = add(!unique.is_empty(), READ_OWNERS, params);
-        let blocked = add(!lists.is_empty(), READ_BLOCKED, blocked_params(lists.iter()));
+        add(!unique.is_empty(), READ_OWNERS, params);
+        add(!lists.is_empty(), READ_BLOCKED, blocked_params(lists.iter()));
         let counts: Vec<Key> = wanted.counts.into_iter().collect();
         let list_of = |key: &Key| schema::list(key.kind, Place::At(&key.uid));
         let params: Params = vec![
             Box::new(counts.iter().map(|key| schema::organization(&key.uid)).collect::<Vec<_>>()),
             Box::new(counts.iter().map(list_of).collect::<Vec<_>>()),
         ];
-        let lengths = add(!counts.is_empty(), READ_LENGTHS, params);
-        let slots = add(!kinds.is_empty(), READ_SLOTS, vec![Box::new(kinds)]);
+        add(!counts.is_empty(), READ_LENGTHS, params);
+        add(!kinds.is_empty(), READ_SLOTS, vec![Box::new(kinds)]);
 
+        if !connection.is_distributed() {
+            calls = join_reads(calls);
+        }
         let mut results = all_of(pipeline(connection, &calls).await?)?;
         let mut state = State::default();
-        let first = read_below.and_then(|index| results.get_mut(index)).map(std::mem::take).unwrap_or_default();
+        let first = calls.iter().position(|(sql, _)| *sql == READ_BELOW).and_then(|index| results.get_mut(index));
+        let first = first.map(std::mem::take).unwrap_or_default();
         read_ranges(connection, &mut state, below, first).await?;
-        let rows = |index: Option<usize>| index.and_then(|index| results.get(index)).into_iter().flatten();
-        for row in rows(heads) {
+        let rows = |sql| joined::rows_of(sql, &calls, &results);
+        for row in rows(READ_HEADS)? {
             state.heads.insert(row.try_get(0)?, row.try_get(1)?);
         }
-        for row in rows(read_epochs) {
+        for row in rows(READ_EPOCHS)? {
             if let Some(epoch) = at(&epochs, row)? {
-                state.epochs.insert(epoch.clone(), row.try_get::<_, i64>(1)?.cast_unsigned());
+                state.epochs.insert(epoch.clone(), row.try_get::<i64>(1)?.cast_unsigned());
             }
         }
-        for row in rows(slots) {
+        for row in rows(READ_SLOTS)? {
             state.slots.add(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         }
-        for row in rows(records) {
+        for row in rows(READ_RECORDS)? {
             if let Some(key) = at(&keys, row)? {
                 state.records.entry(key.clone()).or_default().before = Some(stored(row)?);
             }
         }
-        for row in rows(read_with) {
+        for row in rows(READ_WITH)? {
             if let Some((kind, _)) = at(&wanted.with, row)? {
-                let key = Key::new(kind, Uid::opaque(row.try_get::<_, &str>(1)?));
+                let key = Key::new(kind, Uid::opaque(row.try_get::<&str>(1)?));
                 state.records.entry(key).or_default().before = Some(stored(row)?);
             }
         }
@@ -353,24 +357,24 @@ impl<'c> Batch<'c> {
             let own = state.records.get(top).is_some_and(|change| change.before.is_some());
             state.counts.insert(top.clone(), u64::from(own));
         }
-        for row in rows(lengths) {
+        for row in rows(READ_LENGTHS)? {
             if let Some(count) = at(&counts, row)?.and_then(|top| state.counts.get_mut(top)) {
-                *count = count.saturating_add(row.try_get::<_, i64>(1)?.cast_unsigned());
+                *count = count.saturating_add(row.try_get::<i64>(1)?.cast_unsigned());
             }
         }
-        for row in rows(find_below) {
+        for row in rows(FIND_BELOW)? {
             state.found_below.extend(at(&wanted.none_below, row)?.cloned());
         }
-        for row in rows(find_with) {
+        for row in rows(find)? {
             state.found_with.extend(at(none, row)?.cloned());
         }
-        for row in rows(owners) {
+        for row in rows(READ_OWNERS)? {
             if let Some(key) = at(&unique, row)? {
                 state.owners.insert(key.clone(), (row.try_get(1)?, row.try_get(2)?));
             }
         }
-        let blocked = rows(blocked).map(list).collect::<Result<_, _>>()?;
-        if read_with.is_some() {
+        let blocked = rows(READ_BLOCKED)?.into_iter().map(list).collect::<Result<_, _>>()?;
+        if !wanted.with.is_empty() {
             // The organizations of these records were not known before.
             let orgs: BTreeSet<Org> = state.records.keys().map(|key| schema::organization(&key.uid)).collect();
             let orgs: Vec<Org> = orgs.into_iter().collect();
@@ -393,6 +397,12 @@ impl<'c> Batch<'c> {
         let mut calls = vec![(PUT_BATCH, params)];
         calls.extend(changes::calls(state, changes));
         calls.push((COMMIT, Vec::new()));
+        // A unique key is in an organization of its own.
+        let has_owners = calls.iter().any(|(sql, _)| [changes::PUT_OWNERS, changes::DELETE_OWNERS].contains(sql));
+        let is_spread = self.homes.written.len() > 1 || has_owners;
+        if !connection.is_distributed() {
+            calls = join_writes(calls);
+        }
         let prepared = match prepare(connection, &calls).await {
             Ok(prepared) => prepared,
             // None was sent.
@@ -407,18 +417,12 @@ impl<'c> Batch<'c> {
         match results.and_then(all_of) {
             Ok(rows) => {
                 let mut changed: BTreeMap<List, Delta> = BTreeMap::new();
-                let lists = calls
-                    .iter()
-                    .zip(&rows)
-                    .filter(|((sql, _), _)| [changes::PUT_TALLIES, changes::SHIFT_BLOCKS].contains(sql));
-                for row in lists.flat_map(|(_, rows)| rows) {
+                // Only the statements about lists return rows.
+                for row in rows.iter().flatten() {
+                    let row = Found::whole(row);
                     let (Ok(list), Ok(true)) = (list(row), row.try_get(2)) else { continue };
                     changed.extend(changes.lists.get(&list).map(|delta| (list, delta.clone())));
                 }
-                // A unique key is in an organization of its own.
-                let has_owners =
-                    || calls.iter().any(|(sql, _)| [changes::PUT_OWNERS, changes::DELETE_OWNERS].contains(sql));
-                let is_spread = self.homes.written.len() > 1 || has_owners();
                 Attempt::Done(outcomes, changed.into_iter().collect(), is_spread)
             }
             Err(failure @ (Failure::Lost(_) | Failure::Late(_))) => Attempt::Unknown(failure, outcomes),
@@ -478,7 +482,7 @@ async fn read_ranges(
 ) -> Result<(), Failure> {
     while !ranges.is_empty() {
         let mut found: HashMap<i64, (usize, String)> = HashMap::new();
-        for row in &rows {
+        for row in rows.iter().map(Found::whole) {
             let Some(range) = at(&ranges, row)? else { continue };
             let uid: &str = row.try_get(1)?;
             let key = Key::new(range.kind, Uid::opaque(uid));
@@ -506,12 +510,12 @@ fn refs(params: &Params) -> Vec<&(dyn ToSql + Sync)> {
 }
 
 /// Returns the element that a row belongs to, by the place in its first column.
-fn at<'a, T>(of: &'a [T], row: &Row) -> Result<Option<&'a T>, Failure> {
+fn at<'a, T>(of: &'a [T], row: Found<'_>) -> Result<Option<&'a T>, Failure> {
     let place: i64 = row.try_get(0)?;
     Ok(usize::try_from(place).ok().and_then(|place| of.get(place.checked_sub(1)?)))
 }
 
-fn list(row: &Row) -> Result<List, Failure> {
+fn list(row: Found<'_>) -> Result<List, Failure> {
     Ok(List { org: row.try_get(0)?, id: row.try_get(1)? })
 }
 
@@ -526,7 +530,7 @@ async fn read_blocked(connection: &Connection, lists: BTreeSet<List>) -> Result<
     let mut blocked = BTreeSet::new();
     for lists in lists.chunks(MOST_LISTS) {
         for row in connection.query(READ_BLOCKED, &refs(&blocked_params(lists.iter()))).await? {
-            blocked.insert(list(&row)?);
+            blocked.insert(list(Found::whole(&row))?);
         }
     }
     Ok(blocked)
@@ -536,9 +540,9 @@ async fn read_blocked(connection: &Connection, lists: BTreeSet<List>) -> Result<
 const MOST_LISTS: usize = 4_096;
 
 /// Reads the columns of `stored!` after the first.
-pub(crate) fn stored(row: &Row) -> Result<Stored, Failure> {
+pub(crate) fn stored(row: Found<'_>) -> Result<Stored, Failure> {
     let pairs = |keys: usize| -> Result<Vec<(String, Vec<u8>)>, Failure> {
-        let (names, values) = (row.try_get::<_, Vec<String>>(keys)?, row.try_get::<_, Vec<Vec<u8>>>(keys + 1)?);
+        let (names, values) = (row.try_get::<Vec<String>>(keys)?, row.try_get::<Vec<Vec<u8>>>(keys + 1)?);
         Ok(names.into_iter().zip(values).collect())
     };
     Ok(Stored {

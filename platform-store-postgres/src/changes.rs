@@ -246,7 +246,7 @@ fn records(state: &State, put: &[&After]) -> Params {
     params
 }
 
-/// The writes of a batch, in order.
+/// The writes of a batch, in order: deletions, inserts, and what depends on the lengths of lists.
 pub(crate) fn calls(state: &State, changes: &Changes) -> Vec<Call> {
     let mut calls = Calls::default();
     let changed: Vec<_> = state.records.iter().filter(|(_, change)| change.after.is_some()).collect();
@@ -263,17 +263,6 @@ pub(crate) fn calls(state: &State, changes: &Changes) -> Vec<Call> {
     }
     // The order of rows in an index is that of their uids.
     created.sort_unstable_by(|left: &&After, right| left.put.key.cmp(&right.put.key));
-    calls.add(DELETE_RECORDS, &deleted, |deleted| {
-        vec![
-            column(deleted, |key| schema::organization(&key.uid)),
-            column(deleted, |key| key.kind),
-            column(deleted, |key| key.uid.to_string()),
-        ]
-    });
-    let len = |after: &&After| after.put.body.len() + after.put.private.len();
-    calls.add_sized(CREATE_RECORDS, &created, len, |put| records(state, put));
-    calls.add_sized(PUT_RECORDS, &replaced, len, |put| records(state, put));
-
     // Entries of further ancestors, and of filter values.
     let entry = |key: &Key, stored: &Stored| -> Vec<List> {
         let lists = schema::lists(key.kind, &key.uid, stored.queue);
@@ -293,29 +282,6 @@ pub(crate) fn calls(state: &State, changes: &Changes) -> Vec<Call> {
             entries.extend(kept.into_iter().map(|list| (list, *key, &after.stored)));
         }
     }
-    calls.add(DELETE_DEEP, &gone, |gone| {
-        vec![
-            column(gone, |(list, _)| list.org),
-            column(gone, |(list, _)| list.id),
-            column(gone, |(_, uid)| uid.clone()),
-        ]
-    });
-    entries.sort_unstable_by_key(|(list, key, _)| (*list, *key));
-    calls.add(PUT_DEEP, &entries, |entries| {
-        let mut params = vec![
-            column(entries, |(list, ..)| list.org),
-            column(entries, |(list, ..)| list.id),
-            column(entries, |(_, key, _)| key.uid.to_string()),
-            column(entries, |(_, key, _)| key.kind),
-            column(entries, |(_, key, _)| schema::organization(&key.uid)),
-            column(entries, |(.., stored)| stored.revision),
-        ];
-        for slot in 0..schema::SLOTS {
-            params.push(column(entries, |(.., stored)| stored.sort.get(slot).cloned().flatten()));
-        }
-        params
-    });
-
     // Filter values and unique keys.
     let (mut members, mut left) = (Vec::new(), Vec::new());
     let (mut owners, mut released) = (BTreeSet::new(), BTreeSet::new());
@@ -335,6 +301,22 @@ pub(crate) fn calls(state: &State, changes: &Changes) -> Vec<Call> {
         owners.extend(after.map(unique).unwrap_or_default());
         released.extend(change.before.as_ref().map(unique).unwrap_or_default());
     }
+
+    // Before rows are inserted: a unique key may have another owner afterwards.
+    calls.add(DELETE_RECORDS, &deleted, |deleted| {
+        vec![
+            column(deleted, |key| schema::organization(&key.uid)),
+            column(deleted, |key| key.kind),
+            column(deleted, |key| key.uid.to_string()),
+        ]
+    });
+    calls.add(DELETE_DEEP, &gone, |gone| {
+        vec![
+            column(gone, |(list, _)| list.org),
+            column(gone, |(list, _)| list.id),
+            column(gone, |(_, uid)| uid.clone()),
+        ]
+    });
     let params = |rows: &[(Uuid, String)]| -> Params {
         vec![
             column(rows, |(_, uid)| schema::organization(uid)),
@@ -343,7 +325,6 @@ pub(crate) fn calls(state: &State, changes: &Changes) -> Vec<Call> {
         ]
     };
     calls.add(DELETE_MEMBERS, &left, params);
-    calls.add(PUT_MEMBERS, &members, params);
     let unique = |rows: &[&(String, Vec<u8>, &'static str, String)]| -> Params {
         vec![
             column(rows, |(space, value, ..)| schema::organization_of_unique(space, value)),
@@ -355,36 +336,30 @@ pub(crate) fn calls(state: &State, changes: &Changes) -> Vec<Call> {
     };
     let dropped: Vec<_> = released.difference(&owners).collect();
     calls.add(DELETE_OWNERS, &dropped, unique);
+
+    // Inserts, which one statement can do.
+    let len = |after: &&After| after.put.body.len() + after.put.private.len();
+    calls.add_sized(CREATE_RECORDS, &created, len, |put| records(state, put));
+    calls.add_sized(PUT_RECORDS, &replaced, len, |put| records(state, put));
+    entries.sort_unstable_by_key(|(list, key, _)| (*list, *key));
+    calls.add(PUT_DEEP, &entries, |entries| {
+        let mut params = vec![
+            column(entries, |(list, ..)| list.org),
+            column(entries, |(list, ..)| list.id),
+            column(entries, |(_, key, _)| key.uid.to_string()),
+            column(entries, |(_, key, _)| key.kind),
+            column(entries, |(_, key, _)| schema::organization(&key.uid)),
+            column(entries, |(.., stored)| stored.revision),
+        ];
+        for slot in 0..schema::SLOTS {
+            params.push(column(entries, |(.., stored)| stored.sort.get(slot).cloned().flatten()));
+        }
+        params
+    });
+    calls.add(PUT_MEMBERS, &members, params);
     // In the order of the keys, so that two batches that insert the same keys do not wait for each other.
     let taken: Vec<_> = owners.difference(&released).collect();
     calls.add(PUT_OWNERS, &taken, unique);
-
-    // Lengths of lists and counted blocks.
-    let tallies: Vec<_> = changes.lists.iter().filter(|(_, delta)| (delta.direct, delta.deep) != (0, 0)).collect();
-    calls.add(PUT_TALLIES, &tallies, |tallies| {
-        vec![
-            column(tallies, |(list, _)| list.org),
-            column(tallies, |(list, _)| list.id),
-            column(tallies, |(_, delta)| delta.kind),
-            column(tallies, |(_, delta)| delta.direct),
-            column(tallies, |(_, delta)| delta.deep),
-        ]
-    });
-    let shorter: Vec<_> =
-        tallies.iter().filter(|(_, delta)| delta.direct < 0 || delta.deep < 0).map(|(list, _)| **list).collect();
-    calls.add(DELETE_TALLIES, &shorter, |lists| vec![column(lists, |list| list.org), column(lists, |list| list.id)]);
-    calls.add(SHIFT_BLOCKS, &changes.shifts, |shifts| {
-        vec![
-            column(shifts, |shift| shift.list.org),
-            column(shifts, |shift| shift.list.id),
-            column(shifts, |shift| shift.column.number()),
-            column(shifts, |shift| shift.value.clone()),
-            column(shifts, |shift| shift.uid.clone()),
-            column(shifts, |shift| shift.delta),
-        ]
-    });
-
-    // Epochs and heads.
     let epochs: Vec<(Org, String, i64)> = state
         .raised
         .iter()
@@ -403,6 +378,31 @@ pub(crate) fn calls(state: &State, changes: &Changes) -> Vec<Call> {
     let heads: Vec<(Org, i64)> =
         state.moved.iter().map(|org| (*org, state.heads.get(org).copied().unwrap_or(0))).collect();
     calls.add(PUT_HEADS, &heads, |heads| vec![column(heads, |(org, _)| *org), column(heads, |(_, head)| *head)]);
+    let tallies: Vec<_> = changes.lists.iter().filter(|(_, delta)| (delta.direct, delta.deep) != (0, 0)).collect();
+    calls.add(PUT_TALLIES, &tallies, |tallies| {
+        vec![
+            column(tallies, |(list, _)| list.org),
+            column(tallies, |(list, _)| list.id),
+            column(tallies, |(_, delta)| delta.kind),
+            column(tallies, |(_, delta)| delta.direct),
+            column(tallies, |(_, delta)| delta.deep),
+        ]
+    });
+
+    // What depends on the lengths of lists.
+    let shorter: Vec<_> =
+        tallies.iter().filter(|(_, delta)| delta.direct < 0 || delta.deep < 0).map(|(list, _)| **list).collect();
+    calls.add(DELETE_TALLIES, &shorter, |lists| vec![column(lists, |list| list.org), column(lists, |list| list.id)]);
+    calls.add(SHIFT_BLOCKS, &changes.shifts, |shifts| {
+        vec![
+            column(shifts, |shift| shift.list.org),
+            column(shifts, |shift| shift.list.id),
+            column(shifts, |shift| shift.column.number()),
+            column(shifts, |shift| shift.value.clone()),
+            column(shifts, |shift| shift.uid.clone()),
+            column(shifts, |shift| shift.delta),
+        ]
+    });
     calls.0
 }
 

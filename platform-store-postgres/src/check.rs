@@ -245,7 +245,7 @@ async fn organization(connection: &Connection, org: Org, salt: u64, findings: &m
 /// Adds what a record makes of the other tables.
 fn record(row: &Row, org: Org, slots: &Slots, expected: &mut Expected, wrong: &mut Vec<String>) -> Result<(), Failure> {
     let (kind, uid): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
-    let stored: Stored = crate::batch::stored(row)?;
+    let stored: Stored = crate::batch::stored(crate::joined::Found::whole(row))?;
     // The number of findings is bounded, and so are these.
     let mut wrong = |what: &str| {
         if wrong.len() < 100 {

@@ -9,6 +9,7 @@ mod blocks;
 mod changes;
 mod commit;
 mod filtered;
+mod joined;
 mod locks;
 mod queue;
 mod registry;

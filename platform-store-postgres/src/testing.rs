@@ -404,6 +404,11 @@ pub fn sent() -> Vec<String> {
     crate::sent::all()
 }
 
+/// Returns the statements that do what several of [`statements`] do, with a name, for tests of their plans.
+pub fn joined_statements() -> Vec<(String, String)> {
+    crate::joined::all()
+}
+
 /// Returns every statement of gets, lists and commits, with a name, for tests of their plans.
 pub fn statements() -> Vec<(String, &'static str)> {
     use crate::{batch, blocks, changes, documents, filtered, query, query::statements, registry, writer};

@@ -4,7 +4,7 @@ use futures_lite::future::block_on;
 use serde_json::{Value, json};
 
 use super::{
-    operations::{CLAIMS, EXTERNAL},
+    operations::{CLAIMS, EXTERNAL, TOKENS},
     world::{
         GROUP, IDENTITY, ISSUER, Known, Organization, PROVIDER, ROLE, ROLE_BINDING, World, object, uid_in, uid_of,
     },
@@ -15,7 +15,7 @@ use crate::{
     iam::Iam,
     kind::Registered,
     platform::Platform,
-    resources::iam::{DirectoryUser, ExternalGroupRoleMapping, GroupInvite, IdentityProvider},
+    resources::iam::{DirectoryUser, ExternalGroupRoleMapping, GroupInvite, Identity, IdentityProvider},
     testing::Rng,
     uid::Uid,
 };
@@ -62,10 +62,11 @@ enum What {
     Scim,
     Invite,
     Revoke,
+    RevokeTokens,
 }
 
 /// The changes that are made as often as they are listed, and the names that errors show.
-const CHANGES: [(What, &str); 24] = [
+const CHANGES: [(What, &str); 25] = [
     (What::Bind, "a new binding"),
     (What::Bind, "a new binding"),
     (What::Bind, "a new binding"),
@@ -90,6 +91,7 @@ const CHANGES: [(What, &str); 24] = [
     (What::Scim, "SCIM"),
     (What::Invite, "a new invite"),
     (What::Invite, "a new invite"),
+    (What::RevokeTokens, "revoked tokens"),
 ];
 
 impl World {
@@ -217,6 +219,19 @@ impl World {
                 }
             }
             (What::Revoke, Some(invite)) => delete(&INVITE, &invite),
+            (What::RevokeTokens, _) => {
+                let mut request = json!({ "identityUid": identity });
+                let is_single = !random.one_in(3);
+                if is_single {
+                    request["tokenId"] = json!(random.pick(&TOKENS));
+                }
+                let done = platform.run_named::<Identity, Value>(Some(admin), "RevokeTokens", &request);
+                block_on(done)?;
+                if !is_single {
+                    *self.generations.lock().entry(identity).or_default() += 1;
+                }
+                Ok(())
+            }
             (What::Role, _) => {
                 let role = &organization.roles[random.below(2)];
                 let given: Vec<_> = GIVEN.into_iter().filter(|_| random.one_in(2)).collect();

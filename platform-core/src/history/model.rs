@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     access::{ActsAs, Caller, Capabilities, CapabilitySet, Session, cap},
@@ -214,15 +214,23 @@ impl State {
     }
 
     /// Returns whether the caller's identity exists, and the registration that the caller acts as, in the organization
-    /// of the identity.
+    /// of the identity, and whether the caller's token is not revoked.
     pub(super) fn has_caller(&self, caller: &Caller) -> bool {
-        self.row(Identity::KIND.name, &caller.identity).is_some_and(|row| match caller.acts_as {
-            ActsAs::Registration(id) => {
-                let private: Value = serde_json::from_slice(&row.put.private).unwrap_or_default();
-                private["registration"].as_str().is_some_and(|registered| registered == id.to_string())
-            }
-            _ => true,
-        })
+        let Some(row) = self.row(Identity::KIND.name, &caller.identity) else { return false };
+        let registration = match caller.acts_as {
+            ActsAs::Registration(id) => Some(id.to_string()),
+            _ => None,
+        };
+        if registration.is_none() && caller.credential.is_none() {
+            return true;
+        }
+        let private: Value = serde_json::from_slice(&row.put.private).unwrap_or_default();
+        let revocations = &private["revocations"];
+        let is_revoked = caller.credential.as_deref().is_some_and(|token| {
+            let by_id = token.id.as_ref().is_some_and(|id| revocations["tokens"].get(id).is_some());
+            by_id || token.generation != Some(revocations["generation"].as_u64().unwrap_or_default())
+        });
+        !is_revoked && registration.is_none_or(|id| private["registration"] == json!(id))
     }
 
     /// Returns whether a caller's sign-in by a provider of this organization is still valid.

@@ -9,7 +9,7 @@ use super::{
     world::{ISSUER, Organization, World, object, uid_in, uid_of},
 };
 use crate::{
-    access::{ActsAs, Caller, Session},
+    access::{ActsAs, Caller, Credential, Session},
     error::{Code, Result},
     iam::Iam,
     kind::Registered,
@@ -187,8 +187,21 @@ impl World {
         Caller::new(uid).acting_as(acts_as)
     }
 
-    /// Returns a person, a person who signed in by the organization's provider, or an identity of the organization.
+    /// Returns a person, a person who signed in by the organization's provider, or an identity of the organization; some
+    /// by a token that may be revoked.
     fn caller(&self, organization: &Organization, random: &mut Rng) -> Caller {
+        let caller = self.caller_without_token(organization, random);
+        if !random.one_in(3) {
+            return caller;
+        }
+        let known = self.generations.lock().get(&caller.identity).copied().unwrap_or_default();
+        let generation = if random.one_in(4) { known.saturating_sub(1) } else { known };
+        let id = (*random.pick(&TOKENS)).to_owned();
+        // The times of tokens matter only without the number of revocations.
+        caller.with_credential(Credential { generation: Some(generation), id: Some(id), ..Credential::issued_at(None) })
+    }
+
+    fn caller_without_token(&self, organization: &Organization, random: &mut Rng) -> Caller {
         let known = organization.known.lock();
         if random.one_in(4) && !known.identities.is_empty() {
             return Caller::new(random.pick(&known.identities).clone());
@@ -313,6 +326,14 @@ impl World {
 /// The external groups of sign-ins, and the claims that may have them.
 pub(super) const EXTERNAL: [&str; 2] = ["readers", "writers"];
 pub(super) const CLAIMS: [&str; 2] = ["groups", "teams"];
+
+/// The ids of tokens.
+pub(super) const TOKENS: [&str; 4] = [
+    "00000000000000000000000000000001",
+    "00000000000000000000000000000002",
+    "00000000000000000000000000000003",
+    "00000000000000000000000000000004",
+];
 
 /// Returns the resources of a page and the total.
 fn list(

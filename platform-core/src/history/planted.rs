@@ -11,10 +11,11 @@ use std::{
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use serde_json::Value;
 
 use crate::{
     kind::Resource,
-    resources::iam::RoleBinding,
+    resources::iam::{Identity, RoleBinding},
     store::{Commit, Committed, Delete, Epoch, Key, Order, OrderBy, Page, Query, Read, Scope, Store, StoreError},
     testing::Rng,
 };
@@ -28,6 +29,8 @@ pub enum Bug {
     StaleReads,
     /// Commits that delete role bindings do not raise the epochs of grants.
     RevocationsWithoutEpoch,
+    /// Commits that revoke tokens do not raise the epoch of their identity.
+    RevokedTokensWithoutEpoch,
     /// Commits get their sequences from a counter before they are made, so that they become visible out of order. All
     /// platforms must use the same store.
     SequencesBeforeCommits,
@@ -114,6 +117,13 @@ fn revokes(commit: &Commit) -> bool {
     commit.delete.iter().any(deletes)
 }
 
+fn revokes_tokens(commit: &Commit) -> bool {
+    let has_revocations = |private: &[u8]| {
+        serde_json::from_slice::<Value>(private).is_ok_and(|private| private.get("revocations").is_some())
+    };
+    commit.put.iter().any(|put| put.key.kind == Identity::KIND.name && has_revocations(&put.private))
+}
+
 #[async_trait]
 impl Store for PlantedStore {
     async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
@@ -159,6 +169,10 @@ impl Store for PlantedStore {
     async fn commit(&self, mut commit: Commit) -> Result<Committed, StoreError> {
         match self.bug {
             Bug::RevocationsWithoutEpoch if revokes(&commit) => {
+                commit.raise.retain(|epoch| epoch.name != "grants");
+                self.store.commit(commit).await
+            }
+            Bug::RevokedTokensWithoutEpoch if revokes_tokens(&commit) => {
                 commit.raise.retain(|epoch| epoch.name != "grants");
                 self.store.commit(commit).await
             }

@@ -57,6 +57,8 @@ pub(super) struct World {
     pub(super) persons: Vec<String>,
     /// The last registrations of persons.
     pub(super) registrations: Mutex<HashMap<Uid, Vec<RegistrationId>>>,
+    /// How often all tokens of identities were probably revoked.
+    pub(super) generations: Mutex<HashMap<Uid, u64>>,
     pub(super) organizations: Vec<Organization>,
     serial: AtomicU64,
 }
@@ -112,6 +114,7 @@ impl World {
             admin: Caller::new(operator),
             persons: Vec::new(),
             registrations: Mutex::default(),
+            generations: Mutex::default(),
             organizations: Vec::new(),
             serial: AtomicU64::new(1),
         })
@@ -126,6 +129,7 @@ impl World {
         self.organizations.drain(..self.organizations.len() / 2);
         self.persons.drain(..self.persons.len() / 2);
         self.registrations.lock().clear();
+        self.generations.lock().clear();
         for at in self.persons.len()..PERSONS {
             let subject = self.name();
             let platform = &self.platforms[at % self.platforms.len()];
@@ -196,6 +200,8 @@ impl World {
         let mut registrations = self.registrations.lock();
         let known = registrations.entry(person.clone()).or_default();
         if !known.contains(&id) {
+            // No token of another registration was revoked.
+            self.generations.lock().remove(person);
             known.push(id);
         }
         if known.len() > REGISTRATIONS {

@@ -5,7 +5,7 @@
 use std::{env, fmt::Write};
 
 use platform_engine::store::Store;
-use platform_store_postgres::testing::{Cluster, statements};
+use platform_store_postgres::testing::{Cluster, joined_statements, statements};
 
 /// The tables that grow with the number of records or of organizations. The others are small, or their statements that
 /// read all of a table are named here.
@@ -27,8 +27,9 @@ async fn no_statement_reads_a_whole_table_and_each_order_is_read_from_its_index(
     client.batch_execute("ANALYZE").await.unwrap();
     client.batch_execute(SETTINGS).await.unwrap();
     let mut wrong = String::new();
-    for (name, sql) in statements() {
-        let plan = plan(&client, sql).await;
+    let single = statements().into_iter().map(|(name, sql)| (name, sql.to_owned()));
+    for (name, sql) in single.chain(joined_statements()) {
+        let plan = plan(&client, &sql).await;
         if plan.contains("Seq Scan") && !READ_WHOLE.contains(&&*name) {
             writeln!(wrong, "{name} reads a whole table:\n{plan}\n").unwrap();
         }
