@@ -21,7 +21,6 @@ import urllib.parse
 
 from server import binary
 
-# With a debug build, which is much slower, `PLATFORM_COST_REQUESTS=2500` is enough.
 MANY = int(os.environ.get("PLATFORM_COST_REQUESTS", "5000"))
 FEW = MANY // 5
 REPOS = 200

@@ -174,13 +174,8 @@ struct Entry<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     changed: &'a [Changed],
     /// The number of records that were changed besides those.
-    #[serde(skip_serializing_if = "is_zero")]
-    more_changed: usize,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
-const fn is_zero(number: &usize) -> bool {
-    *number == 0
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more_changed: Option<usize>,
 }
 
 /// The audit log of a server.
@@ -232,7 +227,7 @@ impl AuditLog {
             token: caller.and_then(|(_, credential)| credential.as_ref()?.id.as_deref()),
             issued: notes.issued.as_ref(),
             changed: &notes.changed,
-            more_changed: notes.more,
+            more_changed: Some(notes.more).filter(|more| *more > 0),
         };
         self.write(&entry);
     }
