@@ -11,7 +11,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::{
-    batch::{BEGIN, COMMIT, READ_BLOCKED, ROLLBACK},
+    batch::{BEGIN, COMMIT, ROLLBACK, statements::READ_BLOCKED},
     commit::Homes,
     connection::Connection,
     error::Failure,

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use tokio_postgres::{Row, types::FromSql};
 
 use crate::{
-    batch::{PUT_BATCH, READ_BLOCKED, READ_EPOCHS, READ_HEADS, READ_OWNERS, READ_RECORDS, READ_SLOTS},
+    batch::statements::{PUT_BATCH, READ_BLOCKED, READ_EPOCHS, READ_HEADS, READ_OWNERS, READ_RECORDS, READ_SLOTS},
     changes::{
         CREATE_RECORDS, Call, PUT_DEEP, PUT_EPOCHS, PUT_HEADS, PUT_MEMBERS, PUT_OWNERS, PUT_RECORDS, PUT_TALLIES,
     },

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use platform_engine::store::Put;
 
 use crate::{
-    batch::{BEGIN, COMMIT, READ_SLOTS, ROLLBACK},
+    batch::{BEGIN, COMMIT, ROLLBACK, statements::READ_SLOTS},
     commit::Homes,
     connection::Connection,
     error::Failure,

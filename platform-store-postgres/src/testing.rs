@@ -356,7 +356,7 @@ pub enum Reach {
 pub fn statements_for_citus() -> Vec<(String, String, Reach)> {
     use crate::{batch, check, locks, notify, query::distributed, query::statements, registry, split, store, writer};
     let mut all = Vec::new();
-    let others = [batch::LOCK_HEADS, distributed::READ_EPOCHS_OF].map(|sql| ("of an organization", sql));
+    let others = [batch::statements::LOCK_HEADS, distributed::READ_EPOCHS_OF].map(|sql| ("of an organization", sql));
     let others = others.into_iter().chain(check::STATEMENTS.map(|sql| ("check", sql)));
     let others = others.map(|(name, sql)| (name.to_owned(), sql));
     let is_other = ["Roots", "All", "everywhere: true", "count everywhere", "find with", "read with", "prune"];
@@ -386,8 +386,13 @@ pub fn statements_for_citus() -> Vec<(String, String, Reach)> {
     let everywhere =
         statements::everywhere::EVERYWHERE.iter().map(|(key, (sql, _))| (format!("list everywhere {key:?}"), &**sql));
     let everywhere = everywhere.chain(
-        [batch::READ_WITH, batch::FIND_WITH_EVERYWHERE, writer::PRUNE_EVERYWHERE, check::ORGANIZATIONS]
-            .map(|sql| ("everywhere".to_owned(), sql)),
+        [
+            batch::statements::READ_WITH,
+            batch::statements::FIND_WITH_EVERYWHERE,
+            writer::PRUNE_EVERYWHERE,
+            check::ORGANIZATIONS,
+        ]
+        .map(|sql| ("everywhere".to_owned(), sql)),
     );
     all.extend(everywhere.map(|(name, sql)| (name, sql.to_owned(), Reach::Everywhere)));
     all.extend(registry::every_statement().map(|(sql, is_copy)| {
@@ -420,19 +425,19 @@ pub fn statements() -> Vec<(String, &'static str)> {
         ("get many", statements::GET_MANY),
         ("count in an organization", query::COUNT_IN_ORGANIZATION),
         ("count everywhere", query::COUNT_EVERYWHERE),
-        ("read heads", batch::READ_HEADS),
-        ("read epochs", batch::READ_EPOCHS),
-        ("read records", batch::READ_RECORDS),
-        ("read below", batch::READ_BELOW),
-        ("read with", batch::READ_WITH),
-        ("find below", batch::FIND_BELOW),
-        ("find with", batch::FIND_WITH),
-        ("read owners", batch::READ_OWNERS),
-        ("read blocked", batch::READ_BLOCKED),
-        ("read lengths", batch::READ_LENGTHS),
-        ("read slots", batch::READ_SLOTS),
-        ("put batch", batch::PUT_BATCH),
-        ("find batch", batch::FIND_BATCH),
+        ("read heads", batch::statements::READ_HEADS),
+        ("read epochs", batch::statements::READ_EPOCHS),
+        ("read records", batch::statements::READ_RECORDS),
+        ("read below", batch::statements::READ_BELOW),
+        ("read with", batch::statements::READ_WITH),
+        ("find below", batch::statements::FIND_BELOW),
+        ("find with", batch::statements::FIND_WITH),
+        ("read owners", batch::statements::READ_OWNERS),
+        ("read blocked", batch::statements::READ_BLOCKED),
+        ("read lengths", batch::statements::READ_LENGTHS),
+        ("read slots", batch::statements::READ_SLOTS),
+        ("put batch", batch::statements::PUT_BATCH),
+        ("find batch", batch::statements::FIND_BATCH),
         ("prune batches", writer::PRUNE_BATCHES),
         ("load slots", registry::LOAD),
         ("delete records", changes::DELETE_RECORDS),

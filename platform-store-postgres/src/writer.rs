@@ -15,7 +15,10 @@ use tokio::{
 };
 
 use crate::{
-    batch::{Attempt, BEGIN, Batch, COMMIT, FIND_BATCH, READ_HEADS, ROLLBACK, all_of, pipeline},
+    batch::{
+        Attempt, BEGIN, Batch, COMMIT, ROLLBACK, all_of, pipeline,
+        statements::{FIND_BATCH, READ_HEADS},
+    },
     blocks,
     changes::Delta,
     connection::{Connection, Params},

@@ -84,7 +84,7 @@ impl Plan {
                 replaced.push(None);
                 continue;
             }
-            let old = record::find(index, names.id(put.key.kind)?, &put.key.uid, Old::of)?;
+            let old = index.find(names.id(put.key.kind)?, &put.key.uid, Old::of)?;
             // A record that is deleted and put in the same commit is replaced, and keeps its number.
             if let Some(old) = &old {
                 deleted.remove(&old.id);
@@ -134,7 +134,7 @@ pub(crate) fn reads_index(commit: &Commit, names: &Names, pending: &Pending) -> 
 /// Returns whether a requirement holds. A name that is not registered has no records.
 fn holds(index: Index<'_>, names: &Names, require: &Require) -> Result<bool, StoreError> {
     let revision = |kind: &str, uid: &str| match names.get(kind) {
-        Some(kind) => record::find(index, kind.id, uid, |stored| stored.revision),
+        Some(kind) => index.find(kind.id, uid, |stored| stored.revision),
         None => Ok(None),
     };
     Ok(match require {
@@ -214,17 +214,17 @@ fn find_deleted(
     match delete {
         Delete::Key(key) => {
             let Some(kind) = names.get(key.kind) else { return Ok(()) };
-            record::find(index, kind.id, &key.uid, |stored| take(stored, true))?.unwrap_or(Ok(()))
+            index.find(kind.id, &key.uid, |stored| take(stored, true))?.unwrap_or(Ok(()))
         }
         Delete::Below(uid, kinds) => kinds.iter().filter_map(|kind| names.get(kind)).try_for_each(|kind| {
-            record::each_of(index, &Range::below(kind.id, None, uid), |stored| {
+            index.each_record(&Range::below(kind.id, None, uid), |stored| {
                 take(stored, stored.kind == kind.id && uid::is_at_or_below(stored.uid, uid))
             })
         }),
         Delete::With(kind, key, value) => {
             let (Some(kind), Some(key)) = (names.get(kind), names.get(key)) else { return Ok(()) };
             let filter = (key.id, value.as_bytes());
-            record::each_of(index, &Range::of(kind.id, Some(filter)), |stored| {
+            index.each_record(&Range::of(kind.id, Some(filter)), |stored| {
                 take(stored, stored.kind == kind.id && stored.keys.has(filter))
             })
         }

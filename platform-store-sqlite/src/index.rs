@@ -19,7 +19,7 @@ use crate::{
     delta::{Delta, Found},
     error::{corrupt, store_error},
     list::{FilterValue, ListKey},
-    record::Keys,
+    record::{self, Keys, Stored, columns},
     schema::{ESCAPE, NameId},
 };
 
@@ -179,6 +179,48 @@ impl Index<'_> {
         let mut rows = select.query([key]).map_err(store_error)?;
         let row = rows.next().map_err(store_error)?;
         row.map(|row| row.get(0)).transpose().map_err(store_error)
+    }
+
+    /// Calls the function with the record of a uid and returns its result; `None` if there is no such record.
+    pub(crate) fn find<T>(
+        self,
+        kind: NameId,
+        uid: &str,
+        use_record: impl FnOnce(Stored<'_>) -> T,
+    ) -> Result<Option<T>, StoreError> {
+        let key = key(kind, None, uid);
+        let verify = |stored: Stored<'_>| {
+            let is_wanted = stored.kind == kind && stored.uid == uid;
+            if is_wanted { Ok(use_record(stored)) } else { Err(record::misplaced(stored.id)) }
+        };
+        match self.delta.entry(&key) {
+            Found::Changed(id) => return record::at(self.connection, *id, verify)?.map(Some),
+            Found::Deleted => return Ok(None),
+            Found::Stored => {}
+        }
+        // An entry without a record gives a row of nulls, which is reported as damage.
+        let select = concat!(
+            "SELECT ",
+            columns!(),
+            " FROM entry LEFT JOIN record ON record.id = entry.record WHERE entry.key = ?"
+        );
+        let mut select = self.connection.prepare_cached(select).map_err(store_error)?;
+        let mut rows = select.query([&*key]).map_err(store_error)?;
+        rows.next().map_err(store_error)?.map(|row| verify(Stored::read(row)?)).transpose()
+    }
+
+    /// Calls the function with the record of each entry in a range, in ascending order of the entries.
+    pub(crate) fn each_record(
+        self,
+        range: &Range,
+        mut use_record: impl FnMut(Stored<'_>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut result = Ok(());
+        record::each(self.connection, &self.records(range, u64::MAX)?, |stored| {
+            result = use_record(stored);
+            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        result
     }
 
     /// Calls the function with the keys and records of a range, in ascending or descending order, until it returns

@@ -212,7 +212,7 @@ impl<'a> View<'a> {
         if let Some(Entry::Record(record)) = self.cached(row) {
             return Ok(Some(record));
         }
-        let found = record::find(self.index()?, kind, uid, |stored| Arc::new(stored.to_loaded()))?;
+        let found = self.index()?.find(kind, uid, |stored| Arc::new(stored.to_loaded()))?;
         if let Some(record) = &found {
             self.cache(row, || Entry::Record(record.clone()));
         }

@@ -8,9 +8,7 @@ use platform_engine::uid::Uid;
 use rusqlite::{CachedStatement, Connection, Params, Row, params_from_iter};
 
 use crate::{
-    delta::Found,
     error::{corrupt, store_error},
-    index::{self, Index, Range},
     schema::{BY_SEQUENCE, BY_UID, NameId, Names, Table, checksum},
 };
 
@@ -140,31 +138,6 @@ pub(crate) fn for_each(
     Ok(())
 }
 
-/// Calls the function with the record of a uid and returns its result; `None` if there is no such record.
-pub(crate) fn find<T>(
-    index: Index<'_>,
-    kind: NameId,
-    uid: &str,
-    use_record: impl FnOnce(Stored<'_>) -> T,
-) -> Result<Option<T>, StoreError> {
-    let key = index::key(kind, None, uid);
-    let verify = |stored: Stored<'_>| {
-        let is_wanted = stored.kind == kind && stored.uid == uid;
-        if is_wanted { Ok(use_record(stored)) } else { Err(misplaced(stored.id)) }
-    };
-    match index.delta.entry(&key) {
-        Found::Changed(id) => return at(index.connection, *id, verify)?.map(Some),
-        Found::Deleted => return Ok(None),
-        Found::Stored => {}
-    }
-    // An entry without a record gives a row of nulls, which is reported as damage.
-    let select =
-        concat!("SELECT ", columns!(), " FROM entry LEFT JOIN record ON record.id = entry.record WHERE entry.key = ?");
-    let mut select = index.connection.prepare_cached(select).map_err(store_error)?;
-    let mut rows = select.query([&*key]).map_err(store_error)?;
-    rows.next().map_err(store_error)?.map(|row| verify(Stored::read(row)?)).transpose()
-}
-
 /// Looks up records by the numbers that index entries contain.
 pub(crate) struct Finder<'c>(CachedStatement<'c>);
 
@@ -226,20 +199,6 @@ pub(crate) fn each(
         }
     }
     Ok(())
-}
-
-/// Calls the function with the record of each index entry in a range, in the order of the entries.
-pub(crate) fn each_of(
-    index: Index<'_>,
-    range: &Range,
-    mut use_record: impl FnMut(Stored<'_>) -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
-    let mut result = Ok(());
-    each(index.connection, &index.records(range, u64::MAX)?, |stored| {
-        result = use_record(stored);
-        if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    result
 }
 
 pub(crate) fn missing(id: i64) -> StoreError {

@@ -82,11 +82,11 @@ pub(super) fn scan(
         }
         Candidates::Values(key, values) => {
             for value in values {
-                record::each_of(index, &Range::of(sources.kind, Some((key, value))), &mut examine)?;
+                index.each_record(&Range::of(sources.kind, Some((key, value))), &mut examine)?;
             }
         }
         Candidates::Above(key, value) => {
-            record::each_of(index, &Range::above(sources.kind, key, value), &mut examine)?;
+            index.each_record(&Range::above(sources.kind, key, value), &mut examine)?;
         }
     }
     Ok(Ok(rows))
