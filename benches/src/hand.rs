@@ -156,7 +156,7 @@ impl HandReads {
         json
     }
 
-    /// Returns the page of 50 by name after this number of repos, which it finds by the counts of [`BLOCKS`].
+    /// Returns the page of 50 by name after this number of repos, which it finds by the counts of `BLOCKS`.
     pub fn skip(&self, organization: i64, skip: i64) -> Vec<u8> {
         let execute = |sql| self.connection.prepare_cached(sql).unwrap().execute([]).unwrap();
         execute("BEGIN");

@@ -112,7 +112,7 @@ pub struct StoreWithWriter {
 }
 
 impl StoreWithWriter {
-    /// Starts with a store of the repos of [`data`] and an idle writer.
+    /// Starts with a store of the repos of `data` and an idle writer.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let writer = Writer::new(Arc::clone(&store), data(), data().repos());
         Self { world: World::over(store), writer }
