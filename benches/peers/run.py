@@ -177,16 +177,21 @@ def platform(folder: pathlib.Path, some: list[dict]):
         yield Peer("platform-server", server["address"], server["pids"], requests, headers, note)
 
 
+def requests_of_repos(some: list[dict]) -> dict:
+    """Returns the requests of our own programs, which have repos alone."""
+    created = json.dumps({"name": "created-{n}", "description": DESCRIPTION, "activeTags": ["latest"]})
+    return {
+        "list": [("GET", "/repos", "")],
+        "get": [("GET", f"/repos/{repo['uid']}", "") for repo in some],
+        "create": [("POST", "/repos", created)],
+        "skip": [("GET", f"/repos?skip={REPOS // 2}", "")],
+    }
+
+
 @contextlib.contextmanager
 def postgres(folder: pathlib.Path, some: list[dict]):
     with held("postgres", str(REPOS)) as server:
-        created = json.dumps({"name": "created-{n}", "description": DESCRIPTION, "activeTags": ["latest"]})
-        requests = {
-            "list": [("GET", "/repos", "")],
-            "get": [("GET", f"/repos/{repo['uid']}", "") for repo in some],
-            "create": [("POST", "/repos", created)],
-            "skip": [("GET", f"/repos?skip={REPOS // 2}", "")],
-        }
+        requests = requests_of_repos(some)
         note = "hand-written axum service; the total is in its memory; processor time with that of PostgreSQL"
         yield Peer("PostgreSQL + axum", server["address"], server["pids"], requests, {}, note)
 
@@ -306,13 +311,7 @@ def fastapi(folder: pathlib.Path, some: list[dict]):
     log = folder / "fastapi.log"
     with started(command, log, {"PEERS_DATABASE": str(file)}) as process:
         wait_for(f"http://127.0.0.1:{port}/repos", process, log)
-        created = json.dumps({"name": "created-{n}", "description": DESCRIPTION, "activeTags": ["latest"]})
-        requests = {
-            "list": [("GET", "/repos", "")],
-            "get": [("GET", f"/repos/{repo['uid']}", "") for repo in some],
-            "create": [("POST", "/repos", created)],
-            "skip": [("GET", f"/repos?skip={REPOS // 2}", "")],
-        }
+        requests = requests_of_repos(some)
         headers = {"content-type": "application/json"}
         note = f"{os.cpu_count()} processes of uvicorn, SQLite, a total that triggers keep"
         yield Peer("FastAPI", f"127.0.0.1:{port}", [process.pid], requests, headers, note)

@@ -125,8 +125,8 @@ const HEADER: usize = 7;
 
 impl Entries {
     fn add_filters(&mut self, record: &Stored<'_>) -> Result<(), StoreError> {
-        let keys = record.keys.filter().map(|filter| index::key(record.kind, Some(filter), record.uid));
-        keys.into_iter().try_for_each(|key| self.filters.push(&key, record.id.cast_unsigned()))
+        let mut keys = record.keys.filter().map(|filter| index::key(record.kind, Some(filter), record.uid));
+        keys.try_for_each(|key| self.filters.push(&key, record.id.cast_unsigned()))
     }
 
     /// Adds the entries of a record in all orders of a list.

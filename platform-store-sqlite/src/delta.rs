@@ -132,13 +132,7 @@ impl Delta {
     /// Writes index entries and nodes to their tables, and removes them from the delta.
     pub(crate) fn spill(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
         for (key, record) in &self.entries {
-            match record {
-                Some(record) => {
-                    let insert = "INSERT OR REPLACE INTO entry (key, record) VALUES (?, ?)";
-                    transaction.execute(insert, (key, record))?;
-                }
-                None => transaction.execute("DELETE FROM entry WHERE key = ?", [key])?,
-            }
+            save_entry(transaction, key, *record)?;
         }
         // In the order of their numbers, so that neighboring rows are written together.
         let mut changed: Vec<_> = self.nodes.iter().collect();
@@ -163,6 +157,14 @@ impl Delta {
         }
         *self = Self::default();
         Ok(())
+    }
+}
+
+/// Writes the row of an index entry, or deletes it.
+pub(crate) fn save_entry(transaction: Transaction<'_>, key: &[u8], record: Option<i64>) -> Result<(), StoreError> {
+    match record {
+        Some(record) => transaction.execute("INSERT OR REPLACE INTO entry (key, record) VALUES (?, ?)", (key, record)),
+        None => transaction.execute("DELETE FROM entry WHERE key = ?", [key]),
     }
 }
 

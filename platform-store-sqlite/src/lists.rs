@@ -23,7 +23,7 @@ use rusqlite::Connection;
 
 use crate::{
     cache::Row,
-    delta::{Delta, Found},
+    delta::{self, Delta, Found},
     error::corrupt,
     index::{Index, Range},
     list::{FilterValue, List, ListKey, Roots},
@@ -115,7 +115,7 @@ impl ListCache {
         record: i64,
     ) -> Result<(), StoreError> {
         if let Found::Stored = self.delta.entry(&key) {
-            return transaction.execute("INSERT OR REPLACE INTO entry (key, record) VALUES (?, ?)", (key, record));
+            return delta::save_entry(transaction, &key, Some(record));
         }
         self.delta.set_entry(key, Some(record));
         Ok(())
