@@ -20,8 +20,10 @@ use rpds::{HashTrieMapSync, RedBlackTreeMapSync};
 
 use crate::{
     list::{List, ListKey},
-    nodes,
+    nodes::{self, SnapshotNodes},
+    patch::Patch,
     transaction::Transaction,
+    tree::Nodes as _,
 };
 
 /// An estimate of the memory of an entry in addition to its content, in bytes: its key, and its part of the map.
@@ -37,8 +39,29 @@ pub(crate) struct Delta {
     /// A deleted list has no content.
     lists: HashTrieMapSync<ListKey, Option<Arc<(ListKey, List)>>>,
     /// A deleted node has no content.
-    nodes: HashTrieMapSync<u64, Option<Arc<[u8]>>>,
+    nodes: HashTrieMapSync<u64, Option<Changed>>,
     bytes: u64,
+}
+
+/// The content of a changed node.
+///
+/// Most nodes that a fold writes have got a few entries since the last one, and take 4 KB each: with patches, the delta
+/// holds several times as many changes in the same memory.
+#[derive(Debug, Clone)]
+pub(crate) enum Changed {
+    /// The bytes of a node that is new, or that has changed much.
+    Whole(Arc<[u8]>),
+    /// The difference from the node in its table.
+    Patched(Patch),
+}
+
+impl Changed {
+    fn len(&self) -> usize {
+        match self {
+            Self::Whole(bytes) => bytes.len(),
+            Self::Patched(patch) => patch.len(),
+        }
+    }
 }
 
 /// The entry of a list or of a node.
@@ -90,7 +113,7 @@ impl Delta {
         Found::of(self.lists.get(key))
     }
 
-    pub(crate) fn node(&self, id: u64) -> Found<&Arc<[u8]>> {
+    pub(crate) fn node(&self, id: u64) -> Found<&Changed> {
         Found::of(self.nodes.get(&id))
     }
 
@@ -121,12 +144,32 @@ impl Delta {
         self.lists.insert_mut(key.clone(), list);
     }
 
-    /// Sets the bytes of a node; `None` if it is deleted.
-    pub(crate) fn set_node(&mut self, id: u64, bytes: Option<&[u8]>) {
-        let len = |bytes: Option<&[u8]>| ENTRY_OVERHEAD + bytes.map_or(0, <[u8]>::len) as u64;
-        let old = self.nodes.get(&id).map_or(0, |old| len(old.as_deref()));
-        self.bytes = (self.bytes + len(bytes)).saturating_sub(old);
-        self.nodes.insert_mut(id, bytes.map(Arc::from));
+    /// Adds a node.
+    pub(crate) fn add_node(&mut self, id: u64, bytes: &[u8]) {
+        self.set_node(id, Some(Changed::Whole(bytes.into())));
+    }
+
+    /// Changes the bytes of a node; `old` are those that it had before, in the delta or in its table.
+    pub(crate) fn change_node(&mut self, id: u64, old: &[u8], new: &[u8]) {
+        let patch = match self.nodes.get(&id) {
+            None => Patch::default().then(old, new),
+            Some(Some(Changed::Patched(patch))) => patch.then(old, new),
+            Some(_) => None,
+        };
+        // A reader applies each patch to the whole node, so a long one saves little.
+        let patch = patch.filter(|patch| patch.len() < new.len() / 2);
+        self.set_node(id, Some(patch.map_or_else(|| Changed::Whole(new.into()), Changed::Patched)));
+    }
+
+    pub(crate) fn delete_node(&mut self, id: u64) {
+        self.set_node(id, None);
+    }
+
+    fn set_node(&mut self, id: u64, node: Option<Changed>) {
+        let bytes = memory(node.as_ref());
+        let old = self.nodes.get(&id).map_or(0, |old| memory(old.as_ref()));
+        self.bytes = (self.bytes + bytes).saturating_sub(old);
+        self.nodes.insert_mut(id, node);
     }
 
     /// Writes index entries and nodes to their tables, and removes them from the delta.
@@ -137,12 +180,17 @@ impl Delta {
         // In the order of their numbers, so that neighboring rows are written together.
         let mut changed: Vec<_> = self.nodes.iter().collect();
         changed.sort_unstable_by_key(|(id, _)| **id);
-        for (id, bytes) in changed {
-            nodes::save(transaction, *id, bytes.as_deref())?;
+        for (id, node) in changed {
+            match node {
+                Some(_) => {
+                    let bytes = SnapshotNodes(transaction.connection, self).read(*id, |node| node.0.to_vec())?;
+                    nodes::save(transaction, *id, &bytes)?;
+                }
+                None => nodes::delete(transaction, *id)?,
+            }
         }
         let entries: u64 = self.entries.keys().map(|key| ENTRY_OVERHEAD + key.len() as u64).sum();
-        let nodes: u64 =
-            self.nodes.values().map(|bytes| ENTRY_OVERHEAD + bytes.as_deref().map_or(0, <[u8]>::len) as u64).sum();
+        let nodes: u64 = self.nodes.values().map(|node| memory(node.as_ref())).sum();
         self.bytes = self.bytes.saturating_sub(entries + nodes);
         self.entries = RedBlackTreeMapSync::default();
         self.nodes = HashTrieMapSync::default();
@@ -158,6 +206,11 @@ impl Delta {
         *self = Self::default();
         Ok(())
     }
+}
+
+/// Returns an estimate of the memory of a changed node, in bytes.
+fn memory(node: Option<&Changed>) -> u64 {
+    ENTRY_OVERHEAD + node.map_or(0, Changed::len) as u64
 }
 
 /// Writes the row of an index entry, or deletes it.

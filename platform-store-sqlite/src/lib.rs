@@ -15,6 +15,7 @@ mod index;
 mod list;
 mod lists;
 mod nodes;
+mod patch;
 mod replaced;
 mod replay;
 mod state;

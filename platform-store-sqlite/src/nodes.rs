@@ -1,14 +1,17 @@
 //! The rows of the `node` table, and newer versions of them in the delta: read by queries, and changed in a cache by the
 //! writer.
 
-use std::collections::{HashMap, hash_map::Entry};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    mem,
+};
 
 use platform_engine::store::StoreError;
 use rusqlite::Connection;
 
 use crate::{
     cache::Row,
-    delta::{Delta, Found},
+    delta::{Changed, Delta, Found},
     error::{corrupt, store_error},
     schema::{Table, checksum},
     transaction::Transaction,
@@ -44,21 +47,29 @@ pub(crate) struct SnapshotNodes<'c>(pub(crate) &'c Connection, pub(crate) &'c De
 
 impl Nodes for SnapshotNodes<'_> {
     fn read<T>(&self, id: u64, use_node: impl FnOnce(Node<'_>) -> T) -> Result<T, StoreError> {
+        let stored = StoredNodes(self.0);
         match self.1.node(id) {
-            Found::Changed(bytes) => Ok(use_node(Node(bytes))),
+            Found::Changed(Changed::Whole(bytes)) => Ok(use_node(Node(bytes))),
+            Found::Changed(Changed::Patched(patch)) => stored.read(id, |node| {
+                let bytes = patch.apply(node.0);
+                let bytes = bytes.ok_or_else(|| corrupt(format!("tree node {id} does not match its changes")))?;
+                Ok(use_node(Node(&bytes)))
+            })?,
             Found::Deleted => Err(corrupt(format!("tree node {id} was deleted"))),
-            Found::Stored => StoredNodes(self.0).read(id, use_node),
+            Found::Stored => stored.read(id, use_node),
         }
     }
 }
 
-/// Writes a node's row, or deletes it.
-pub(crate) fn save(transaction: Transaction<'_>, id: u64, bytes: Option<&[u8]>) -> Result<(), StoreError> {
-    let Some(bytes) = bytes else {
-        return transaction.execute("DELETE FROM node WHERE id = ?", [id.cast_signed()]);
-    };
+/// Writes a node's row.
+pub(crate) fn save(transaction: Transaction<'_>, id: u64, bytes: &[u8]) -> Result<(), StoreError> {
     let insert = "INSERT OR REPLACE INTO node (id, sum, bytes) VALUES (?, ?, ?)";
     transaction.execute(insert, (id.cast_signed(), node_checksum(id, bytes), bytes))
+}
+
+/// Deletes a node's row.
+pub(crate) fn delete(transaction: Transaction<'_>, id: u64) -> Result<(), StoreError> {
+    transaction.execute("DELETE FROM node WHERE id = ?", [id.cast_signed()])
 }
 
 fn node_checksum(id: u64, bytes: &[u8]) -> i64 {
@@ -80,8 +91,17 @@ pub(crate) struct NodeCache {
 #[derive(Debug)]
 struct Cached {
     bytes: Vec<u8>,
-    /// Whether the bytes differ from those in the delta or in the table (a dirty entry).
-    changed: bool,
+    change: Change,
+}
+
+/// How the bytes of a cached node differ from those in the delta or in the table.
+#[derive(Debug)]
+enum Change {
+    None,
+    /// These have other bytes.
+    From(Vec<u8>),
+    /// These do not have the node.
+    Added,
 }
 
 impl NodeCache {
@@ -109,15 +129,19 @@ impl NodeCache {
     pub(crate) fn settle(&mut self, delta: &mut Delta, transaction: Transaction<'_>) {
         let invalidate = |id| transaction.cache.invalidate(Row::Node(id), transaction.sequence);
         for id in self.changed.drain(..) {
-            // A changed node that was deleted later, or that is listed again, is skipped.
-            let Some(node) = self.nodes.get_mut(&id).filter(|node| node.changed) else { continue };
-            node.changed = false;
+            // A changed node that was deleted later is skipped.
+            let Some(node) = self.nodes.get_mut(&id) else { continue };
+            match mem::replace(&mut node.change, Change::None) {
+                // It is listed again.
+                Change::None => continue,
+                Change::From(old) => delta.change_node(id, &old, &node.bytes),
+                Change::Added => delta.add_node(id, &node.bytes),
+            }
             invalidate(id);
-            delta.set_node(id, Some(&node.bytes));
         }
         for id in self.deleted.drain(..) {
             invalidate(id);
-            delta.set_node(id, None);
+            delta.delete_node(id);
         }
     }
 }
@@ -137,11 +161,11 @@ impl NodeCache {
             Entry::Occupied(cached) => cached.into_mut(),
             Entry::Vacant(vacant) => {
                 let bytes = SnapshotNodes(connection, delta).read(id, |node| node.0.to_vec())?;
-                vacant.insert(Cached { bytes, changed: false })
+                vacant.insert(Cached { bytes, change: Change::None })
             }
         };
-        if !node.changed {
-            node.changed = true;
+        if let Change::None = node.change {
+            node.change = Change::From(node.bytes.clone());
             self.changed.push(id);
         }
         Ok(&mut node.bytes)
@@ -156,7 +180,7 @@ impl NodesMut for EditedNodes<'_> {
     fn add(&mut self, bytes: Vec<u8>) -> u64 {
         let id = self.cache.next;
         self.cache.next += 1;
-        self.cache.nodes.insert(id, Cached { bytes, changed: true });
+        self.cache.nodes.insert(id, Cached { bytes, change: Change::Added });
         self.cache.changed.push(id);
         id
     }

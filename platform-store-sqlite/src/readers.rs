@@ -15,11 +15,11 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig};
 use crate::{
     cache::{Cache, Entry, Row},
     commit,
-    delta::{Found, Snapshot, Snapshots},
+    delta::{Changed, Found, Snapshot, Snapshots},
     error::{store_error, unavailable},
     index::Index,
     list::{List, ListKey},
-    nodes::StoredNodes,
+    nodes::SnapshotNodes,
     record::{self, Loaded},
     schema::{NameId, Names},
     state::State,
@@ -285,10 +285,11 @@ impl Nodes for View<'_> {
         if let Some(Entry::Node(_, bytes)) = self.cached(Row::Node(id)) {
             return Ok(use_node(Node(&bytes)));
         }
-        if let Found::Changed(bytes) = self.snapshot().delta.node(id) {
+        if let Found::Changed(Changed::Whole(bytes)) = self.snapshot().delta.node(id) {
             return Ok(use_node(Node(bytes)));
         }
-        StoredNodes(self.connection()?).read(id, |node| {
+        let connection = self.connection()?;
+        SnapshotNodes(connection, &self.snapshot().delta).read(id, |node| {
             self.cache(Row::Node(id), || Entry::Node(id, node.0.into()));
             use_node(node)
         })

@@ -1,0 +1,111 @@
+//! The difference between two versions of a node.
+
+use std::sync::Arc;
+
+/// Replacements of ranges of bytes, each in the result of the one before.
+///
+/// Encoded as for each replacement: the offset of the range, its length and the length of the new bytes, two bytes each,
+/// and the new bytes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Patch(Arc<[u8]>);
+
+/// The number of bytes that are compared at once.
+const CHUNK: usize = 64;
+
+impl Patch {
+    /// Returns its length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns this patch followed by the replacement that turns `old` into `new`. `None` if one of them is too long for
+    /// a patch.
+    pub(crate) fn then(&self, old: &[u8], new: &[u8]) -> Option<Self> {
+        let prefix = common_prefix(old, new);
+        let (old, new) = (old.get(prefix..)?, new.get(prefix..)?);
+        let suffix = common_suffix(old, new);
+        let removed = old.len() - suffix;
+        let added = new.get(..new.len() - suffix)?;
+        let mut bytes = Vec::with_capacity(self.0.len() + 6 + added.len());
+        bytes.extend_from_slice(&self.0);
+        for number in [prefix, removed, added.len()] {
+            bytes.extend(u16::try_from(number).ok()?.to_le_bytes());
+        }
+        bytes.extend_from_slice(added);
+        Some(Self(bytes.into()))
+    }
+
+    /// Applies the patch. `None` if it was made for other bytes.
+    pub(crate) fn apply(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut bytes = bytes.to_vec();
+        let mut rest = &*self.0;
+        while !rest.is_empty() {
+            let [at, removed, added] = [number(&mut rest)?, number(&mut rest)?, number(&mut rest)?];
+            let added = rest.split_off(..added)?;
+            bytes.get(at..at + removed)?;
+            bytes.splice(at..at + removed, added.iter().copied());
+        }
+        Some(bytes)
+    }
+}
+
+fn number(bytes: &mut &[u8]) -> Option<usize> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(usize::from(u16::from_le_bytes(*number)))
+}
+
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let chunks = a.chunks_exact(CHUNK).zip(b.chunks_exact(CHUNK)).take_while(|(a, b)| a == b).count() * CHUNK;
+    let rest = a.iter().skip(chunks).zip(b.iter().skip(chunks));
+    chunks + rest.take_while(|(a, b)| a == b).count()
+}
+
+fn common_suffix(a: &[u8], b: &[u8]) -> usize {
+    let chunks = a.rchunks_exact(CHUNK).zip(b.rchunks_exact(CHUNK)).take_while(|(a, b)| a == b).count() * CHUNK;
+    let rest = a.iter().rev().skip(chunks).zip(b.iter().rev().skip(chunks));
+    chunks + rest.take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Bytes of few values, so that versions have long ranges in common.
+    fn version() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(0..2_u8, 0..300)
+    }
+
+    proptest! {
+        #[test]
+        fn patches_lead_through_all_versions(versions in prop::collection::vec(version(), 1..8)) {
+            let mut patch = Patch::default();
+            for pair in versions.windows(2) {
+                let [old, new] = pair else { unreachable!() };
+                patch = patch.then(old, new).unwrap();
+                prop_assert_eq!(&patch.apply(&versions[0]).unwrap(), new);
+            }
+        }
+    }
+
+    #[test]
+    fn an_inserted_entry_takes_its_own_length() {
+        let old: Vec<u8> = (0..250).cycle().take(3_900).collect();
+        let mut new = old.clone();
+        new.splice(1_000..1_000, [255; 70]);
+        assert_eq!(Patch::default().then(&old, &new).unwrap().len(), 6 + 70);
+    }
+
+    #[test]
+    fn bytes_that_are_too_long_have_no_patch() {
+        assert!(Patch::default().then(&[1; 100_000], &[[1; 80_000], [2; 80_000]].concat()).is_none());
+    }
+
+    #[test]
+    fn a_patch_does_not_fit_other_bytes() {
+        let patch = Patch::default().then(&[1; 100], &[[1; 100], [2; 100]].concat()).unwrap();
+        assert!(patch.apply(&[1; 50]).is_none());
+    }
+}
