@@ -5,7 +5,7 @@
 //! with a distinct value each, all in one organization. Prints the bytes that the process wrote per create until the
 //! store was closed, and its processor time per create; and, with `PAGES=1`, which tables the pages in the write-ahead
 //! log belong to before the store is closed. With one client, also prints the median time of a create, and that of a
-//! write of 4 KiB to the end of a file with fdatasync. Environment variables: `CACHE` is the cache in bytes, `DELTA`
+//! write of 4 KiB to the end of a file with fdatasync. Environment variables: `CACHE` is the memory for caches and unfolded changes in bytes, `DELTA`
 //! the bound of unfolded changes in bytes, `BACKUPS=1` makes backups with pauses between them, and prints the times of the
 //! creates during backups and of the others, `REPLAY=1` opens a copy of the file as a crash leaves it, `CHECK=1` checks the store at the end, and `KEEP` is a path to which the file
 //! is copied. `tests/layout-1.db` was made with `KEEP=layout-1.db`, 0 existing records and 140 creates by one client.
@@ -155,7 +155,7 @@ fn replay(path: &Path, directory: &Path) {
 fn open(path: &Path) -> SqliteStore {
     let mut builder = SqliteStore::builder();
     if let Some(bytes) = std::env::var("CACHE").ok().map(|text| text.parse().unwrap()) {
-        builder = builder.cache_bytes(bytes);
+        builder = builder.cache_size(bytes);
     }
     if let Some(bytes) = std::env::var("DELTA").ok().map(|text| text.parse().unwrap()) {
         builder = builder.delta_bytes(bytes);

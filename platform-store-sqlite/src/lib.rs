@@ -14,6 +14,7 @@ mod delta;
 mod index;
 mod list;
 mod lists;
+mod memory;
 mod nodes;
 mod patch;
 mod replaced;

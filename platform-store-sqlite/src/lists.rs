@@ -27,6 +27,7 @@ use crate::{
     error::corrupt,
     index::{Index, Range},
     list::{FilterValue, List, ListKey, Roots},
+    memory::Memory,
     nodes::{EditedNodes, NodeCache},
     record::{self, Keys},
     schema::{BY_SEQUENCE, BY_UID, NameId, order_key},
@@ -83,9 +84,9 @@ enum Slot {
 }
 
 impl ListCache {
-    /// Returns an empty cache. The delta must be folded when it is larger than `bound`, in bytes.
-    pub(crate) fn new(bound: u64) -> Self {
-        Self { bound, ..Self::default() }
+    /// Returns an empty cache, which uses as much memory as this.
+    pub(crate) fn new(memory: Memory) -> Self {
+        Self { bound: memory.delta, nodes: NodeCache::new(memory.nodes), ..Self::default() }
     }
 
     /// Prepares for a transaction.

@@ -18,10 +18,6 @@ use crate::{
     tree::{Node, Nodes, write::NodesMut},
 };
 
-/// The number of cached nodes above which the writer drops them all, after the change of a record. Each node takes
-/// about 4 KiB.
-const MAX_CACHED: usize = 2_000;
-
 /// The nodes in a connection's snapshot of the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StoredNodes<'c>(pub(crate) &'c Connection);
@@ -86,6 +82,8 @@ pub(crate) struct NodeCache {
     deleted: Vec<u64>,
     /// The number of the next node; 0 before the first transaction.
     next: u64,
+    /// The number of cached nodes above which the writer drops them all, after the change of a record.
+    most: usize,
 }
 
 #[derive(Debug)]
@@ -105,6 +103,11 @@ enum Change {
 }
 
 impl NodeCache {
+    /// Returns an empty cache of up to this many nodes.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, ..Self::default() }
+    }
+
     /// Prepares for a transaction: reads the highest number of a node, if it is not known yet.
     pub(crate) fn begin(&mut self, connection: &Connection) -> Result<(), StoreError> {
         if self.next == 0 {
@@ -115,7 +118,7 @@ impl NodeCache {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.nodes.len() > MAX_CACHED
+        self.nodes.len() > self.most
     }
 
     /// Forgets all nodes. Changes that are not in the delta are lost.

@@ -19,6 +19,7 @@ use crate::{
     error::{store_error, unavailable},
     index::Index,
     list::{List, ListKey},
+    memory::MAX_IDLE,
     nodes::SnapshotNodes,
     record::{self, Loaded},
     schema::{NameId, Names},
@@ -26,8 +27,6 @@ use crate::{
     tree::{Node, Nodes},
 };
 
-/// The maximum number of idle connections in the pool.
-const MAX_IDLE: usize = 32;
 /// The number of attempts to begin a transaction whose snapshot is known. Only a reader that is suspended while several
 /// commits are made needs another one.
 const MAX_ATTEMPTS: usize = 1_000;
@@ -37,7 +36,7 @@ const MAX_ATTEMPTS: usize = 1_000;
 pub(crate) struct Readers {
     pub(crate) path: PathBuf,
     /// The page cache of each connection, in KiB.
-    pub(crate) page_cache: u32,
+    pub(crate) page_cache: u64,
     pub(crate) names: Arc<ArcSwap<Names>>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) snapshots: Arc<Snapshots>,
@@ -114,7 +113,7 @@ impl Readers {
         let connection = Connection::open_with_flags(&self.path, flags)?;
         connection.set_prepared_statement_cache_capacity(64);
         enable_stable_plans(&connection)?;
-        connection.pragma_update(None, "cache_size", -i64::from(self.page_cache))?;
+        connection.pragma_update(None, "cache_size", -self.page_cache.cast_signed())?;
         Ok(connection)
     }
 }

@@ -25,6 +25,8 @@ use crate::{
     compact::{self, Space},
     error::{OpenError, store_error, unavailable},
     file::{layout_of, lock, open_error, owner_only, prepare, refused, resolved, restrict},
+    lists::ListCache,
+    memory::Memory,
     migrate::steps,
     query::{self, Budget},
     readers::{self, Readers},
@@ -75,12 +77,9 @@ pub struct Builder {
     synchronous: Synchronous,
     max_pages: Option<u32>,
     group_commits: usize,
-    reader_cache: u32,
-    writer_cache: u32,
-    cache_bytes: u64,
+    memory: Memory,
     bulk_records: usize,
     bulk_load: bool,
-    delta_bytes: u64,
 }
 
 impl Builder {
@@ -103,23 +102,20 @@ impl Builder {
         self
     }
 
-    /// Sets the page cache of each reading connection, in KiB; 2,048 by default. Concurrent reads use one connection
-    /// each; up to 32 idle connections stay in the pool.
-    pub const fn reader_cache(mut self, kibibytes: u32) -> Self {
-        self.reader_cache = kibibytes;
+    /// Sets the approximate memory, in bytes, that the store may use for its caches and for changes that are not in the
+    /// file's tables yet; 67,108,864 by default. It divides them: a half is the bound of
+    /// [changes](Self::delta_bytes), a quarter the cache of [rows](Self::cache_bytes), and the rest is for pages of the
+    /// file. Overrides both. Memory is used as it is needed, and not reserved.
+    pub const fn cache_size(mut self, bytes: u64) -> Self {
+        self.memory = Memory::of(bytes);
         self
     }
 
-    /// Sets the page cache of the writing connection, in KiB; 16,384 by default.
-    pub const fn writer_cache(mut self, kibibytes: u32) -> Self {
-        self.writer_cache = kibibytes;
-        self
-    }
-
-    /// Sets the approximate capacity, in bytes, of the cache that all reads share; 16,777,216 by default. It holds
-    /// records, tree nodes, lists and epochs, decoded and with verified checksums. With 0, each call reads the file.
+    /// Sets the approximate capacity, in bytes, of the cache that all reads share; a quarter of
+    /// [`Self::cache_size`] by default. It holds records, tree nodes, lists and epochs, decoded and with verified
+    /// checksums. With 0, each call reads the file.
     pub const fn cache_bytes(mut self, bytes: u64) -> Self {
-        self.cache_bytes = bytes;
+        self.memory.rows = bytes;
         self
     }
 
@@ -143,11 +139,11 @@ impl Builder {
         self
     }
 
-    /// Sets the bound, in bytes, of the changes to indexes that are held in memory until they are written together;
-    /// 67,108,864 by default. A larger bound means that less is written per commit, and more memory; commits wait while
+    /// Sets the bound, in bytes, of the changes to indexes that are held in memory until they are written together; half
+    /// of [`Self::cache_size`] by default. A larger bound means that less is written per commit, and more memory; commits wait while
     /// the changes are written. With 0, each group of commits writes its changes.
     pub const fn delta_bytes(mut self, bytes: u64) -> Self {
-        self.delta_bytes = bytes;
+        self.memory.delta = bytes;
         self
     }
 
@@ -173,9 +169,10 @@ impl Builder {
             other => OpenError::Other { path: path.to_owned(), cause: other.into() },
         };
         let names = Arc::new(ArcSwap::from_pointee(Names::load(&connection).map_err(damaged)?));
-        let cache = Arc::new(Cache::new(self.cache_bytes));
+        let cache = Arc::new(Cache::new(self.memory.rows));
         let health = Arc::new(Health::default());
-        let bounds = (self.group_commits.max(1), self.delta_bytes);
+        let lists = ListCache::new(self.memory);
+        let group_commits = self.group_commits.max(1);
         let directory = path.parent().map_or_else(|| PathBuf::from("."), Path::to_owned);
         let loading = self.bulk_load.then(Arc::<Loading>::default);
         let bulk = Bulk { records: self.bulk_records.max(1), directory, loading: loading.clone() };
@@ -185,7 +182,7 @@ impl Builder {
         let run = {
             let (names, cache, health) = (names.clone(), cache.clone(), Arc::clone(&health));
             move || {
-                let writer = Writer::new(&connection, names, cache, health, bounds, bulk);
+                let writer = Writer::new(&connection, names, cache, health, lists, group_commits, bulk);
                 match writer.and_then(|mut writer| writer.finish_load().map(|()| writer)) {
                     Ok(writer) => {
                         drop(opened.send(Ok(writer.snapshots())));
@@ -205,7 +202,7 @@ impl Builder {
                 return Err(damaged(error));
             }
         };
-        let (page_cache, idle) = (self.reader_cache, Mutex::default());
+        let (page_cache, idle) = (self.memory.reader_pages, Mutex::default());
         let readers = Readers { path: path.to_owned(), page_cache, names, cache, snapshots, idle };
         let mut store = SqliteStore {
             readers: Arc::new(readers),
@@ -238,7 +235,7 @@ impl Builder {
             "synchronous",
             if self.synchronous == Synchronous::Full { "FULL" } else { "NORMAL" },
         )?;
-        connection.pragma_update(None, "cache_size", -i64::from(self.writer_cache))?;
+        connection.pragma_update(None, "cache_size", -self.memory.writer_pages.cast_signed())?;
         // The writer runs checkpoints itself, between groups. The automatic checkpoint is only for a single commit that
         // is very large.
         connection.pragma_update(None, "wal_autocheckpoint", 100_000)?;
@@ -267,12 +264,9 @@ impl SqliteStore {
             synchronous: Synchronous::Full,
             max_pages: None,
             group_commits: 256,
-            reader_cache: 2_048,
-            writer_cache: 16_384,
-            cache_bytes: 16 << 20,
+            memory: Memory::of(64 << 20),
             bulk_records: 250,
             bulk_load: false,
-            delta_bytes: 64 << 20,
         }
     }
 

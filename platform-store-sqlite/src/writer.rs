@@ -160,7 +160,8 @@ impl<'c> Writer<'c> {
         names: Arc<ArcSwap<Names>>,
         cache: Arc<Cache>,
         health: Arc<Health>,
-        (group_commits, delta_bytes): (usize, u64),
+        lists: ListCache,
+        group_commits: usize,
         bulk: Bulk,
     ) -> Result<Self, StoreError> {
         let state = State::load(connection)?;
@@ -176,7 +177,7 @@ impl<'c> Writer<'c> {
             cache,
             group_commits,
             snapshots: Arc::new(Snapshots::new(snapshot)),
-            lists: ListCache::new(delta_bytes),
+            lists,
             state,
             replaced: Replaced::default(),
             next,

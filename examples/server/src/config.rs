@@ -17,6 +17,7 @@ use std::{convert::Infallible, fmt, net::SocketAddr, path::PathBuf, str::FromStr
 use anyhow::{Result, bail};
 use clap::Args;
 use platform_core::{resources::iam::TermsDocument, uid::Uid};
+use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 #[cfg(feature = "otlp")]
 pub(crate) use self::observe::OtlpOptions;
@@ -60,6 +61,10 @@ pub(crate) struct Config {
     /// PEM file with the certification authority of the database, which is trusted besides the public ones
     #[arg(long, global = true, env = "PLATFORM_STORE_CA", value_name = "FILE")]
     pub(crate) store_ca: Option<PathBuf>,
+    /// Memory for the caches of the store and, with sqlite, for changes that are not in its tables yet; at least 1M
+    /// [default: an eighth of the memory that the process may use, from 16M to 128M; with sled, 256M]
+    #[arg(long, global = true, env = "PLATFORM_CACHE_SIZE", value_name = "BYTES", value_parser = cache_size)]
+    pub(crate) cache_size: Option<u64>,
     /// File with the key that encrypts the keys of the installation, in a database or the data directory: the Base64 of
     /// 32 bytes; the variable may contain the key itself
     #[arg(long, global = true, env = "PLATFORM_KEY_ENCRYPTION_KEY", value_name = "FILE", hide_env_values = true)]
@@ -191,6 +196,11 @@ impl Config {
         format!("{scheme}://{address}")
     }
 
+    /// Returns the memory for the caches of an SQLite store, in bytes.
+    pub(crate) fn cache_size(&self) -> u64 {
+        self.cache_size.unwrap_or_else(|| default_cache_size(memory_limit()))
+    }
+
     /// Rejects invalid combinations of options.
     fn checked(&self) -> Result<()> {
         if self.tls_cert.is_some() != self.tls_key.is_some() {
@@ -205,6 +215,9 @@ impl Config {
         }
         if self.store_ca.is_some() && !self.store.is_shared() {
             bail!("--store-ca is for a database: set --store postgres://USER@HOST/DATABASE, or remove it");
+        }
+        if self.cache_size.is_some() && (self.store.is_shared() || self.store == Store::Memory) {
+            bail!("--cache-size is for a store on disk: set --store sqlite or sled, or remove it");
         }
         self.sign_in.checked()?;
         self.limits.checked()
@@ -326,6 +339,27 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     parsed.map_err(|error| format!("must be a number of bytes, such as 4096 or 16M: {error}"))
 }
 
+/// Returns an eighth of this memory, within bounds: a store needs some, and more than it needs belongs to the system's
+/// cache of files, which costs nothing when other programs need memory.
+fn default_cache_size(memory: u64) -> u64 {
+    (memory / 8).clamp(16 << 20, 128 << 20)
+}
+
+/// Returns the bytes of memory that this process may use: the limit of its container, or else the memory of the machine.
+fn memory_limit() -> u64 {
+    let system =
+        System::new_with_specifics(RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram()));
+    // Without a limit, it is the memory of the machine.
+    system.cgroup_limits().map_or(system.total_memory(), |limits| limits.total_memory)
+}
+
+fn cache_size(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        bytes if bytes < 1 << 20 => Err("must be at least 1M".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// Parses a document's id, label and URL. The label may contain commas.
 fn terms_document(text: &str) -> Result<TermsDocument, String> {
     let parts = text.split_once(',').and_then(|(id, rest)| Some((id, rest.rsplit_once(',')?)));
@@ -386,6 +420,14 @@ mod tests {
         ] {
             assert_eq!(text.parse(), store, "{text}");
         }
+    }
+
+    #[test]
+    fn the_default_size_of_caches_is_an_eighth_of_the_memory_within_bounds() {
+        for (memory, size) in [(0, 16), (64, 16), (256, 32), (512, 64), (1_024, 128), (65_536, 128)] {
+            assert_eq!(default_cache_size(memory << 20), size << 20, "{memory}");
+        }
+        assert!(memory_limit() > 0);
     }
 
     #[test]

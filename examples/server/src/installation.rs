@@ -482,12 +482,15 @@ fn open_store(config: &Config, purpose: Purpose) -> Result<(Arc<dyn Store>, Orig
     }
     Ok(match (&config.store, path) {
         (config::Store::Sqlite(_), Some(path)) => {
-            let store = Arc::new(SqliteStore::builder().bulk_load(purpose == Purpose::Load).open(path)?);
+            let builder = SqliteStore::builder().cache_size(config.cache_size());
+            let store = Arc::new(builder.bulk_load(purpose == Purpose::Load).open(path)?);
             (Arc::clone(&store) as _, Origin::Sqlite(store))
         }
         #[cfg(feature = "sled")]
         (config::Store::Sled(_), Some(path)) => {
-            let store = Freezable::new(Arc::new(SledStore::open(path)?));
+            let builder = SledStore::builder();
+            let builder = config.cache_size.map_or(builder.clone(), |bytes| builder.cache_bytes(bytes));
+            let store = Freezable::new(Arc::new(builder.open(path)?));
             (Arc::new(store.clone()) as _, Origin::Freezable(store))
         }
         _ => {

@@ -154,6 +154,7 @@ mod tests {
             "backup-every" => "'7s'",
             name if name.ends_with("-timeout") || name.ends_with("-delay") => "'7s'",
             "slow-request" => "'7s'",
+            "cache-size" => "'64M'",
             "trace-ratio" => "'0.5'",
             "terms-document" => "['a,b,c']",
             "open-organisations" | "recreate-missing" | "replace-settings" | "read-only" | "console" => "true",

@@ -1,0 +1,51 @@
+//! How much memory each part of a store may use.
+
+/// The part of each cache in the memory of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// The cache of rows that all readers share, in bytes.
+    pub(crate) rows: u64,
+    /// The bound of the delta, in bytes.
+    pub(crate) delta: u64,
+    /// The number of tree nodes that the writer caches.
+    pub(crate) nodes: usize,
+    /// The page cache of the writer's connection, in KiB.
+    pub(crate) writer_pages: u64,
+    /// The page cache of each reader's connection, in KiB.
+    pub(crate) reader_pages: u64,
+}
+
+/// The maximum number of idle connections of readers.
+pub(crate) const MAX_IDLE: usize = 8;
+/// The approximate memory of a cached tree node, in bytes.
+const NODE: u64 = 4_096;
+
+impl Memory {
+    /// Divides a number of bytes: a half is for the delta, because it decides how much the store writes, and a quarter
+    /// for the rows. The pages of readers are few, since each commit makes SQLite read them again.
+    pub(crate) const fn of(bytes: u64) -> Self {
+        let nodes = bytes / 16 / NODE;
+        Self {
+            rows: bytes / 4,
+            delta: bytes / 2,
+            // Some, so that the nodes of one path stay cached.
+            nodes: if nodes < 16 { 16 } else { nodes as usize },
+            writer_pages: bytes / 16 / 1024,
+            reader_pages: bytes / 8 / 1024 / MAX_IDLE as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_are_not_more_than_the_whole() {
+        for bytes in [1 << 20, 16 << 20, 64 << 20, 128 << 20, 1 << 30, 1_u64 << 40] {
+            let Memory { rows, delta, nodes, writer_pages, reader_pages } = Memory::of(bytes);
+            let pages = (writer_pages + reader_pages * MAX_IDLE as u64) * 1024;
+            assert!(rows + delta + nodes as u64 * NODE + pages <= bytes, "{bytes}");
+        }
+    }
+}
