@@ -14,6 +14,7 @@ use platform_engine::{
     uid,
 };
 use rusqlite::Connection;
+use sha2::{Digest as _, Sha256};
 
 use crate::{
     delta::{Delta, Found},
@@ -27,6 +28,9 @@ use crate::{
 const FILTER: u8 = b'f';
 const UID: u8 = b'i';
 const UNIQUE: u8 = b'u';
+
+/// The length of the digest of a unique value, in bytes: nobody can find two values with the same one.
+const DIGEST_LEN: usize = 16;
 
 /// Appends a number: one byte for the first 255, of which stores rarely have more.
 fn push_name(key: &mut Vec<u8>, name: NameId) {
@@ -67,12 +71,13 @@ pub(crate) fn key(kind: NameId, filter: Option<FilterValue<'_>>, uid: &str) -> V
     key
 }
 
-/// Returns the key of a record under a unique key, which is a space and a value.
+/// Returns the key of a record under a unique key, which is a space and a value. Contains the digest of
+/// the value, which is shorter than most values; values are looked up, but not listed in their order.
 pub(crate) fn unique_key((space, value): (NameId, &[u8])) -> Vec<u8> {
-    let mut key = Vec::with_capacity(128);
+    let mut key = Vec::with_capacity(2 + DIGEST_LEN);
     key.push(UNIQUE);
     push_name(&mut key, space);
-    key.extend_from_slice(value);
+    key.extend(Sha256::digest(value).into_iter().take(DIGEST_LEN));
     key
 }
 

@@ -6,6 +6,7 @@
 
 use platform_engine::store::StoreError;
 use rusqlite::{Connection, types::ValueRef};
+use sha2::{Digest as _, Sha256};
 
 use crate::{
     error::{corrupt, store_error},
@@ -25,6 +26,10 @@ const MIGRATIONS: [Migration; VERSION as usize - 1] = [
     Migration {
         about: "layout 3: moves the indexes by uid, filter value and unique key to the table `entry`",
         run: add_index,
+    },
+    Migration {
+        about: "layout 4: replaces unique keys in the table `entry` by their digests",
+        run: shorten_unique_keys,
     },
 ];
 
@@ -117,6 +122,34 @@ fn add_index(connection: &Connection) -> Result<(), StoreError> {
         }
     }
     connection.execute_batch("DROP TABLE member; DROP TABLE owner; DROP INDEX record_uid").map_err(store_error)
+}
+
+/// Layout 4: the entry of a unique key has the first 16 bytes of the SHA-256 digest of its value.
+fn shorten_unique_keys(connection: &Connection) -> Result<(), StoreError> {
+    // In a table first, from which the entries are inserted in the order of their new keys.
+    let create = "CREATE TEMP TABLE digest (key BLOB NOT NULL, record INTEGER NOT NULL) STRICT";
+    connection.execute_batch(create).map_err(store_error)?;
+    {
+        let mut insert = connection.prepare("INSERT INTO digest (key, record) VALUES (?, ?)").map_err(store_error)?;
+        let select = "SELECT key, record FROM entry WHERE key > x'75' AND key < x'76'";
+        let mut select = connection.prepare(select).map_err(store_error)?;
+        let mut rows = select.query([]).map_err(store_error)?;
+        while let Some(row) = rows.next().map_err(store_error)? {
+            let key = row.get_ref(0).map_err(store_error)?.as_blob().map_err(|error| corrupt(error.to_string()))?;
+            // The tag and the number of the space: one byte, or 255 and eight bytes.
+            let prefix = if key.get(1) == Some(&u8::MAX) { 10 } else { 2 };
+            let (prefix, value) =
+                key.split_at_checked(prefix).ok_or_else(|| corrupt("the entry of a unique key is too short"))?;
+            let digest = Sha256::digest(value);
+            let key: Vec<u8> = prefix.iter().chain(digest.iter().take(16)).copied().collect();
+            insert.execute((key, row.get::<_, i64>(1).map_err(store_error)?)).map_err(store_error)?;
+        }
+    }
+    let replace = "
+        DELETE FROM entry WHERE key > x'75' AND key < x'76';
+        INSERT INTO entry (key, record) SELECT key, record FROM digest ORDER BY key;
+        DROP TABLE digest;";
+    connection.execute_batch(replace).map_err(store_error)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::error::{corrupt, store_error};
 /// Identifies a file as a store, in `PRAGMA application_id`.
 pub(crate) const APPLICATION_ID: i32 = 0x706c_6174;
 /// The layout version that this code reads and writes, in `PRAGMA user_version`.
-pub(crate) const VERSION: i32 = 3;
+pub(crate) const VERSION: i32 = 4;
 /// The flag in `PRAGMA user_version` of a file with records that are not indexed (see [`crate::bulk`]).
 pub(crate) const UNINDEXED: i32 = 1 << 16;
 

@@ -1,7 +1,7 @@
 //! Files of earlier layouts are migrated when they are opened.
 //!
-//! `layout-1.db` was written by `examples/sqlite_creates.rs` with the last commit before layout 2, and `layout-2.db` with
-//! the last one before layout 3: `KEEP=layout-1.db sqlite_creates 0 140 1`.
+//! `layout-1.db` was written by `examples/sqlite_creates.rs` with the last commit before layout 2, and `layout-2.db` and
+//! `layout-3.db` with the last ones before layouts 3 and 4: `KEEP=layout-1.db sqlite_creates 0 140 1`.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
 
@@ -69,22 +69,23 @@ fn the_migrations_of_a_file_are_listed_without_a_change() {
     let path = old_file(directory.path(), 1);
     let before = fs::read(&path).unwrap();
     let (found, steps) = SqliteStore::migrations(&path).unwrap();
-    assert_eq!((found, steps.len()), (1, 2));
-    assert!(steps[0].starts_with("layout 2: ") && steps[1].starts_with("layout 3: "), "{steps:?}");
+    assert_eq!((found, steps.len()), (1, 3));
+    assert!((2..).zip(&steps).all(|(layout, step)| step.starts_with(&format!("layout {layout}: "))), "{steps:?}");
     assert_eq!(fs::read(&path).unwrap(), before);
     let names: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names.len(), 2, "the file and its lock: {names:?}");
     let store = SqliteStore::open(&path).unwrap();
     assert!(matches!(SqliteStore::migrations(&path), Err(OpenError::InUse { .. })));
     drop(store);
-    assert_eq!(SqliteStore::migrations(&path).unwrap(), (3, Vec::new()));
+    assert_eq!(SqliteStore::migrations(&path).unwrap(), (SqliteStore::LAYOUT, Vec::new()));
     let connection = rusqlite::Connection::open(&path).unwrap();
-    connection.pragma_update(None, "user_version", 4).unwrap();
+    connection.pragma_update(None, "user_version", CURRENT + 1).unwrap();
     drop(connection);
     let before = fs::read(&path).unwrap();
     for error in [SqliteStore::migrations(&path).unwrap_err(), SqliteStore::open(&path).unwrap_err()] {
         assert!(
-            error.to_string().contains("layout version 4") && error.to_string().contains("use the version that wrote")
+            error.to_string().contains(&format!("layout version {}", CURRENT + 1))
+                && error.to_string().contains("use the version that wrote")
         );
     }
     assert_eq!(fs::read(&path).unwrap(), before);

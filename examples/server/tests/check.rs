@@ -153,10 +153,10 @@ fn a_dry_run_of_a_migration_prints_the_layout_and_changes_nothing() {
     fs::create_dir(path.parent().unwrap()).unwrap();
     fs::copy(old, &path).unwrap();
     let printed = run(dir.path(), &["migrate", "--dry-run"]).ok();
-    assert!(printed.contains("has layout 1; this release has layout 3\nwould run: layout 2: "), "{printed}");
+    assert!(printed.contains("has layout 1; this release has layout 4\nwould run: layout 2: "), "{printed}");
     assert_eq!(fs::read(&path).unwrap(), fs::read(old).unwrap());
     assert!(run(dir.path(), &["migrate"]).ok().contains("\ndone: layout 2: "));
-    assert!(run(dir.path(), &["migrate", "--dry-run"]).ok().ends_with("has layout 3, that of this release\n"));
+    assert!(run(dir.path(), &["migrate", "--dry-run"]).ok().ends_with("has layout 4, that of this release\n"));
     drop(Server::start(dir.path(), &["--store", "sled", "--data-dir", "sled"]));
     let sled = run(dir.path(), &["migrate", "--dry-run", "--store", "sled", "--data-dir", "sled"]);
     assert!(sled.ok().ends_with("has layout 1, that of this release\n"));
