@@ -88,7 +88,7 @@ impl Otlp {
         let resource = Resource::builder().with_service_name(NAME).with_attribute(version).build();
         let spans = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build()?;
         let tracers = SdkTracerProvider::builder().with_batch_exporter(spans).with_resource(resource.clone()).build();
-        let meters = || {
+        let meters = || -> Result<_> {
             let metrics = MetricExporter::builder().with_tonic().with_endpoint(endpoint).build()?;
             Ok(SdkMeterProvider::builder().with_periodic_exporter(metrics).with_resource(resource).build())
         };
