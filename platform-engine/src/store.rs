@@ -440,6 +440,9 @@ pub struct Item {
     pub rendering: u16,
     /// As it was put.
     pub body: Bytes,
+    /// Whether the record may have a private part, so that an export has to [get](Store::get) it. A store that would have
+    /// to read more to know this returns `true`.
+    pub may_have_private: bool,
 }
 
 /// A page of a list.

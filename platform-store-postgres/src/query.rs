@@ -570,7 +570,8 @@ fn page(limit: usize, column: Column, rows: &[Row], bodies: Bodies) -> Result<Op
         };
         let (uid, revision, rendering) = (Uid::opaque(uid), revision(row, 1)?, rendering(row, 2)?);
         last = Some(row);
-        page.items.push(Item { uid, revision, rendering, body: Bytes::copy_from_slice(body) });
+        let body = Bytes::copy_from_slice(body);
+        page.items.push(Item { uid, revision, rendering, body, may_have_private: true });
     }
     if let (Some(row), Some(item), true) = (last, page.items.last(), has_more && limit > 0) {
         page.next = Some(Position { value: key(column, row)?, uid: item.uid.clone() });

@@ -341,7 +341,8 @@ impl<'a> Search<'a> {
             return Err(corrupt(format!("an index and the record {} {uid} disagree", self.kind)).into());
         }
         let body = Bytes::copy_from_slice(row.body);
-        Ok(Item { uid, revision: row.revision, rendering: row.rendering, body })
+        let may_have_private = !row.private.is_empty();
+        Ok(Item { uid, revision: row.revision, rendering: row.rendering, body, may_have_private })
     }
 }
 

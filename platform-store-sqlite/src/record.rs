@@ -115,7 +115,8 @@ impl Loaded {
 
     pub(crate) fn item(&self) -> Item {
         let body = self.bytes.slice(self.keys_end..self.body_end);
-        Item { uid: self.uid.clone(), revision: self.revision, rendering: self.rendering, body }
+        let may_have_private = self.body_end < self.bytes.len();
+        Item { uid: self.uid.clone(), revision: self.revision, rendering: self.rendering, body, may_have_private }
     }
 
     pub(crate) fn record(&self, key: &Key) -> Record {

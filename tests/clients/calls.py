@@ -1,5 +1,8 @@
 """Calls the API with grpcio and stubs generated from our .proto files, and compares the results with REST."""
 
+import contextlib
+import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -7,6 +10,7 @@ import tempfile
 import urllib.error
 
 import grpc
+import jwt
 import retried_calls
 from google.protobuf import field_mask_pb2, json_format
 from google.rpc import error_details_pb2
@@ -27,8 +31,12 @@ def stubs(folder: str) -> None:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, running() as server:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         stubs(folder)
+        audit_log = pathlib.Path(folder) / "audit.log"
+        # Each server needs an audit log of its own, and those of a fleet have the same options.
+        is_audited = "PLATFORM_FLEET" not in os.environ
+        server = stack.enter_context(running(*(["--audit-log", str(audit_log)] if is_audited else [])))
         address = server.url.removeprefix("http://")
         metadata = [("authorization", f"Bearer {server.token}"), ("cgrequestid", "a"), ("traceparent", "00-0-0-00")]
         with retried_calls.channel(address) as channel:
@@ -36,6 +44,8 @@ def main() -> None:
             exchange(channel, metadata, server)
             beta(channel, metadata, server)
             retried_calls.repeated(lambda: reflection_and_health(channel))
+        if is_audited:
+            audited(audit_log, server)
         certificate = create_certificate(pathlib.Path(folder))
         with running("--tls-cert", str(certificate), "--tls-key", str(certificate.with_suffix(".key"))) as server:
             secure(server, certificate)
@@ -154,6 +164,28 @@ def rejected(call):
             details[name] = message
         return error.code(), details
     raise AssertionError("the call did not fail")
+
+
+def audited(log: pathlib.Path, server) -> None:
+    """The audit log has the calls that write, exchange a token or are denied, and no others."""
+    text = log.read_text()
+    entries = [entry for entry in map(json.loads, text.splitlines()) if entry["transport"] == "grpc"]
+    assert {entry["event"] for entry in entries} == {"write", "exchange", "denied"}, entries
+    for entry in entries:
+        assert entry["request"].startswith("POST /chainguard.platform.") and entry["requestId"] and entry["time"], entry
+    by_code = {(entry["method"], entry["code"]): entry for entry in entries}
+    created = by_code["ReposService.CreateRepo", "OK"]
+    caller = jwt.decode(server.token, options={"verify_signature": False})
+    assert (created["identity"], created["token"]) == (caller["sub"], caller["jti"]), created
+    assert created["changed"][0]["put"][0] == "Repo", created
+    assert any("deleted" in change for change in by_code["ReposService.DeleteRepo", "OK"]["changed"])
+    denied = by_code["ReposService.GetRepo", "UNAUTHENTICATED"]
+    assert denied["event"] == "denied" and "identity" not in denied, denied
+    [issued] = [entry["issued"] for entry in entries if entry["event"] == "exchange" and entry["code"] == "OK"]
+    assert issued["upstream"]["jti"] == caller["jti"] and issued["token"] != caller["jti"], issued
+    reads = [entry for entry in entries if entry["method"].split(".")[1].startswith(("Get", "List", "Validate"))]
+    assert all(entry["event"] == "denied" for entry in reads), reads
+    assert "eyJ" not in text, "a token is in the audit log"
 
 
 def exchange(channel, metadata, server) -> None:

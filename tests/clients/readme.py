@@ -5,8 +5,10 @@ order, and its output is compared with the output on the page: an ellipsis match
 may differ. With `UPDATE_EXPECT=1`, the output on the pages is replaced by the server's, shortened.
 """
 
+import contextlib
 import os
 import pathlib
+import pty
 import re
 import subprocess
 import tempfile
@@ -136,7 +138,40 @@ def run_page(page: pathlib.Path) -> tuple[str, list[str], int]:
     return text, faults, count
 
 
+def on_a_terminal(command: list) -> str:
+    """Runs a command, and returns what it draws on a terminal as standard error. Its output is a pipe."""
+    ours, theirs = pty.openpty()
+    # Wide enough for a bar.
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        parts = []
+        # At the end, Linux reports an error instead of an empty read.
+        with contextlib.suppress(OSError):
+            while part := os.read(ours, 65536):
+                parts.append(part)
+        os.close(ours)
+    drawn = b"".join(parts).decode(errors="replace")
+    assert process.returncode == 0, drawn
+    return drawn
+
+
+def check_progress() -> None:
+    """Commands on backups show their progress on a terminal, and nothing where standard error is none."""
+    with running("--store", "sqlite") as server, tempfile.TemporaryDirectory() as folder:
+        backup = ["backup", "--data-dir", server.data, "--to", f"{folder}/a.tar"]
+        verify = ["backup", "verify", f"{folder}/a.tar"]
+        restore = ["restore", "--from", f"{folder}/a.tar", "--data-dir", f"{folder}/restored"]
+        for arguments, shown in ((backup, "wrote"), (verify, "unpacked"), (restore, "unpacked")):
+            drawn = on_a_terminal([binary(), *arguments])
+            assert shown in drawn, (arguments, drawn)
+        quiet = subprocess.run([binary(), *verify], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=True)
+        assert not quiet.stderr, quiet.stderr
+    print("backup, verify and restore show their progress on a terminal alone")
+
+
 def main() -> None:
+    check_progress()
     update = os.environ.get("UPDATE_EXPECT")
     failed = []
     for page in PAGES:

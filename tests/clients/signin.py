@@ -9,6 +9,8 @@ import contextlib
 import hashlib
 import http.server
 import json
+import os
+import pathlib
 import queue
 import shutil
 import socket
@@ -321,16 +323,39 @@ def check_pages(server) -> None:
             assert error.code == 404 and "--sign-in-issuer" in text, text
 
 
+def check_audit_log(text: str) -> None:
+    """The audit log has the sign-ins, also those that failed, and the refresh, without codes and tokens."""
+    entries = [json.loads(line) for line in text.splitlines()]
+    sign_ins = [entry for entry in entries if entry["event"] == "signIn"]
+    # ann three times, bob, carol, dave, eve and fay; the code of fay is redeemed in a request of its own.
+    assert {entry["code"] for entry in sign_ins} == {"OK"} and len(sign_ins) >= 8, sign_ins
+    for entry in sign_ins:
+        assert entry["method"] == "BrowserSignIn" and entry["issued"]["identity"] and entry["requestId"], entry
+    # All but those whose token only the client has.
+    assert sum("token" in entry["issued"] for entry in sign_ins) >= 7, sign_ins
+    assert [entry["code"] for entry in entries if entry["event"] == "refresh"] == ["OK"], entries
+    # ann has refused, and a code was redeemed twice.
+    denied = [entry for entry in entries if entry["event"] == "denied" and entry["method"] == "BrowserSignIn"]
+    assert {entry["code"] for entry in denied} >= {"PERMISSION_DENIED", "UNAUTHENTICATED"}, denied
+    for part in ("code=", "token=", "eyJ", "state="):
+        assert part not in text, f"the audit log has {part}"
+    print("the audit log has the sign-ins")
+
+
 def main() -> None:
     port = free_port()
     issuer = f"http://127.0.0.1:{port}"
-    with tempfile.NamedTemporaryFile("w", suffix=".secret") as secret:
+    with tempfile.NamedTemporaryFile("w", suffix=".secret") as secret, tempfile.TemporaryDirectory() as folder:
+        audit_log = pathlib.Path(folder) / "audit.log"
         secret.write("the operator's secret\n")
         secret.flush()
         options = [
             "--sign-in-issuer", issuer, "--sign-in-client-id", "operator", "--sign-in-client-secret-file", secret.name,
             "--allow-http-issuers", "--allow-private-issuers",
         ]
+        # Each server needs an audit log of its own, and those of a fleet have the same options.
+        if "PLATFORM_FLEET" not in os.environ:
+            options += ["--audit-log", str(audit_log)]
         with running(*options) as server:
             oidc = {
                 "issuer": issuer, "clientId": "organization", "pkceEnabled": True,
@@ -357,6 +382,8 @@ def main() -> None:
             log = server.log.read_text()
             for part in ("code=", "token=", "eyJ", "state="):
                 assert part not in log, f"the log has {part}: {log}"
+            if audit_log.exists():
+                check_audit_log(audit_log.read_text())
 
 
 if __name__ == "__main__":

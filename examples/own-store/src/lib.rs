@@ -76,6 +76,7 @@ impl Store for MapStore {
             revision: *revision,
             rendering: put.rendering,
             body: put.body.clone(),
+            may_have_private: !put.private.is_empty(),
         };
         Ok(Page {
             items: page.into_iter().map(item).collect(),

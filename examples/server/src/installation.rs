@@ -406,7 +406,7 @@ impl Installation {
 /// Measures the calls of a store if the server serves metrics.
 fn measured(config: &Config, store: Arc<dyn Store>) -> Arc<dyn Store> {
     // Without metrics, nothing is measured: this applies to the recorder of a server.
-    if config.observe.is_measured() { Timed::around(store) } else { store }
+    if config.observe.is_measured() || config.observe.is_traced() { Timed::around(store) } else { store }
 }
 
 /// Rejects a data directory with a missing file, for example after an incomplete restore. A new file would not match

@@ -25,13 +25,14 @@ use crate::{
     otlp::{self, Otlp},
 };
 
+mod organizations;
 mod process;
 mod timed;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use timed::Timed;
+pub(crate) use self::{organizations::Counting, timed::Timed};
 
 const BUILD: &str = "platform_build_info";
 const CONNECTIONS: &str = "platform_connections";
@@ -75,14 +76,14 @@ pub(crate) struct Sources {
 }
 
 impl Metrics {
-    /// Installs the recorder of the process, which also sends metrics to the collector, if there is one. Must be called
+    /// Installs the recorder of the process, which also sends metrics to the collector, if it gets them. Must be called
     /// in a tokio runtime.
     pub(crate) fn install(otlp: Option<&Otlp>) -> Result<Self> {
         let recorder = builder()?.build_recorder();
         let metrics = Self { rendered: recorder.handle(), sources: Arc::default() };
         otlp::install(recorder, otlp).context("cannot set up metrics")?;
         describe();
-        let (upkeep, is_pushed) = (metrics.clone(), otlp.is_some());
+        let (upkeep, is_pushed) = (metrics.clone(), otlp.is_some_and(Otlp::has_metrics));
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(UPKEEP).await;
@@ -148,6 +149,7 @@ fn describe() {
     platform_events::metrics::describe();
     platform_http::describe_requests();
     timed::describe();
+    organizations::describe();
     crate::audit::describe();
     describe_gauge!(BUILD, "1, with the version of the server");
     describe_gauge!(CONNECTIONS, "Open connections of addresses that have a limit");

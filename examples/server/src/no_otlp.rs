@@ -21,6 +21,10 @@ impl Otlp {
         Ok(None)
     }
 
+    pub(crate) const fn has_metrics(&self) -> bool {
+        match *self {}
+    }
+
     pub(crate) const fn stop(&self) {
         match *self {}
     }

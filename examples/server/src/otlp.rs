@@ -66,7 +66,8 @@ pub(crate) const STAMP: Option<fn(&mut HeaderMap)> = Some(inject);
 #[derive(Clone)]
 pub(crate) struct Otlp {
     tracers: SdkTracerProvider,
-    meters: SdkMeterProvider,
+    /// If metrics are sent too.
+    meters: Option<SdkMeterProvider>,
     ratio: f64,
 }
 
@@ -74,37 +75,46 @@ impl Otlp {
     /// Returns the connection to the configured collector, if there is one. Does not wait for it. Must be called in a
     /// tokio runtime.
     pub(crate) fn new(options: &ObserveOptions) -> Result<Option<Self>> {
-        let OtlpOptions { otlp_endpoint, trace_ratio } = &options.otlp;
-        let connect = |endpoint| Self::connect(endpoint, *trace_ratio);
+        let OtlpOptions { otlp_endpoint, otlp_metrics, trace_ratio } = &options.otlp;
+        let connect = |endpoint| Self::connect(endpoint, *trace_ratio, *otlp_metrics);
         otlp_endpoint.as_deref().map(connect).transpose().context("cannot use --otlp-endpoint")
     }
 
-    fn connect(endpoint: &str, ratio: f64) -> Result<Self> {
+    fn connect(endpoint: &str, ratio: f64, with_metrics: bool) -> Result<Self> {
         if !endpoint.starts_with("http://") {
             bail!("must be an http URL such as http://127.0.0.1:4317");
         }
         let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
         let resource = Resource::builder().with_service_name(NAME).with_attribute(version).build();
         let spans = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build()?;
-        let metrics = MetricExporter::builder().with_tonic().with_endpoint(endpoint).build()?;
         let tracers = SdkTracerProvider::builder().with_batch_exporter(spans).with_resource(resource.clone()).build();
-        let meters = SdkMeterProvider::builder().with_periodic_exporter(metrics).with_resource(resource).build();
+        let meters = || -> Result<_> {
+            let metrics = MetricExporter::builder().with_tonic().with_endpoint(endpoint).build()?;
+            Ok(SdkMeterProvider::builder().with_periodic_exporter(metrics).with_resource(resource).build())
+        };
+        let meters = with_metrics.then(meters).transpose()?;
         Ok(Self { tracers, meters, ratio })
     }
 
-    /// Returns a recorder of metrics for the collector.
-    fn recorder(&self) -> OpenTelemetryRecorder {
-        let mut recorder = OpenTelemetryRecorder::new(OpenTelemetryMetrics::new(self.meters.meter(NAME)));
+    /// Returns whether metrics are sent to the collector.
+    pub(crate) const fn has_metrics(&self) -> bool {
+        self.meters.is_some()
+    }
+
+    /// Returns a recorder of metrics for the collector, if it gets them.
+    fn recorder(&self) -> Option<OpenTelemetryRecorder> {
+        let mut recorder = OpenTelemetryRecorder::new(OpenTelemetryMetrics::new(self.meters.as_ref()?.meter(NAME)));
         for (name, bounds) in BOUNDS {
             recorder.set_histogram_bounds_mut(std::iter::once(name), bounds);
         }
-        recorder
+        Some(recorder)
     }
 
     /// Sends what is left. Blocks for at most a few seconds.
     pub(crate) fn stop(&self) {
-        for result in [self.tracers.shutdown(), self.meters.shutdown()] {
-            if let Err(error) = result {
+        let metrics = self.meters.as_ref().map(SdkMeterProvider::shutdown);
+        for result in [Some(self.tracers.shutdown()), metrics] {
+            if let Some(Err(error)) = result {
                 tracing::warn!(%error, "the last traces or metrics were not sent to the collector");
             }
         }
@@ -126,8 +136,8 @@ pub(crate) fn traced<S>(service: S, otlp: Option<&Otlp>) -> Traced<S> {
 /// Installs the recorder of the process.
 pub(crate) fn install(prometheus: PrometheusRecorder, otlp: Option<&Otlp>) -> Result<()> {
     let fanout = FanoutBuilder::default().add_recorder(prometheus);
-    let fanout = match otlp {
-        Some(otlp) => fanout.add_recorder(otlp.recorder()),
+    let fanout = match otlp.and_then(Otlp::recorder) {
+        Some(recorder) => fanout.add_recorder(recorder),
         None => fanout,
     };
     metrics::set_global_recorder(fanout.build()).map_err(|_| anyhow!("another recorder is installed"))

@@ -47,7 +47,7 @@ use crate::{
     installation::{self, Installation, Purpose, store_path},
     keys,
     log::{self, LogFilter, LogRoutes},
-    metrics::{Metrics, Sources},
+    metrics::{Counting, Metrics, Sources},
     otlp::{self, Otlp},
     read_only,
     reload::Reload,
@@ -106,6 +106,7 @@ async fn serve_until_stopped(config: &Config, arguments: Vec<OsString>, filter: 
         Some(_) => Arc::new(Authenticated(Arc::clone(&verifier))),
         None => verifier.clone(),
     };
+    let authenticator = Counting::around(authenticator, &config.observe.metrics_organization)?;
     let slow = SlowRequests::default();
     slow.set(config.observe.slow_request);
     Reload { arguments, filter: filter.clone(), slow: slow.clone(), shares: Arc::clone(&shares), tls: tls.clone() }

@@ -15,7 +15,7 @@ pub(crate) use self::{
     export::{create_secret, export, write},
     format::{Header, VERSION, hex},
     import::{DOCUMENT, import, reject_unfinished, write as read_into},
-    source::{Source, Stopped},
+    source::{Source, Stopped, records},
 };
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
@@ -90,14 +90,26 @@ async fn count_blobs(store: &dyn Store, blobs: Option<&dyn BlobStore>) -> Result
     Ok((all, named.len()))
 }
 
-/// Returns a progress bar on standard error, which is hidden if that is no terminal. `length` is in bytes.
-fn progress(action: &'static str, length: Option<u64>) -> Result<ProgressBar> {
-    let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new);
-    let style = match length {
-        Some(_) => "{msg} {bar:40} {bytes}/{total_bytes} {eta} left",
-        None => "{spinner} {msg} {human_pos} records, {per_sec}",
+/// What a progress bar counts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Progress {
+    /// Bytes of this length, if it is known.
+    Bytes(Option<u64>),
+    Records,
+    /// Nothing: it shows that the command works.
+    Nothing,
+}
+
+/// Returns a progress bar on standard error, which is hidden if that is no terminal.
+pub(crate) fn progress(action: &'static str, counted: Progress) -> Result<ProgressBar> {
+    let (length, template) = match counted {
+        Progress::Bytes(Some(length)) => (Some(length), "{msg} {bar:40} {bytes}/{total_bytes} {eta} left"),
+        Progress::Bytes(None) => (None, "{spinner} {msg} {bytes}, {bytes_per_sec}"),
+        Progress::Records => (None, "{spinner} {msg} {human_pos} records, {per_sec}"),
+        Progress::Nothing => (None, "{spinner} {msg}"),
     };
-    bar.set_style(ProgressStyle::with_template(style)?);
+    let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new);
+    bar.set_style(ProgressStyle::with_template(template)?);
     bar.set_message(action);
     bar.enable_steady_tick(Duration::from_millis(250));
     Ok(bar)

@@ -13,7 +13,7 @@ mod common;
 
 use std::{sync::Barrier, thread};
 
-use common::{Api, Server, api, run};
+use common::{Api, STORES, Server, api, run};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
@@ -192,6 +192,36 @@ fn quota_sets_limits_over_the_api_and_in_the_store_of_a_stopped_server() {
         let at = ["--api", &*server.url];
         quota(&[&["unset", "Repo"][..], &at].concat()).ok();
         create("d").ok();
+    }
+}
+
+#[test]
+fn of_64_concurrent_creates_a_server_accepts_as_many_as_the_quota_allows() {
+    for store in STORES {
+        let dir = tempdir().unwrap();
+        let server = Server::start(dir.path(), &["--store", store]);
+        let (api, organization) = api(dir.path(), &["--store", store]);
+        let set = ["quota", "set", &organization, "Repo", "10", "--api", &server.url];
+        run(dir.path(), &set).ok();
+        let (barrier, path) = (Barrier::new(64), format!("/registry/v2/repos/{organization}"));
+        let replies: Vec<_> = thread::scope(|scope| {
+            let create = |number: usize| {
+                let (api, path, barrier) = (&api, &path, &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    api.post(path, &json!({ "name": format!("repo-{number}") }))
+                })
+            };
+            let creating: Vec<_> = (0..64).map(create).collect();
+            creating.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        for refused in replies.iter().filter(|reply| reply.status != 200) {
+            let error = refused.error(429);
+            let is_quota = |detail: &Value| detail["@type"] == "type.googleapis.com/google.rpc.QuotaFailure";
+            assert!(error["details"].as_array().unwrap().iter().any(is_quota), "{error}");
+        }
+        assert_eq!(replies.iter().filter(|reply| reply.status == 200).count(), 10, "{store}: {replies:?}");
+        assert_eq!(api.get("/registry/v2/repos?page_size=1").ok()["totalCount"], "10");
     }
 }
 

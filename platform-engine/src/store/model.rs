@@ -232,8 +232,8 @@ impl Stored {
     }
 
     fn item(&self) -> Item {
-        let Put { key, rendering, body, .. } = self.put.clone();
-        Item { uid: key.uid, revision: self.revision, rendering, body }
+        let Put { key, rendering, body, private, .. } = self.put.clone();
+        Item { uid: key.uid, revision: self.revision, rendering, body, may_have_private: !private.is_empty() }
     }
 }
 

@@ -151,8 +151,12 @@ fn absolute(path: &Path) -> Result<PathBuf, OpenError> {
 /// its files, and does not report the owner.
 fn lock(path: &Path) -> Result<File, OpenError> {
     let lock = with_suffix(path, ".lock");
-    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&lock);
-    let mut file = file.map_err(refused("lock", &lock))?;
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).read(true).write(true);
+    // Whoever can read the file can lock it, and so keep the store from being opened.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&lock).map_err(refused("lock", &lock))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {

@@ -23,7 +23,7 @@ use platform_core::{
 };
 use tokio::sync::RwLock;
 
-use crate::transfer::{BATCH, BATCH_BYTES, Source};
+use crate::transfer::{BATCH, BATCH_BYTES, Source, records};
 
 /// The maximum size of the records that are saved, in bytes. Beyond it, the state of the moment is given up rather than
 /// the memory of the server.
@@ -190,18 +190,17 @@ impl Source for Frozen {
     async fn page(&self, kind: &'static str, after: Option<Position>) -> Result<(Vec<Record>, Option<Position>)> {
         let query = Query { after: after.clone(), limit: BATCH, bytes: BATCH_BYTES, ..Query::new(kind, Scope::All) };
         let Page { items, next, .. } = self.store.store.list(&query).await?;
-        let keys: Vec<_> = items.into_iter().map(|item| Key::new(kind, item.uid)).collect();
-        let read = self.store.store.get(&keys, &[]).await?;
+        let read = records(&*self.store.store, kind, items).await?;
         // Looked up after the store was read, so that what was changed before that was saved before.
         let saved = self.saved.records.lock();
         if self.saved.is_too_large() {
             bail!("the store changes too fast: {MAX_SAVED} bytes of records were changed during the backup");
         }
         let mut records = BTreeMap::new();
-        for (key, record) in keys.into_iter().zip(read.records) {
+        for (key, record) in read {
             match saved.get(&key) {
                 Some(before) => drop(before.clone().map(|before| records.insert(key.uid, before))),
-                None => drop(records.insert(key.uid, record.context("a record was deleted and not saved")?)),
+                None => drop(records.insert(key.uid, record.context("a record was changed and not saved")?)),
             }
         }
         // The deleted records of this part of the list.

@@ -13,6 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
 use platform_core::{
     store::{Commit, Delete, Key, Put, Store},
     uid::Uid,
@@ -30,7 +31,7 @@ use crate::{
     cli::Restore,
     config::{self, Config},
     installation::{DOCUMENTS, block_on, sealed_files, store_name},
-    transfer,
+    transfer::{self, Progress, progress},
 };
 
 /// How the names of temporary directories begin.
@@ -38,6 +39,9 @@ const TEMPORARY: &str = ".platform-restore-";
 /// The distance between the sequences of two generations: more than the commits that an installation makes between a
 /// backup and its restoration. Our choice.
 const GENERATION: u64 = 1 << 32;
+
+/// What is done while a backup is read.
+const UNPACKED: &str = "unpacked";
 
 /// Restores a backup into an empty data directory.
 pub(crate) fn restore(config: &Config, restore: &Restore) -> Result<ExitCode> {
@@ -106,18 +110,23 @@ fn reject_contents(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(temporary)
 }
 
-fn input(path: &Path) -> Result<Box<dyn Read>> {
+/// Opens a backup. A bar shows how much of it was read; the length of standard input is unknown.
+fn input(path: &Path) -> Result<(Box<dyn Read>, ProgressBar)> {
     if path.as_os_str() == "-" {
-        return Ok(Box::new(stdin().lock()));
+        let bar = progress(UNPACKED, Progress::Bytes(None))?;
+        return Ok((Box::new(bar.wrap_read(stdin().lock())), bar));
     }
-    Ok(Box::new(File::open(path).with_context(|| format!("cannot open {}", path.display()))?))
+    let failed = || format!("cannot open {}", path.display());
+    let file = File::open(path).with_context(failed)?;
+    let bar = progress(UNPACKED, Progress::Bytes(Some(file.metadata().with_context(failed)?.len())))?;
+    Ok((Box::new(bar.wrap_read(file)), bar))
 }
 
 /// Restores into a temporary directory in the data directory, and then moves everything to its place. A server refuses a
 /// directory with a store and without keys, so these are moved last.
 fn fill(
     directory: &Path,
-    input: Box<dyn Read>,
+    input: (Box<dyn Read>, ProgressBar),
     kind: &config::Store,
     keys: Option<&Path>,
     config: &Config,
@@ -143,8 +152,15 @@ fn fill(
 }
 
 /// Makes a data directory of a backup: unpacks it, opens the store, and begins a new generation.
-fn prepare(directory: &Path, input: impl Read, kind: &config::Store, keys: Option<&Path>) -> Result<Manifest> {
-    let manifest = archive::unpack(input, Some(directory))?;
+fn prepare(
+    directory: &Path,
+    (input, bar): (Box<dyn Read>, ProgressBar),
+    kind: &config::Store,
+    keys: Option<&Path>,
+) -> Result<Manifest> {
+    let manifest = archive::unpack(input, Some(directory));
+    bar.finish_and_clear();
+    let manifest = manifest?;
     let store = directory.join(store_name(kind));
     let blobs = directory.join(archive::BLOBS);
     if blobs.exists() {
@@ -183,7 +199,11 @@ fn prepare(directory: &Path, input: impl Read, kind: &config::Store, keys: Optio
         };
         if manifest.store == Form::Export {
             // Verified while it is read: what was written is deleted with the temporary directory if that fails.
-            transfer::read_into(&*opened, File::open(&from)?, "store.ndjson of the backup", false).await?;
+            let file = File::open(&from)?;
+            let bar = progress("imported", Progress::Bytes(Some(file.metadata()?.len())))?;
+            let read = transfer::read_into(&*opened, bar.wrap_read(file), "store.ndjson of the backup", false).await;
+            bar.finish_and_clear();
+            read?;
             fs::remove_file(&from)?;
         }
         begin_generation(&*opened, &uids.organization, manifest.sequence).await
@@ -217,9 +237,12 @@ pub(super) fn verify(path: &Path) -> Result<ExitCode> {
     let kind = config::Store::Sqlite(None);
     let manifest = input(path).and_then(|input| prepare(temporary.path(), input, &kind, None));
     let manifest = manifest.with_context(|| path.display().to_string())?;
+    let bar = progress("checking the restored store", Progress::Nothing)?;
     let store = temporary.path().join(store_name(&kind));
     let blobs: PathBuf = temporary.path().join(format!("{}.blobs", store_name(&kind)));
-    let findings = check::findings(&kind, &store, Some(blobs))?;
+    let findings = check::findings(&kind, &store, Some(blobs));
+    bar.finish_and_clear();
+    let findings = findings?;
     for finding in &findings {
         writeln!(stdout(), "{finding}")?;
     }

@@ -141,7 +141,9 @@ mod tests {
         let some = |long: &str| match long {
             "listen" | "metrics-listen" => "'127.0.0.1:1'",
             "store" => "'memory'",
-            "operator" | "public-advisory-group" => "['00000000000000000000000000000000000000aa']",
+            "operator" | "public-advisory-group" | "metrics-organization" => {
+                "['00000000000000000000000000000000000000aa']"
+            }
             "log-format" => "'json'",
             "on-store-failure" => "'serve'",
             "trusted-issuer" | "audience" | "cors-origin" => "['a', 'b']",
@@ -157,7 +159,8 @@ mod tests {
             "cache-size" => "'64M'",
             "trace-ratio" => "'0.5'",
             "terms-document" => "['a,b,c']",
-            "open-organisations" | "recreate-missing" | "replace-settings" | "read-only" | "console" => "true",
+            "open-organisations" | "recreate-missing" | "replace-settings" | "read-only" | "console"
+            | "otlp-metrics" => "true",
             name if name.starts_with("allow-") => "true",
             _ => "'text'",
         };

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use clap::Args;
+use platform_core::uid::Uid;
 
 use super::duration;
 
@@ -13,6 +14,16 @@ pub(crate) struct ObserveOptions {
     /// Address that serves Prometheus metrics at /metrics and the health checks, without authentication [default: none]
     #[arg(long, global = true, env = "PLATFORM_METRICS_LISTEN", value_name = "IP:PORT")]
     pub(crate) metrics_listen: Option<SocketAddr>,
+    /// Organization whose requests are counted by a metric of its own, at most 100; may be repeated
+    #[arg(
+        long,
+        global = true,
+        env = "PLATFORM_METRICS_ORGANIZATION",
+        value_name = "UID",
+        value_delimiter = ',',
+        value_parser = Uid::parse
+    )]
+    pub(crate) metrics_organization: Vec<Uid>,
     /// Log requests that take longer than this, with the API method that they call, at level WARN [default: none]
     #[arg(long, global = true, env = "PLATFORM_SLOW_REQUEST", value_name = "TIME", value_parser = duration)]
     pub(crate) slow_request: Option<Duration>,
@@ -25,9 +36,17 @@ impl ObserveOptions {
     /// Returns whether metrics are recorded.
     pub(crate) const fn is_measured(&self) -> bool {
         #[cfg(feature = "otlp")]
-        return self.metrics_listen.is_some() || self.otlp.otlp_endpoint.is_some();
+        return self.metrics_listen.is_some() || (self.otlp.otlp_endpoint.is_some() && self.otlp.otlp_metrics);
         #[cfg(not(feature = "otlp"))]
         return self.metrics_listen.is_some();
+    }
+
+    /// Returns whether requests can be traced.
+    pub(crate) const fn is_traced(&self) -> bool {
+        #[cfg(feature = "otlp")]
+        return self.otlp.otlp_endpoint.is_some();
+        #[cfg(not(feature = "otlp"))]
+        return false;
     }
 }
 
@@ -35,9 +54,13 @@ impl ObserveOptions {
 #[cfg(feature = "otlp")]
 #[derive(Debug, Args)]
 pub(crate) struct OtlpOptions {
-    /// OpenTelemetry collector that receives metrics and traces, by OTLP over gRPC without TLS [default: none]
+    /// OpenTelemetry collector that receives traces, by OTLP over gRPC without TLS [default: none]
     #[arg(long, global = true, env = "PLATFORM_OTLP_ENDPOINT", value_name = "URL")]
     pub(crate) otlp_endpoint: Option<String>,
+    /// Send metrics to the collector too, which costs more than to serve them with --metrics-listen
+    #[arg(long, global = true, env = "PLATFORM_OTLP_METRICS", default_value = "false",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) otlp_metrics: bool,
     /// Share of requests that are traced, from 0 to 1, unless their header traceparent decides
     #[arg(long, global = true, env = "PLATFORM_TRACE_RATIO", value_name = "RATIO", default_value = "0.01",
           value_parser = ratio)]

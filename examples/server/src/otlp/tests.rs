@@ -73,7 +73,7 @@ impl Collector {
                 MetricsServiceServer::new(collector.clone()),
             );
         tokio::spawn(async move { serve(listener, service, &Limits::default(), std::future::pending()).await });
-        (collector, Otlp::connect(&endpoint, ratio).unwrap())
+        (collector, Otlp::connect(&endpoint, ratio, true).unwrap())
     }
 }
 
@@ -82,7 +82,7 @@ async fn flush(otlp: &Otlp) {
     let otlp = otlp.clone();
     let flush = move || {
         otlp.tracers.force_flush().unwrap();
-        otlp.meters.force_flush().unwrap();
+        otlp.meters.as_ref().unwrap().force_flush().unwrap();
     };
     tokio::task::spawn_blocking(flush).await.unwrap();
 }
@@ -133,7 +133,7 @@ async fn a_traced_request_continues_the_trace_of_its_caller_and_the_store_and_ou
     assert_eq!(sent[3].as_deref(), Some(&*format!("00-{trace}-{}-01", hex(&request.span_id))));
 
     // The metrics have the names and values that Prometheus gets.
-    let recorder = otlp.recorder();
+    let recorder = otlp.recorder().unwrap();
     with_local_recorder(&recorder, || {
         counter!("platform_requests_total", "code" => "OK").increment(3);
         histogram!("platform_request_seconds").record(0.5);
@@ -168,7 +168,7 @@ async fn the_ratio_decides_about_requests_without_a_decision_of_their_caller() {
 #[tokio::test]
 async fn an_invalid_endpoint_is_rejected_and_without_one_nothing_is_traced() {
     for endpoint in ["not a url", "https://127.0.0.1:4317", "http://"] {
-        assert!(Otlp::connect(endpoint, 1.0).is_err(), "{endpoint}");
+        assert!(Otlp::connect(endpoint, 1.0, false).is_err(), "{endpoint}");
     }
     let app = Router::new().route("/there", get(async || "there"));
     send(traced(Layers::default().around(app), None), None).await;

@@ -17,7 +17,7 @@ use platform_core::{
 use tokio::{sync::mpsc, task::spawn_blocking};
 
 use super::{
-    NeedSecrets, Source, Stopped, count_blobs,
+    NeedSecrets, Progress, Source, Stopped, count_blobs,
     format::{Header, Writer},
     kinds, progress,
     source::CHANGED,
@@ -43,7 +43,7 @@ pub(crate) fn export(config: &Config, export: &Export) -> Result<ExitCode> {
             bootstrap.operator.clone(),
             Some(seal_keys).filter(|_| export.with_private),
         );
-        let bar = progress("exported", None)?;
+        let bar = progress("exported", Progress::Records)?;
         let done = match export.file() {
             None => write_stopped(&*store, &header, stdout(), &bar).await.map(|(_, done)| done),
             Some(path) => write_file(&*store, &header, path, &bar).await,

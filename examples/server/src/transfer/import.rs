@@ -13,7 +13,7 @@ use platform_oidc::{Bootstrap, Documents};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BATCH, BATCH_BYTES, NeedSecrets, count_blobs,
+    BATCH, BATCH_BYTES, NeedSecrets, Progress as Counted, count_blobs,
     format::{End, Header, Reader},
     kinds, progress,
 };
@@ -75,7 +75,7 @@ pub(crate) fn import(config: &Config, path: &Path) -> Result<ExitCode> {
     reject_memory(config, "choose another store with --store")?;
     let (mut file, place) = open(path)?;
     let length = file.metadata().map(|metadata| metadata.len()).unwrap_or_default();
-    let bar = progress("verified", Some(length))?;
+    let bar = progress("verified", Counted::Bytes(Some(length)))?;
     let verified = verify(bar.wrap_read(&mut file), &place);
     bar.finish_and_clear();
     let (header, end, need_secrets) = verified?;
@@ -86,7 +86,7 @@ pub(crate) fn import(config: &Config, path: &Path) -> Result<ExitCode> {
         let store = installation.store(config, Purpose::Load)?;
         let is_continued = begin(documents, &*store, &end).await?;
         file.seek(SeekFrom::Start(0)).with_context(|| format!("cannot read {place}"))?;
-        let bar = progress("imported", Some(length))?;
+        let bar = progress("imported", Counted::Bytes(Some(length)))?;
         let written = write(&*store, bar.wrap_read(&mut file), &place, is_continued).await;
         bar.finish_and_clear();
         written.and_then(|written| if written == end { Ok(()) } else { bail!("{place} changed during the import") })?;

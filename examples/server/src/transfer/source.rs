@@ -2,9 +2,9 @@
 
 use std::ops::Deref;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use async_trait::async_trait;
-use platform_core::store::{Key, Position, Query, Record, Scope, Store};
+use platform_core::store::{Item, Key, Position, Query, Record, Scope, Store, StoreError};
 
 use super::{BATCH, BATCH_BYTES};
 
@@ -26,13 +26,31 @@ impl<S: Deref<Target: Store> + Send + Sync> Source for Stopped<S> {
     async fn page(&self, kind: &'static str, after: Option<Position>) -> Result<(Vec<Record>, Option<Position>)> {
         let query = Query { after, limit: BATCH, bytes: BATCH_BYTES, ..Query::new(kind, Scope::All) };
         let page = self.0.list(&query).await?;
-        let keys: Vec<_> = page.items.iter().map(|item| Key::new(kind, item.uid.clone())).collect();
-        let read = self.0.get(&keys, &[]).await?;
-        let records: Option<Vec<_>> = read.records.into_iter().collect();
-        let records = records.context(CHANGED)?;
-        if page.items.iter().zip(&records).any(|(item, record)| item.revision != record.revision) {
-            bail!(CHANGED);
-        }
+        let records = records(&*self.0, kind, page.items).await?.into_iter();
+        let records = records.map(|(_, record)| record.context(CHANGED)).collect::<Result<_>>()?;
         Ok((records, page.next))
     }
+}
+
+/// Returns the records of a list with their private parts; `None` for a record that has changed since. Reads only the
+/// records that may have one: a second read of each record would take longer than the list.
+pub(crate) async fn records<S: Store + ?Sized>(
+    store: &S,
+    kind: &'static str,
+    items: Vec<Item>,
+) -> Result<Vec<(Key, Option<Record>)>, StoreError> {
+    let private = items.iter().filter(|item| item.may_have_private);
+    let keys: Vec<_> = private.map(|item| Key::new(kind, item.uid.clone())).collect();
+    let read = if keys.is_empty() { Vec::new() } else { store.get(&keys, &[]).await?.records };
+    let mut read = read.into_iter();
+    let record = |item: Item| {
+        let Item { uid, revision, rendering, body, may_have_private } = item;
+        let key = Key::new(kind, uid);
+        let record = match may_have_private {
+            true => read.next().flatten().filter(|record| record.revision == revision),
+            false => Some(Record { key: key.clone(), revision, rendering, body, private: "".into() }),
+        };
+        (key, record)
+    };
+    Ok(items.into_iter().map(record).collect())
 }

@@ -210,6 +210,42 @@ fn requests_that_a_rate_limit_rejects_are_counted_by_its_kind() {
 }
 
 #[test]
+fn requests_of_the_organizations_that_the_operator_names_are_counted() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let (operator, organization) = api(dir.path(), &[]);
+    let other = operator.post("/iam/v2/groups", &json!({ "name": "other" })).ok()["uid"].as_str().unwrap().to_owned();
+    let match_of = json!({ "issuer": "https://issuer.example", "subject": "someone" });
+    let identity = json!({ "name": "someone", "claimMatch": match_of });
+    let identities = [&organization, &other].map(|parent| {
+        let made = operator.post(&format!("/iam/v2/identities/{parent}"), &identity).ok();
+        made["uid"].as_str().unwrap().to_owned()
+    });
+    drop(server);
+    let (_server, metrics) = start(dir.path(), &["--metrics-organization", &organization]);
+    let (operator, _) = api(dir.path(), &[]);
+    for (identity, requests) in identities.iter().zip([3, 2]) {
+        let token = run(dir.path(), &["token", "--identity", identity]).ok();
+        for _ in 0..requests {
+            operator.with_token(token.trim()).get("/registry/v2/repos").ok();
+        }
+    }
+    operator.get("/registry/v2/repos").ok();
+    operator.with_token("invalid").get("/registry/v2/repos").error(401);
+    let scraped = Scraped::parse(&metrics.get("/metrics").text).series;
+    let counted: BTreeMap<_, _> =
+        scraped.iter().filter(|(name, _)| name.starts_with("platform_organization_requests_total{")).collect();
+    let series = |label: &str| format!("platform_organization_requests_total{{organization=\"{label}\"}}");
+    let expected = [(series(&organization), 3.0), (series("none"), 1.0), (series("other"), 2.0)];
+    assert_eq!(counted, expected.iter().map(|(name, count)| (name, count)).collect());
+    let empty = tempdir().unwrap();
+    let wrong = format!("{organization}/0123456789abcdef");
+    let options = ["serve", "--store", "memory", "--listen", "127.0.0.1:0", "--metrics-organization", &wrong];
+    let error = run(empty.path(), &options).failed();
+    assert!(error.contains("must be the uid of an organization"), "{error}");
+}
+
+#[test]
 fn operators_change_the_log_while_the_server_runs() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &["--store", "memory"]);

@@ -43,18 +43,75 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
+/// A step of a writer, by its number.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// Creates a repo with a name of this step and a description of this length.
+    Create(usize),
+    /// Changes the description of the repo of an earlier step.
+    Change(usize),
+    /// Deletes the repo of an earlier step.
+    Delete(usize),
+}
+
+/// The number of steps in a cycle. After it, two repos are left.
+const CYCLE: usize = 8;
+/// The number of cycles whose repos are left: without a bound, backups would become larger and slower with their number.
+const CYCLES: usize = 25;
+
+impl Step {
+    const fn of(number: usize) -> Self {
+        let former = number.checked_sub(CYCLE * CYCLES);
+        match (number % CYCLE, former) {
+            (0 | 3, _) => Self::Create(0),
+            (2, _) => Self::Create(500),
+            (1 | 4, _) => Self::Change(number - 1),
+            (5, _) => Self::Delete(number - 3),
+            (6, Some(former)) => Self::Delete(former - 6),
+            (_, Some(former)) => Self::Delete(former - 4),
+            (_, None) => Self::Change(number - number % CYCLE),
+        }
+    }
+}
+
+fn changed_in(step: usize) -> String {
+    format!("changed in step {step}")
+}
+
 /// The names and descriptions of the repos of a writer after a number of its steps, which differ for any two numbers.
 fn after_steps(writer: usize, steps: usize) -> BTreeMap<String, String> {
     let mut repos = BTreeMap::new();
-    for step in 0..steps {
-        match step % 6 {
-            0 | 3 => drop(repos.insert(format!("{writer}-{step}"), String::new())),
-            1 | 4 => drop(repos.insert(format!("{writer}-{}", step - 1), format!("changed in step {step}"))),
-            2 => drop(repos.insert(format!("{writer}-{step}"), "x".repeat(500))),
-            _ => drop(repos.remove(&format!("{writer}-{}", step - 3))),
+    let name = |step: usize| format!("{writer}-{step}");
+    // What was created before has been deleted.
+    let first = (steps / CYCLE).saturating_sub(CYCLES + 1) * CYCLE;
+    for step in first..steps {
+        match Step::of(step) {
+            Step::Create(length) => drop(repos.insert(name(step), "x".repeat(length))),
+            Step::Change(earlier) => drop(repos.insert(name(earlier), changed_in(step))),
+            Step::Delete(earlier) => drop(repos.remove(&name(earlier))),
         }
     }
     repos
+}
+
+#[test]
+fn the_states_of_a_writer_differ_and_are_bounded() {
+    let many = 2 * CYCLE * CYCLES;
+    let states: Vec<_> = (0..many).map(|steps| after_steps(0, steps)).collect();
+    assert!(states.iter().all(|state| state.len() <= 2 * CYCLES + 4));
+    for (number, state) in states.iter().enumerate() {
+        assert!(states[number + 1..].iter().all(|later| later != state), "{number}");
+    }
+    // The same as if all steps were made.
+    let mut all = BTreeMap::new();
+    for step in 0..many - 1 {
+        match Step::of(step) {
+            Step::Create(length) => drop(all.insert(format!("0-{step}"), "x".repeat(length))),
+            Step::Change(earlier) => *all.get_mut(&format!("0-{earlier}")).unwrap() = changed_in(step),
+            Step::Delete(earlier) => drop(all.remove(&format!("0-{earlier}")).unwrap()),
+        }
+    }
+    assert_eq!(all, states[many - 1]);
 }
 
 /// When each step of a writer began, and when it was acknowledged.
@@ -62,24 +119,25 @@ type Steps = Mutex<Vec<(Instant, Instant)>>;
 
 /// Makes the steps of a writer until it is told to stop, and records those that were acknowledged.
 fn write(api: &Api, organization: &str, writer: usize, steps: &Steps, stop: &AtomicBool) {
-    let (mut last, mut long) = (String::new(), String::new());
+    let mut uids = BTreeMap::new();
     for step in 0.. {
         if stop.load(Ordering::SeqCst) {
             break;
         }
-        let create = |description: &str| {
-            let body = json!({ "name": format!("{writer}-{step}"), "description": description });
-            uid(&api.post(&format!("/registry/v2/repos/{organization}"), &body).ok())
-        };
         let began = Instant::now();
-        match step % 6 {
-            0 | 3 => last = create(""),
-            1 | 4 => {
-                let body = json!({ "description": format!("changed in step {step}") });
-                api.patch(&format!("/registry/v2/repos/{last}"), &body).ok();
+        match Step::of(step) {
+            Step::Create(length) => {
+                let body = json!({ "name": format!("{writer}-{step}"), "description": "x".repeat(length) });
+                uids.insert(step, uid(&api.post(&format!("/registry/v2/repos/{organization}"), &body).ok()));
             }
-            2 => long = create(&"x".repeat(500)),
-            _ => assert_eq!(api.delete(&format!("/registry/v2/repos/{long}")).status, 200),
+            Step::Change(earlier) => {
+                let body = json!({ "description": changed_in(step) });
+                api.patch(&format!("/registry/v2/repos/{}", uids[&earlier]), &body).ok();
+            }
+            Step::Delete(earlier) => {
+                let uid = uids.remove(&earlier).unwrap();
+                assert_eq!(api.delete(&format!("/registry/v2/repos/{uid}")).status, 200);
+            }
         }
         steps.lock().unwrap().push((began, Instant::now()));
     }
@@ -137,6 +195,10 @@ fn backups_of_a_server_under_load_have_every_acknowledged_write() {
             // The writers must stop if an assertion fails.
             let made = std::panic::catch_unwind(|| {
                 for number in 0..backups {
+                    // Of a long run, seen where it is.
+                    if number % 100 == 0 {
+                        println!("{store}: {number} backups, steps {:?}", counts());
+                    }
                     let before = counts();
                     let file = text(&dir.path().join(format!("{number}.tar")));
                     // Finds the server, whatever its store is.

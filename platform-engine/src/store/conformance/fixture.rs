@@ -173,7 +173,12 @@ pub(super) fn differ(page: &Page, expected: &Page) -> Option<String> {
         let (items, Page { next, total, epochs, .. }) = (items.collect::<Vec<_>>().join(" "), page);
         format!("{} records ({items} ..), next {next:?}, total {total:?}, epochs {epochs:?}", page.items.len())
     };
-    (page != expected).then(|| format!("returned {}\nexpected {}", brief(page), brief(expected)))
+    // A store may not know that a record has no private part.
+    let mut known = page.clone();
+    for (item, expected) in known.items.iter_mut().zip(&expected.items) {
+        item.may_have_private &= expected.may_have_private;
+    }
+    (known != *expected).then(|| format!("returned {}\nexpected {}", brief(page), brief(expected)))
 }
 
 /// Returns the uids of the query's records, read page by page.

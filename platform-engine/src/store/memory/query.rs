@@ -73,6 +73,7 @@ fn items(page: &[&Packed]) -> Vec<Item> {
         revision: record.revision(),
         rendering: record.rendering(),
         body: small_body(record).map_or_else(|| record.shared_body(), |body| buffer.split_to(body.len())),
+        may_have_private: record.has_private(),
     };
     page.iter().map(item).collect()
 }

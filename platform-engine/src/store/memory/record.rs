@@ -27,6 +27,8 @@ struct Header {
     revision: [u8; 8],
     rendering: u16,
     body_len: u32,
+    /// Takes no memory: it is where the header would be padded.
+    has_private: bool,
 }
 
 /// The number of bytes at the start of a body that are searched for values.
@@ -73,8 +75,9 @@ impl Packed {
         bytes.0.extend_from_slice(&put.body);
         // Bodies are far shorter than 4 GiB, because larger ones cannot be put.
         let body_len = u32::try_from(put.body.len()).unwrap_or(u32::MAX);
+        let (revision, has_private) = (sequence_value(sequence), !put.private.is_empty());
         Self(ThinArc::from_header_and_slice(
-            Header { revision: sequence_value(sequence), rendering: put.rendering, body_len },
+            Header { revision, rendering: put.rendering, body_len, has_private },
             &bytes.0,
         ))
     }
@@ -140,6 +143,11 @@ impl Packed {
 
     pub(super) fn rendering(&self) -> u16 {
         self.0.header.header.rendering
+    }
+
+    /// Returns whether the private part is not empty.
+    pub(super) fn has_private(&self) -> bool {
+        self.0.header.header.has_private
     }
 
     pub(super) fn body(&self) -> &[u8] {
