@@ -91,6 +91,13 @@ impl History {
         Self { operations: operations.unwrap_or(self.operations), seed: seed.unwrap_or(self.seed), ..self }
     }
 
+    /// Returns the part of a count that belongs to the operations of this history, if the count belongs to 4,000 of them:
+    /// what a test expects of a [`Summary`] at least.
+    #[must_use]
+    pub const fn share(&self, of_4_000: usize) -> usize {
+        of_4_000 * self.operations / 4_000
+    }
+
     /// Runs the operations on one platform for each of the stores, which must be connected to the same, empty data.
     ///
     /// # Errors

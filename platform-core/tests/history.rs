@@ -17,7 +17,7 @@ fn every_result_of_two_platforms_over_one_memory_store_is_that_of_a_state_during
     let history = History::default().with_variables(|name| std::env::var(name).ok());
     let summary = history.run(vec![Arc::clone(&store), store]).unwrap();
     println!("{summary:?}");
-    let least = |of_4_000: usize| of_4_000 * history.operations / 4_000;
+    let least = |of_4_000| history.share(of_4_000);
     let Summary { allowed, denied, commits, registrations, redeemed, .. } = summary;
     assert!(allowed > least(500) && denied > least(100) && commits > least(500), "{summary:?}");
     assert!(registrations > least(50) && redeemed > least(10), "{summary:?}");

@@ -35,8 +35,8 @@ const MOST_BYTES: usize = 8 << 20;
 /// The maximum number of organizations in the commits of a batch, counted once for each commit, unless the first has
 /// more. A batch with more locks than the server's table has room for would exclude all others.
 const MOST_ORGS: usize = 800;
-/// While batches run and so many commits run and wait, another batch begins when this many wait, or when the first of
-/// them has waited for the time of a batch.
+/// While so many commits run and wait, or did so lately, a batch begins when this many wait, or when the first of them has
+/// waited for the time of a batch, or for an eighth of it while no batch runs.
 const ENOUGH: usize = 16;
 /// The longest time for which commits wait for others.
 const LONGEST: Duration = Duration::from_millis(20);
@@ -60,9 +60,15 @@ pub(crate) struct Queue {
     /// The number of batches that run, and that of their commits.
     running: usize,
     in_batches: usize,
+    /// The number of commits that ran and waited at a time. It falls by an eighth with each batch: the callers of a batch
+    /// that has ended are likely to return.
+    level: usize,
+    /// The time at which the last batch ended.
+    ended: Option<Instant>,
     /// The time that batches took to commit, as a moving average.
     took: Duration,
-    has_alarm: bool,
+    /// The time of the next call of [`Queue::wake`].
+    alarm: Option<Instant>,
 }
 
 /// The commits of a batch.
@@ -88,8 +94,10 @@ impl Queue {
             busy: HashSet::new(),
             running: 0,
             in_batches: 0,
+            level: 0,
+            ended: None,
             took: Duration::ZERO,
-            has_alarm: false,
+            alarm: None,
         }
     }
 
@@ -113,6 +121,7 @@ impl Queue {
             return None;
         }
         self.running += 1;
+        self.level = self.level.max(self.in_batches + self.commits);
         let mut taken = Taken { commits: Vec::new(), replies: Vec::new(), orgs: Vec::new(), since: now };
         let (mut records, mut bytes, mut orgs) = (0_usize, 0_usize, 0_usize);
         while let Some(org) = self.ready.front().copied() {
@@ -156,35 +165,40 @@ impl Queue {
     }
 
     /// Returns whether too few commits wait for another batch: each costs the server the more, the fewer share a batch,
-    /// and several stores use the same server. A commit never waits while no batch runs, or while so few commits run
-    /// and wait that enough of them will not come together.
+    /// and several stores use the same server. A commit does not wait where so few commits come that enough of them will
+    /// not be together.
     fn is_early(&self, now: Instant) -> bool {
-        let is_small = self.running > 0 && !self.distributed && self.commits < ENOUGH;
-        let is_busy = self.in_batches + self.commits >= ENOUGH;
-        is_small && is_busy && self.due().is_some_and(|due| now < due)
+        let is_busy = self.level.max(self.in_batches + self.commits) >= ENOUGH;
+        let may_wait = is_busy && !self.distributed && self.commits < ENOUGH;
+        may_wait && self.due().is_some_and(|due| now < due)
     }
 
-    /// Returns the time at which a batch begins although few commits wait.
+    /// Returns the time at which a batch begins although few commits wait: soon when no other runs, since the callers of
+    /// the last one return at once if they do.
     fn due(&self) -> Option<Instant> {
         let first = self.waiting.get(self.ready.front()?)?.front()?;
-        Some(first.since + self.took.min(LONGEST))
+        let took = self.took.min(LONGEST);
+        if self.running > 0 { Some(first.since + took) } else { Some(self.ended? + took / 8) }
     }
 
     /// Returns the time at which the caller calls [`Queue::begin`] again, after [`Queue::wake`]; `None` if nothing waits
     /// for that, or another caller does it.
     pub(crate) fn alarm(&mut self) -> Option<Instant> {
-        let due = self.due().filter(|_| self.running < self.lanes && !self.has_alarm)?;
-        self.has_alarm = true;
+        let is_earlier = |due: &Instant| self.alarm.is_none_or(|alarm| *due < alarm);
+        let due = self.due().filter(|due| self.running < self.lanes && is_earlier(due))?;
+        self.alarm = Some(due);
         Some(due)
     }
 
     pub(crate) const fn wake(&mut self) {
-        self.has_alarm = false;
+        self.alarm = None;
     }
 
     /// Ends a batch of these organizations and this many commits. `took` is the time that it took to commit.
-    pub(crate) fn end(&mut self, orgs: &[Org], commits: usize, took: Duration) {
+    pub(crate) fn end(&mut self, now: Instant, orgs: &[Org], commits: usize, took: Duration) {
+        self.ended = Some(now);
         self.running = self.running.saturating_sub(1);
+        self.level -= self.level.div_ceil(8);
         self.in_batches = self.in_batches.saturating_sub(commits);
         self.took = (self.took * 7 + took.min(2 * LONGEST)) / 8;
         for org in orgs {
@@ -201,7 +215,7 @@ impl Queue {
         self.waiting.clear();
         self.ready.clear();
         self.busy.clear();
-        (self.commits, self.running, self.in_batches) = (0, 0, 0);
+        (self.commits, self.running, self.in_batches, self.level) = (0, 0, 0, 0);
     }
 }
 
@@ -257,7 +271,7 @@ mod tests {
         assert_eq!(next(&mut queue), None);
         (0..ENOUGH).for_each(|_| queue.add(request(raise("b"))));
         assert_eq!(next(&mut queue), Some(ENOUGH));
-        queue.end(&taken.orgs, taken.commits.len(), TOOK);
+        queue.end(*START, &taken.orgs, taken.commits.len(), TOOK);
         assert_eq!(next(&mut queue), Some(ENOUGH));
     }
 
@@ -268,7 +282,7 @@ mod tests {
         let first = queue.begin(*START).unwrap();
         assert_eq!(next(&mut queue), Some(1));
         assert_eq!(next(&mut queue), None);
-        queue.end(&first.orgs, first.commits.len(), TOOK);
+        queue.end(*START, &first.orgs, first.commits.len(), TOOK);
         assert_eq!(next(&mut queue), Some(1));
     }
 
@@ -285,8 +299,36 @@ mod tests {
         let due = queue.alarm().unwrap();
         assert!(queue.alarm().is_none());
         assert_eq!(queue.begin(due).unwrap().commits.len(), 1);
-        queue.end(&first.orgs, first.commits.len(), TOOK);
+        queue.end(*START, &first.orgs, first.commits.len(), TOOK);
         assert_eq!(next(&mut queue), None);
+    }
+
+    #[test]
+    fn the_callers_of_a_batch_that_has_ended_have_time_to_return() {
+        let mut queue = queue(4, 256, false, &["a"; ENOUGH]);
+        let taken = queue.begin(*START).unwrap();
+        queue.end(*START, &taken.orgs, taken.commits.len(), TOOK);
+        queue.add(request(raise("a")));
+        assert_eq!(next(&mut queue), None);
+        let due = queue.alarm().unwrap();
+        assert_eq!(due - *START, LONGEST / 8);
+        let taken = queue.begin(due).unwrap();
+        queue.wake();
+        // They did not return.
+        queue.end(*START, &taken.orgs, taken.commits.len(), TOOK);
+        queue.add(request(raise("a")));
+        assert_eq!(next(&mut queue), Some(1));
+    }
+
+    #[test]
+    fn an_alarm_is_set_again_when_the_commits_that_wait_may_begin_earlier() {
+        let mut queue = queue(4, 256, false, &["a"; ENOUGH]);
+        let taken = queue.begin(*START).unwrap();
+        queue.add(request(raise("b")));
+        assert_eq!(queue.alarm(), Some(*START + LONGEST));
+        queue.end(*START, &taken.orgs, taken.commits.len(), TOOK);
+        assert_eq!((next(&mut queue), queue.alarm()), (None, Some(*START + LONGEST / 8)));
+        assert_eq!(queue.alarm(), None);
     }
 
     #[test]
@@ -302,11 +344,11 @@ mod tests {
         let mut queue = queue(1, 2, false, &["a", "a", "a", "b"]);
         let taken = queue.begin(*START).unwrap();
         assert_eq!((taken.commits.len(), taken.orgs.len()), (2, 1));
-        queue.end(&taken.orgs, taken.commits.len(), TOOK);
+        queue.end(*START, &taken.orgs, taken.commits.len(), TOOK);
         // The rest of `a` has waited no longer than `b`.
         let taken = queue.begin(*START).unwrap();
         assert_eq!((taken.commits.len(), taken.orgs.len()), (2, 2));
-        queue.end(&taken.orgs, taken.commits.len(), TOOK);
+        queue.end(*START, &taken.orgs, taken.commits.len(), TOOK);
         assert_eq!(next(&mut queue), None);
     }
 
@@ -321,7 +363,7 @@ mod tests {
         for (commits, is_open) in [(1, false), (1, true), (2, true)] {
             let taken = queue.begin(*START).unwrap();
             assert_eq!((taken.commits.len(), super::is_open(&taken.commits[0])), (commits, is_open));
-            queue.end(&taken.orgs, taken.commits.len(), TOOK);
+            queue.end(*START, &taken.orgs, taken.commits.len(), TOOK);
         }
     }
 

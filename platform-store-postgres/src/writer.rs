@@ -167,8 +167,9 @@ impl Running {
             self.lanes.maintain(&commits, lists).await;
             let next = {
                 let mut queue = self.lanes.queue.lock();
-                queue.end(&taken.orgs, commits.len(), took);
-                queue.begin(Instant::now())
+                let now = Instant::now();
+                queue.end(now, &taken.orgs, commits.len(), took);
+                queue.begin(now)
             };
             self.taken = next;
             self.lanes.start();

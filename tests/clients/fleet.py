@@ -8,11 +8,12 @@ not answer 5xx, must not end by themselves, and `platform-server check` must fin
 
 Sign-ins in progress are in the memory of one server, to which HAProxy sends them, so `signin` never kills that one.
 
-`PLATFORM_FLEET_CHECKS` chooses the checks, `PLATFORM_FLEET_SECONDS` is the time for which each is repeated (default: once),
-and `PLATFORM_FLEET_PERIOD` the time between two kills (default: 10 s). With `PLATFORM_FLEET_SIGNAL=TERM` the servers are
-restarted as for an upgrade instead, and clients must not have to repeat any request. `PLATFORM_FLEET_OLD` is the program
-of another release: members then start with it, and each restart of a member changes its release, so that both releases
-serve side by side, and each reads what the other wrote.
+`PLATFORM_FLEET_CHECKS` chooses the checks. Each is repeated for `PLATFORM_FLEET_SECONDS` and until
+`PLATFORM_FLEET_KILLS` servers were killed during it (default: once). `PLATFORM_FLEET_PERIOD` is the time between two
+kills (default: 10 s). With `PLATFORM_FLEET_SIGNAL=TERM` the servers are restarted as for an upgrade instead, and
+clients must not have to repeat any request. `PLATFORM_FLEET_OLD` is the program of another release: members then start
+with it, and each restart of a member changes its release, so that both releases serve side by side, and each reads what
+the other wrote.
 """
 
 import collections
@@ -251,8 +252,14 @@ def record(result: dict) -> None:
         file.write(json.dumps(result) + "\n")
 
 
-def check(name: str, spec: dict, seconds: float, folder: pathlib.Path) -> int:
-    """Runs a check until the time is over, and prints what its clients repeated. Returns the number of kills."""
+def killed(results: pathlib.Path) -> int:
+    """Returns the number of kills in the runs of a check."""
+    lines = results.read_text().splitlines() if results.exists() else []
+    return sum(json.loads(line)["kills"] for line in lines)
+
+
+def check(name: str, spec: dict, seconds: float, least: int, folder: pathlib.Path) -> int:
+    """Runs a check for a time and at least so many kills, and prints what its clients repeated. Returns the kills."""
     results, repeated = folder / f"{name}.results", folder / f"{name}.repeated"
     repeated.touch()
     env = {
@@ -263,14 +270,13 @@ def check(name: str, spec: dict, seconds: float, folder: pathlib.Path) -> int:
         "PLATFORM_REPEATED": str(repeated),
     }
     begun, runs = time.monotonic(), 0
-    while not runs or time.monotonic() - begun < seconds:
+    while not runs or time.monotonic() - begun < seconds or killed(results) < least:
         runs += 1
         if subprocess.run([sys.executable, HERE / CHECKS[name]], cwd=ROOT, env=env).returncode:
             raise SystemExit(f"{name}: failed in run {runs}; repeated until then:\n{repeated.read_text()[-4000:]}")
     if spec["signal"] == signal.SIGTERM and repeated.stat().st_size:
         raise SystemExit(f"{name}: restarts are not free of errors:\n{repeated.read_text()}")
-    lines = results.read_text().splitlines() if results.exists() else []
-    kills = sum(json.loads(line)["kills"] for line in lines)
+    kills = killed(results)
     again = collections.Counter(line.split(" ")[0] if line[0] != "/" else "gRPC" for line in repeated.read_text().splitlines())
     counts = ", ".join(f"{count} {what}" for what, count in again.items()) or "nothing"
     print(f"fleet: {name} passed {runs} times in {time.monotonic() - begun:.0f} s, {kills} kills; repeated: {counts}", flush=True)
@@ -280,6 +286,7 @@ def check(name: str, spec: dict, seconds: float, folder: pathlib.Path) -> int:
 def main() -> None:
     checks = os.environ.get("PLATFORM_FLEET_CHECKS", ",".join(CHECKS)).split(",")
     seconds = float(os.environ.get("PLATFORM_FLEET_SECONDS", "0"))
+    least = int(os.environ.get("PLATFORM_FLEET_KILLS", "0"))
     # All checks use the same build.
     os.environ["PLATFORM_SERVER"] = str(binary())
     haproxy()
@@ -290,7 +297,7 @@ def main() -> None:
             "period": float(os.environ.get("PLATFORM_FLEET_PERIOD", "10")),
             "signal": getattr(signal, f"SIG{os.environ.get('PLATFORM_FLEET_SIGNAL', 'KILL')}"),
         }
-        kills = sum(check(name, spec, seconds, pathlib.Path(folder)) for name in checks)
+        kills = sum(check(name, spec, seconds, least, pathlib.Path(folder)) for name in checks)
     if not kills:
         raise SystemExit("no server was killed, so nothing was tested")
 

@@ -162,10 +162,43 @@ fn a_server_that_does_not_fit_the_database_does_not_start_and_says_what_to_do() 
     assert!(error.contains("does not open with this key-encryption key"), "{error}");
     let error = refused(&mut database.serve(&["--operator", "00000000000000000000000000000000000000aa"]));
     assert!(error.contains("--operator is"), "{error}");
+    // The issuer of tokens: each server would reject those of the others.
+    let mut moved = database.command(&["serve", "--listen", "127.0.0.1:0", "--public-url", "http://other.test"]);
+    let error = refused(&mut moved);
+    assert!(
+        error.contains(&format!("--public-url is `http://other.test` here and `{PUBLIC}` on the other")),
+        "{error}"
+    );
     let error = refused(database.serve(&[]).env("PLATFORM_SERVICE_DOMAIN", "other.test"));
     assert!(error.contains("--service-domain is `other.test` here"), "{error}");
     // The keys are not in the database in the clear, and the URL's password is in no message.
     assert!(!error.contains(KEY));
+}
+
+#[test]
+fn the_url_of_an_installation_changes_when_the_first_server_replaces_it_and_the_others_follow() {
+    let Some(database) = Database::migrated("moved") else { return };
+    database.start(&[]).kill();
+    let (_, token) = database.operator();
+    let serve = |url: &str| database.command(&["serve", "--listen", "127.0.0.1:0", "--public-url", url]);
+    let started = |command: &mut Command| match Server::of(command) {
+        Ok(server) => server,
+        Err(ran) => panic!("the server does not start: {ran:?}"),
+    };
+    let one = started(serve("http://moved.test").arg("--replace-settings"));
+    let two = started(&mut serve("http://moved.test"));
+    let error = match Server::of(&mut serve(PUBLIC)) {
+        Err(ran) => ran.failed(),
+        Ok(_) => panic!("the server has started"),
+    };
+    assert!(error.contains(&format!("--public-url is `{PUBLIC}` here and `http://moved.test`")), "{error}");
+    let lines = database.run(&["env"]).ok();
+    let new = lines.lines().find_map(|line| line.strip_prefix("export TOKEN=")).unwrap();
+    for server in [&one, &two] {
+        // The issuer of tokens is the URL.
+        Api::new(&server.url, new).get("/iam/v2/groups").ok();
+        Api::new(&server.url, &token).get("/iam/v2/groups").error(401);
+    }
 }
 
 #[test]
