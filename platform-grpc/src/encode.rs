@@ -22,6 +22,8 @@ const MAX_DEPTH: usize = 16;
 /// The encoding of a message.
 #[derive(Debug)]
 pub(crate) struct Plan {
+    /// The full name of the message.
+    message: Arc<str>,
     fields: Vec<FieldPlan>,
 }
 
@@ -78,7 +80,12 @@ impl Plan {
         let mut fields =
             message.fields().map(|field| FieldPlan::of(&field, own, depth)).collect::<Result<Vec<_>, _>>()?;
         fields.sort_by_key(|field| field.number);
-        Ok(Arc::new(Self { fields }))
+        Ok(Arc::new(Self { message: message.full_name().into(), fields }))
+    }
+
+    /// Returns the full name of the message.
+    pub(crate) const fn message(&self) -> &Arc<str> {
+        &self.message
     }
 
     /// Encodes JSON as a message.
@@ -96,7 +103,9 @@ impl Plan {
     /// # Errors
     /// As [`Plan::encode`].
     pub(crate) fn append(&self, json: &[u8], writer: &mut Writer) -> serde_json::Result<()> {
-        let mut json = serde_json::Deserializer::from_slice(json);
+        // One check of the whole text costs less than one of each string in it.
+        let json = std::str::from_utf8(json).map_err(serde::de::Error::custom)?;
+        let mut json = serde_json::Deserializer::from_str(json);
         read::Message { plan: self, writer }.deserialize(&mut json)?;
         json.end()
     }

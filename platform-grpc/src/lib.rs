@@ -39,6 +39,7 @@ mod deadline;
 mod decode;
 mod encode;
 mod frame;
+mod item_cache;
 #[cfg(feature = "proto")]
 pub mod proto;
 mod response_cache;

@@ -14,6 +14,7 @@ use prost_reflect::{
 
 use crate::{
     encode::{BadField, Plan, WireType, Writer},
+    item_cache::ItemCache,
     mount::Mount,
 };
 
@@ -187,7 +188,7 @@ impl Page {
     ///
     /// # Errors
     /// When a resource does not match the message.
-    pub(crate) fn encode(&self, page: &ListReply) -> serde_json::Result<Vec<u8>> {
+    pub(crate) fn encode(&self, page: &ListReply, items: &ItemCache) -> serde_json::Result<Vec<u8>> {
         let bodies: usize = page.items.iter().map(|item| item.len()).sum();
         let mut writer = Writer::with_capacity(bodies + 256);
         let open = writer.open();
@@ -195,7 +196,7 @@ impl Page {
             writer.field(self.items);
             writer.key(self.items, WireType::LengthDelimited);
             let start = writer.length();
-            self.item.append(item, &mut writer)?;
+            items.append(&self.item, item, &mut writer)?;
             writer.end_length(start);
         }
         if let Some(token) = &page.next_page_token {

@@ -38,6 +38,7 @@ use crate::{
     deadline, decode,
     encode::Plan,
     frame,
+    item_cache::ItemCache,
     methods::{self, BadContract, Method, Operation},
     mount::Mount,
     multiplex::Multiplexed,
@@ -64,6 +65,7 @@ struct Inner {
     statuses: Arc<Statuses>,
     reflection_health: ReflectionHealth,
     responses: Arc<ResponseCache>,
+    items: Arc<ItemCache>,
     limits: Limits,
     token_limits: Limits,
     shares: Arc<Shares>,
@@ -86,7 +88,7 @@ impl Grpc {
         let statuses = Arc::new(Statuses::new(&platform.settings().service_domain, &[&pool, &details])?);
         let reflection_health = ReflectionHealth::new(&platform, &methods)?;
         let (shares, token_limits) = (Shares::new(&limits), limits.of_tokens());
-        let (mounts, responses) = (Vec::new(), Arc::default());
+        let (mounts, responses, items) = (Vec::new(), Arc::default(), Arc::default());
         let inner = Inner {
             platform,
             authenticator,
@@ -95,6 +97,7 @@ impl Grpc {
             statuses,
             reflection_health,
             responses,
+            items,
             limits,
             token_limits,
             shares,
@@ -306,7 +309,7 @@ impl Inner {
             Operation::List(registered, page) => {
                 let request = ListRequest::from_json(registered.kind, decode::object(message)?)?;
                 let reply = platform.list_erased(caller.as_ref(), registered, &request).await?;
-                return into_bytes(page.encode(&reply));
+                return into_bytes(page.encode(&reply, &self.items));
             }
             Operation::Get(registered) => {
                 let uid = decode::text(&message, "uid");

@@ -17,10 +17,11 @@ use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value, json};
 
-use super::Plan;
-use crate::decode;
+use super::{Plan, Writer};
+use crate::{decode, item_cache::ItemCache};
 
 const CASES: u32 = 48;
+const REGISTRY: &str = "chainguard.platform.registry.v2";
 
 /// Returns every message that a method takes or returns, and every message nested in one.
 fn messages() -> Vec<MessageDescriptor> {
@@ -203,6 +204,28 @@ fn large_maps_and_long_messages_are_encoded_completely() {
     let bytes = plan.encode_value(&json).unwrap();
     let back = decode::object(decode::message(&message, bytes.into()).unwrap()).unwrap();
     assert_eq!(Value::Object(back), json);
+}
+
+#[test]
+fn a_cached_encoding_is_that_of_the_same_json_and_of_the_same_message() {
+    let (cache, [repo, tag]) =
+        (ItemCache::default(), ["Repo", "Tag"].map(|name| plan(&format!("{REGISTRY}.{name}")).1));
+    // The last one is too long for the cache.
+    let names = ["a".to_owned(), "b".to_owned(), "x".repeat(20_000)];
+    let jsons = names.map(|name| json!({ "name": name, "deprecated": true, "uid": "63921b2c44617e3f" }).to_string());
+    for _ in 0..2 {
+        for (plan, json) in [&repo, &tag].into_iter().flat_map(|plan| jsons.iter().map(move |json| (plan, json))) {
+            let mut writer = Writer::with_capacity(0);
+            // What was written before is no part of the entry.
+            writer.varint(7);
+            cache.append(plan, json.as_bytes(), &mut writer).unwrap();
+            let expected = [vec![7], plan.encode(json.as_bytes()).unwrap()].concat();
+            assert_eq!(writer.into_bytes(), expected, "{json}");
+        }
+    }
+    let mut writer = Writer::with_capacity(0);
+    cache.append(&tag, br#"{"name":1}"#, &mut writer).unwrap_err();
+    cache.append(&tag, b"{\"name\":\"\xff\"}", &mut writer).unwrap_err();
 }
 
 #[test]

@@ -93,6 +93,16 @@ impl Writer {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Appends a message that is already encoded, without a length.
+    pub(crate) fn append(&mut self, message: &[u8]) {
+        self.bytes.extend_from_slice(message);
+    }
+
+    /// Returns what was written since this offset.
+    pub(crate) fn written(&self, since: usize) -> &[u8] {
+        self.bytes.get(since..).unwrap_or_default()
+    }
+
     /// Reserves one byte for a length, and returns the offset at which the content starts.
     pub(crate) fn length(&mut self) -> usize {
         self.bytes.push(0);
