@@ -121,7 +121,7 @@ impl Queue {
             return None;
         }
         self.running += 1;
-        self.level = self.level.max(self.in_batches + self.commits);
+        self.level = (self.level - self.level.div_ceil(8)).max(self.in_batches + self.commits);
         let mut taken = Taken { commits: Vec::new(), replies: Vec::new(), orgs: Vec::new(), since: now };
         let (mut records, mut bytes, mut orgs) = (0_usize, 0_usize, 0_usize);
         while let Some(org) = self.ready.front().copied() {
@@ -198,7 +198,6 @@ impl Queue {
     pub(crate) fn end(&mut self, now: Instant, orgs: &[Org], commits: usize, took: Duration) {
         self.ended = Some(now);
         self.running = self.running.saturating_sub(1);
-        self.level -= self.level.div_ceil(8);
         self.in_batches = self.in_batches.saturating_sub(commits);
         self.took = (self.took * 7 + took.min(2 * LONGEST)) / 8;
         for org in orgs {
