@@ -117,7 +117,10 @@ async fn a_list_of_many_organizations_is_that_of_a_store_with_one_state() {
                 let mut query = Query { limit, bytes, skip, ..whole.clone() };
                 loop {
                     let page = store.list(&query).await.unwrap();
-                    assert_eq!(page, model.list(&query).await.unwrap(), "{query:?}");
+                    let mut expected = model.list(&query).await.unwrap();
+                    // This store does not know without a read.
+                    expected.items.iter_mut().for_each(|item| item.may_have_private = true);
+                    assert_eq!(page, expected, "{query:?}");
                     let Some(next) = page.next else { break };
                     (query.after, query.skip) = (Some(next), 0);
                 }
