@@ -345,12 +345,14 @@ fn default_cache_size(memory: u64) -> u64 {
     (memory / 8).clamp(16 << 20, 128 << 20)
 }
 
-/// Returns the bytes of memory that this process may use: the limit of its container, or else the memory of the machine.
+/// Returns the bytes of memory that this process may use: the limit of its container, or else the memory of the machine;
+/// 0 if the system does not say, such as in a container without `/proc`.
 fn memory_limit() -> u64 {
     let system =
         System::new_with_specifics(RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram()));
-    // Without a limit, it is the memory of the machine.
-    system.cgroup_limits().map_or(system.total_memory(), |limits| limits.total_memory)
+    // `cgroup_limits` panics without the memory of the machine, which it returns where there is no limit.
+    let limits = if system.total_memory() == 0 { None } else { system.cgroup_limits() };
+    limits.map_or(system.total_memory(), |limits| limits.total_memory)
 }
 
 fn cache_size(text: &str) -> Result<u64, String> {
