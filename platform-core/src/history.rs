@@ -69,6 +69,21 @@ pub struct Summary {
     pub unknown: usize,
 }
 
+impl Summary {
+    /// Asserts that the operations of a history were of all sorts and that all of them reached the store. The fewest of
+    /// each sort are in proportion to the number of operations; `concurrent` is the number that must be exceeded if there
+    /// are 4,000.
+    ///
+    /// # Panics
+    /// Otherwise.
+    pub fn assert_varied(&self, history: &History, concurrent: usize) {
+        let least = |of_4_000: usize| of_4_000 * history.operations / 4_000;
+        assert!(self.allowed > least(500) && self.denied > least(100) && self.commits > least(500), "{self:?}");
+        assert!(self.registrations > least(50) && self.redeemed > least(10), "{self:?}");
+        assert!(self.concurrent > least(concurrent) && self.unavailable == 0, "{self:?}");
+    }
+}
+
 /// The number of operations that are checked together. The threads wait for each other between two rounds, so that the
 /// memory of a run does not depend on its length. Each round has new persons and a new organization, besides those of
 /// the round before.
@@ -89,13 +104,6 @@ impl History {
         let operations = variable("PLATFORM_HISTORY").and_then(|text| text.parse().ok());
         let seed = variable("PLATFORM_SEED").and_then(|text| text.parse().ok());
         Self { operations: operations.unwrap_or(self.operations), seed: seed.unwrap_or(self.seed), ..self }
-    }
-
-    /// Returns the part of a count that belongs to the operations of this history, if the count belongs to 4,000 of them:
-    /// what a test expects of a [`Summary`] at least.
-    #[must_use]
-    pub const fn share(&self, of_4_000: usize) -> usize {
-        of_4_000 * self.operations / 4_000
     }
 
     /// Runs the operations on one platform for each of the stores, which must be connected to the same, empty data.

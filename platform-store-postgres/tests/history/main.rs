@@ -100,10 +100,7 @@ fn every_result_of_two_platforms_over_one_database_is_that_of_a_state_during_its
     let url = schema(&runtime, cluster, "history", "");
     let history = History::default().with_variables(|name| std::env::var(name).ok());
     let summary = run(&runtime, &url, &url, history).unwrap();
-    let least = |of_4_000| history.share(of_4_000);
-    let Summary { allowed, denied, concurrent, registrations, redeemed, unavailable, .. } = summary;
-    assert!(allowed > least(500) && denied > least(100) && concurrent > least(500), "{summary:?}");
-    assert!(registrations > least(50) && redeemed > least(10) && unavailable == 0, "{summary:?}");
+    summary.assert_varied(&history, 500);
 }
 
 /// On Citus with `PLATFORM_CITUS_URL`, otherwise with its statements on PostgreSQL.
