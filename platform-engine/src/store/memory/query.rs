@@ -43,47 +43,43 @@ fn page_of(list: &Merge<Sorted<'_>>, records: &Records, by: By, query: &Query) -
     let Ok(starts) = list.starts(after.as_ref(), query.skip);
     let total = list.count();
     let left = usize::try_from(total - starts.iter().sum::<u64>()).unwrap_or(usize::MAX);
-    let (mut page, mut bytes) = (Vec::<Found<'_>>::with_capacity(query.limit.min(left)), 0_usize);
+    let (mut page, mut bytes) = (Vec::<&Packed>::with_capacity(query.limit.min(left)), 0_usize);
     for record in walk(list, &starts).take(query.limit).filter_map(|id| records.get(id)) {
-        let body = record.body();
-        bytes = bytes.saturating_add(body.len());
+        bytes = bytes.saturating_add(record.body().len());
         if bytes > query.bytes && !page.is_empty() {
             break;
         }
-        page.push(Found { record, uid: record.uid(), copied: if body.len() <= SMALL_BODY { body } else { &[] } });
+        page.push(record);
     }
-    let last = page.last().filter(|_| page.len() < left).map(|found| found.record);
+    let last = page.last().filter(|_| page.len() < left);
     let next = last
         .map(|record| Position { value: KeyValue::from_bytes(by.value(record)), uid: Uid::opaque(record.uid_text()) });
     Page { items: items(&page), next, total: query.count.then_some(total), epochs: Vec::new() }
 }
 
-/// A record of a page, with the parts that are copied. Each of them is found in the record once.
-struct Found<'a> {
-    record: &'a Packed,
-    uid: &'a [u8],
-    /// The body if it is small, else nothing.
-    copied: &'a [u8],
-}
-
 /// Returns the records as items. All uids and small bodies are copied into one allocation, which costs less than one
 /// allocation per record or keeping each record alive. Large bodies are shared with the records.
-fn items(page: &[Found<'_>]) -> Vec<Item> {
-    let mut buffer = BytesMut::with_capacity(page.iter().map(|found| found.uid.len() + found.copied.len()).sum());
-    for Found { uid, copied, .. } in page {
-        buffer.extend_from_slice(uid);
-        buffer.extend_from_slice(copied);
+fn items(page: &[&Packed]) -> Vec<Item> {
+    let copied = |record: &&Packed| record.uid().len() + small_body(record).map_or(0, <[u8]>::len);
+    let mut buffer = BytesMut::with_capacity(page.iter().map(copied).sum());
+    for record in page {
+        buffer.extend_from_slice(record.uid());
+        buffer.extend_from_slice(small_body(record).unwrap_or_default());
     }
     let mut buffer = buffer.freeze();
-    let item = |Found { record, uid, copied }: &Found<'_>| Item {
+    let item = |record: &&Packed| Item {
         // A uid is valid UTF-8, because it was packed from a text.
-        uid: Uid::shared(buffer.split_to(uid.len())).unwrap_or_default(),
+        uid: Uid::shared(buffer.split_to(record.uid().len())).unwrap_or_default(),
         revision: record.revision(),
         rendering: record.rendering(),
-        body: if copied.is_empty() { record.shared_body() } else { buffer.split_to(copied.len()) },
+        body: small_body(record).map_or_else(|| record.shared_body(), |body| buffer.split_to(body.len())),
         may_have_private: record.has_private(),
     };
     page.iter().map(item).collect()
+}
+
+fn small_body(record: &Packed) -> Option<&[u8]> {
+    Some(record.body()).filter(|body| body.len() <= SMALL_BODY)
 }
 
 /// Returns all matches of the query.
