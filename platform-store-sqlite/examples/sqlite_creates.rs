@@ -5,10 +5,11 @@
 //! with a distinct value each, all in one organization. Prints the bytes that the process wrote per create until the
 //! store was closed, and its processor time per create; and, with `PAGES=1`, which tables the pages in the write-ahead
 //! log belong to before the store is closed. With one client, also prints the median time of a create, and that of a
-//! write of 4 KiB to the end of a file with fdatasync. Environment variables: `CACHE` is the memory for caches and unfolded changes in bytes, `DELTA`
-//! the bound of unfolded changes in bytes, `BACKUPS=1` makes backups with pauses between them, and prints the times of the
-//! creates during backups and of the others, `REPLAY=1` opens a copy of the file as a crash leaves it, `CHECK=1` checks the store at the end, and `KEEP` is a path to which the file
-//! is copied. `tests/layout-1.db` was made with `KEEP=layout-1.db`, 0 existing records and 140 creates by one client.
+//! write of 4 KiB to the end of a file with fdatasync. Environment variables: `CACHE` is the memory for caches and
+//! unfolded changes in bytes, `DELTA` the bound of unfolded changes in bytes, `BACKUPS=1` makes backups with pauses
+//! between them, and prints the times of the creates during backups and of the others, `REPLAY=1` opens a copy of the
+//! file as a crash leaves it, `CHECK=1` checks the store at the end, and `KEEP` is a path to which the file is copied.
+//! `tests/layout-1.db` was made with `KEEP=layout-1.db`, 0 existing records and 140 creates by one client.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing, reason = "this is a benchmark program")]
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 /// Replacements of ranges of bytes, each in the result of the one before.
 ///
-/// Encoded as for each replacement: the offset of the range, its length and the length of the new bytes, two bytes each,
-/// and the new bytes.
+/// Each replacement is encoded as the offset of the range, its length and the length of the new bytes, in two bytes each,
+/// and then the new bytes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Patch(Arc<[u8]>);
 
