@@ -11,11 +11,13 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "sled")]
+pub(crate) use self::source::records;
 pub(crate) use self::{
     export::{create_secret, export, write},
     format::{Header, VERSION, hex},
     import::{DOCUMENT, import, reject_unfinished, write as read_into},
-    source::{Source, Stopped, records},
+    source::{Source, Stopped},
 };
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
