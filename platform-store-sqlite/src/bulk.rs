@@ -1,6 +1,6 @@
 //! Indexing of many new records at once.
 //!
-//! The records of a large group of commits get their rows, uids and unique keys first. Then all entries of filter values
+//! The records of a large group of commits get their rows, uids and unique keys first ([`keys_of`]). Then all entries of filter values
 //! and of the materialized lists are sorted and inserted in their order, so that each page of an index and each node of
 //! a tree is written once, not once per record. The result is the same as that of indexing each record by itself (see
 //! [`crate::lists`]), except for the boundaries of nodes.
@@ -30,6 +30,7 @@ use crate::{
     index,
     list::List,
     lists::{BulkNodes, ListCache},
+    packed,
     record::{self, Keys, Stored, columns},
     schema::{ESCAPE, NameId},
     transaction::Transaction,
@@ -46,6 +47,11 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
+    /// Returns all records of some kinds.
+    pub(crate) fn all_of(kinds: Vec<NameId>) -> Self {
+        Self { first: kinds.into_iter().map(|kind| (kind, 0)).collect(), records: 0 }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_empty()
     }
@@ -53,6 +59,11 @@ impl Pending {
     /// Returns whether there are such records of the kind.
     pub(crate) fn has(&self, kind: NameId) -> bool {
         self.first.contains_key(&kind)
+    }
+
+    /// Returns whether the record is one of these.
+    pub(crate) fn contains(&self, kind: NameId, id: i64) -> bool {
+        self.first.get(&kind).is_some_and(|first| *first <= id)
     }
 
     /// Adds a record, whose number is the highest of its kind.
@@ -70,11 +81,15 @@ impl Pending {
         let Some(first) = self.first.values().min() else { return Ok(()) };
         let select = concat!("SELECT ", columns!(), " FROM record WHERE id >= ? ORDER BY id");
         let mut select = connection.prepare_cached(select).map_err(store_error)?;
-        record::for_each(&mut select, [first], |stored| match self.first.get(&stored.kind) {
-            Some(first) if stored.id >= *first => use_record(&stored),
-            _ => Ok(()),
+        record::for_each(&mut select, [first], |stored| {
+            if self.contains(stored.kind, stored.id) { use_record(&stored) } else { Ok(()) }
         })
     }
+}
+
+/// Returns the keys in the index that a record has while it is pending: those by uid, and its unique keys.
+pub(crate) fn keys_of<'a>(kind: NameId, uid: &str, keys: Keys<'a>) -> impl Iterator<Item = Vec<u8>> + use<'a> {
+    [index::key(kind, None, uid)].into_iter().chain(keys.unique().map(index::unique_key))
 }
 
 /// Indexes the pending records. Sorts in temporary files in the directory if there are many entries.
@@ -144,7 +159,7 @@ impl Entries {
             self.key.extend(index.to_be_bytes());
             self.key.push(u8::from(part == Part::Deep));
             ESCAPE.push(&mut self.key, keys.value(roots.order, revision).as_bytes());
-            self.key.extend_from_slice(rest.as_bytes());
+            packed::push(&mut self.key, rest);
             self.lists.push(&self.key, id.cast_unsigned())?;
         }
         Ok(())

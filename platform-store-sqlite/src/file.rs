@@ -134,6 +134,9 @@ pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenEr
     // The first transaction has created the WAL file, which now exists until the store is closed. SQLite syncs its
     // name when it first syncs the WAL, but ignores an error.
     sync_directory(path)?;
+    if version != VERSION {
+        connection.pragma_update(None, "user_version", VERSION).map_err(fail)?;
+    }
     let other = |error: StoreError| OpenError::Other { path: path.to_owned(), cause: error.into() };
     if is_new {
         connection.execute_batch(TABLES).map_err(fail)?;
@@ -144,9 +147,6 @@ pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenEr
             StoreError::Corrupt(cause) => OpenError::Damaged { path: path.to_owned(), cause },
             error => other(error),
         })?;
-    }
-    if version != VERSION {
-        connection.pragma_update(None, "user_version", VERSION).map_err(fail)?;
     }
     connection.execute_batch("COMMIT").map_err(fail)
 }

@@ -10,7 +10,10 @@
 use std::{cmp::Ordering, ops::ControlFlow};
 
 use platform_engine::{
-    store::{StoreError, place::Place},
+    store::{
+        StoreError,
+        place::{self, Place},
+    },
     uid,
 };
 use rusqlite::Connection;
@@ -20,6 +23,7 @@ use crate::{
     delta::{Delta, Found},
     error::{corrupt, store_error},
     list::{FilterValue, ListKey},
+    packed,
     record::{self, Keys, Stored, columns},
     schema::{ESCAPE, NameId},
 };
@@ -67,7 +71,7 @@ fn prefix(kind: NameId, filter: Option<FilterValue<'_>>) -> Vec<u8> {
 /// Returns the key of a record under its uid, or under its uid and a filter value.
 pub(crate) fn key(kind: NameId, filter: Option<FilterValue<'_>>, uid: &str) -> Vec<u8> {
     let mut key = prefix(kind, filter);
-    key.extend_from_slice(uid.as_bytes());
+    packed::push(&mut key, uid);
     key
 }
 
@@ -108,7 +112,7 @@ impl Range {
     /// The entries of all records of a kind, optionally only of those with a filter value, in the order of their uids.
     pub(crate) fn of(kind: NameId, filter: Option<FilterValue<'_>>) -> Self {
         let from = prefix(kind, filter);
-        // 255 does not occur in UTF-8, so it is greater than any uid.
+        // No packed uid begins with this byte, which is greater than all of them.
         let to = [&*from, &[u8::MAX]].concat();
         Self { prefix: from.len(), from, to }
     }
@@ -116,12 +120,9 @@ impl Range {
     /// The same of the records below a uid.
     pub(crate) fn below(kind: NameId, filter: Option<FilterValue<'_>>, uid: &str) -> Self {
         let mut from = prefix(kind, filter);
-        let prefix = from.len();
-        from.extend_from_slice(uid.as_bytes());
-        let mut to = from.clone();
-        // `0` is the byte after `/`.
-        from.push(b'/');
-        to.push(b'0');
+        let (prefix, mut to, bounds) = (from.len(), from.clone(), place::below(uid));
+        packed::push(&mut from, &bounds.0);
+        packed::push(&mut to, &bounds.1);
         Self { from, to, prefix }
     }
 
@@ -150,16 +151,16 @@ impl Range {
     pub(crate) fn after(mut self, uid: &str, descending: bool) -> Self {
         let bound = if descending { &mut self.to } else { &mut self.from };
         bound.truncate(self.prefix);
-        bound.extend_from_slice(uid.as_bytes());
+        packed::push(bound, uid);
         self
     }
 
     /// Returns the uid of a key in this range.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] if it is not a text.
-    pub(crate) fn uid<'k>(&self, key: &'k [u8]) -> Result<&'k str, StoreError> {
-        let uid = key.get(self.prefix..).and_then(|uid| std::str::from_utf8(uid).ok());
+    /// [`StoreError::Corrupt`] if it is not the packed form of a text.
+    pub(crate) fn uid(&self, key: &[u8]) -> Result<String, StoreError> {
+        let uid = key.get(self.prefix..).and_then(packed::unpack);
         uid.ok_or_else(|| corrupt("an index entry has a malformed uid"))
     }
 }
@@ -333,7 +334,7 @@ impl Index<'_> {
         };
         let range = Range::below(kind, filter, top);
         let mut records = self.records_if(&range, most, |key, record| {
-            let is_below = || Ok(!queue || uid::parent(range.uid(key)?) == Some(top));
+            let is_below = || Ok(!queue || uid::parent(&range.uid(key)?) == Some(top));
             if record < before { is_below() } else { Ok(false) }
         })?;
         let own = if queue { None } else { self.get(&key(kind, filter, top))? };

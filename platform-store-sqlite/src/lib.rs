@@ -16,6 +16,7 @@ mod list;
 mod lists;
 mod memory;
 mod nodes;
+mod packed;
 mod patch;
 mod replaced;
 mod replay;

@@ -4,38 +4,41 @@
 //! [`VERSION`] run in one transaction, so that a crash leaves the file with the old layout or with the new one. A
 //! migration must not use code that later versions may change, such as [`TABLES`](crate::schema::TABLES).
 
+use std::collections::BTreeMap;
+
 use platform_engine::store::StoreError;
-use rusqlite::{Connection, types::ValueRef};
-use sha2::{Digest as _, Sha256};
+use rusqlite::Connection;
 
 use crate::{
+    bulk::{self, Pending},
     error::{corrupt, store_error},
+    record::{self, Stored, columns},
     schema::{Table, VERSION, checksum},
+    state::State,
 };
 
-/// A step to the next layout.
+/// A step to a later layout.
 pub(crate) struct Migration {
+    /// The layout that it leads to.
+    to: i32,
     /// For the operator: the layout that it leads to, and what it does.
     pub(crate) about: &'static str,
     run: fn(&Connection) -> Result<(), StoreError>,
 }
 
 /// The steps in order; the first one begins with layout 1.
-const MIGRATIONS: [Migration; VERSION as usize - 1] = [
-    Migration { about: "layout 2: adds the table `replaced`, and columns to `state`", run: add_delta },
+const MIGRATIONS: [Migration; 2] = [
+    Migration { to: 2, about: "layout 2: adds the table `replaced`, and columns to `state`", run: add_delta },
     Migration {
-        about: "layout 3: moves the indexes by uid, filter value and unique key to the table `entry`",
-        run: add_index,
-    },
-    Migration {
-        about: "layout 4: replaces unique keys in the table `entry` by their digests",
-        run: shorten_unique_keys,
+        to: VERSION,
+        about: "layout 4: makes the indexes and lists again, with shorter keys",
+        run: index_again,
     },
 ];
 
 /// Returns the steps from a layout to the current one.
 pub(crate) fn steps(from: i32) -> impl Iterator<Item = &'static Migration> {
-    MIGRATIONS.iter().skip(usize::try_from(from - 1).unwrap_or_default())
+    MIGRATIONS.iter().filter(move |step| step.to > from)
 }
 
 /// Migrates a file from a layout to the current one, within the caller's transaction.
@@ -81,75 +84,45 @@ fn add_delta(connection: &Connection) -> Result<(), StoreError> {
     connection.execute(insert, (sequence, digest, sequence, first, sum)).map(drop).map_err(store_error)
 }
 
-/// Layout 3: one table has the entries of three indexes (see [`crate::index`]).
-fn add_index(connection: &Connection) -> Result<(), StoreError> {
-    let create = "CREATE TABLE entry (key BLOB PRIMARY KEY, record INTEGER NOT NULL) STRICT, WITHOUT ROWID";
-    connection.execute_batch(create).map_err(store_error)?;
-    let mut insert = connection.prepare("INSERT INTO entry (key, record) VALUES (?, ?)").map_err(store_error)?;
-    // In the order of the new keys.
-    for (tag, select) in [
-        (b'f', "SELECT record, kind, key, value, uid FROM member ORDER BY kind, key, value, uid"),
-        (b'i', "SELECT id, kind, NULL, NULL, uid FROM record ORDER BY kind, uid"),
-        (b'u', "SELECT record, space, NULL, NULL, value FROM owner ORDER BY space, value"),
-    ] {
-        let mut select = connection.prepare(select).map_err(store_error)?;
-        let mut rows = select.query([]).map_err(store_error)?;
-        while let Some(row) = rows.next().map_err(store_error)? {
-            let mut key = vec![tag];
-            for column in [1, 2] {
-                match row.get::<_, Option<i64>>(column).map_err(store_error)? {
-                    Some(name) if (0..255).contains(&name) => key.push(name as u8),
-                    Some(name) => key.extend([&[u8::MAX][..], &name.to_be_bytes()].concat()),
-                    None => {}
-                }
-            }
-            let bytes = |column| match row.get_ref(column).map_err(store_error)? {
-                ValueRef::Blob(bytes) | ValueRef::Text(bytes) => Ok(Some(bytes)),
-                ValueRef::Null => Ok(None),
-                _ => Err(corrupt("an index has a column of the wrong type")),
-            };
-            // The value is terminated by two zero bytes; a zero byte in it is followed by 255.
-            if let Some(value) = bytes(3)? {
-                for byte in value {
-                    key.push(*byte);
-                    key.extend((*byte == 0).then_some(u8::MAX));
-                }
-                key.extend([0, 0]);
-            }
-            key.extend_from_slice(bytes(4)?.unwrap_or_default());
-            let record: i64 = row.get(0).map_err(store_error)?;
-            insert.execute((key, record)).map_err(store_error)?;
-        }
-    }
-    connection.execute_batch("DROP TABLE member; DROP TABLE owner; DROP INDEX record_uid").map_err(store_error)
+/// Layouts 3 and 4 have other indexes, and layout 4 has other keys in trees. All of that is derived from the records: it
+/// is deleted, and all records are marked as those of a bulk load that was interrupted, which the store indexes when it
+/// is opened ([`crate::bulk`]).
+///
+/// This writes what the current version reads, so it has to stay the last step: a migration of records comes before it.
+fn index_again(connection: &Connection) -> Result<(), StoreError> {
+    let run = |sql: &str| connection.execute_batch(sql).map_err(store_error);
+    run("
+        DROP TABLE IF EXISTS member;
+        DROP TABLE IF EXISTS owner;
+        DROP INDEX IF EXISTS record_uid;
+        DROP TABLE IF EXISTS entry;
+        CREATE TABLE entry (key BLOB PRIMARY KEY, record INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+        CREATE TEMP TABLE unsorted (key BLOB NOT NULL, record INTEGER NOT NULL) STRICT;")?;
+    insert_keys(connection)?;
+    run("
+        INSERT INTO entry (key, record) SELECT key, record FROM unsorted ORDER BY key;
+        DROP TABLE unsorted;
+        DROP TABLE IF EXISTS unindexed;
+        DELETE FROM list;
+        DELETE FROM node;
+        DELETE FROM replaced;")?;
+    let state = State::load(connection)?;
+    let last = connection.query_row("SELECT coalesce(max(id), 0) FROM record", [], |row| row.get::<_, i64>(0));
+    // Everything is folded, as if no commit had been made since.
+    let first = state.first.max(1 + last.map_err(store_error)?);
+    State { folded: state.sequence, first, replaced: 0, ..state }.save(connection)?;
+    let mut kinds = connection.prepare("SELECT DISTINCT kind FROM record").map_err(store_error)?;
+    let kinds = kinds.query_map([], |row| row.get(0)).and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>);
+    Pending::all_of(kinds.map_err(store_error)?).save(connection, &mut BTreeMap::new())
 }
 
-/// Layout 4: the entry of a unique key has the first 16 bytes of the SHA-256 digest of its value.
-fn shorten_unique_keys(connection: &Connection) -> Result<(), StoreError> {
-    // In a table first, from which the entries are inserted in the order of their new keys.
-    let create = "CREATE TEMP TABLE digest (key BLOB NOT NULL, record INTEGER NOT NULL) STRICT";
-    connection.execute_batch(create).map_err(store_error)?;
-    {
-        let mut insert = connection.prepare("INSERT INTO digest (key, record) VALUES (?, ?)").map_err(store_error)?;
-        let select = "SELECT key, record FROM entry WHERE key > x'75' AND key < x'76'";
-        let mut select = connection.prepare(select).map_err(store_error)?;
-        let mut rows = select.query([]).map_err(store_error)?;
-        while let Some(row) = rows.next().map_err(store_error)? {
-            let key = row.get_ref(0).map_err(store_error)?.as_blob().map_err(|error| corrupt(error.to_string()))?;
-            // The tag and the number of the space: one byte, or 255 and eight bytes.
-            let prefix = if key.get(1) == Some(&u8::MAX) { 10 } else { 2 };
-            let (prefix, value) =
-                key.split_at_checked(prefix).ok_or_else(|| corrupt("the entry of a unique key is too short"))?;
-            let digest = Sha256::digest(value);
-            let key: Vec<u8> = prefix.iter().chain(digest.iter().take(16)).copied().collect();
-            insert.execute((key, row.get::<_, i64>(1).map_err(store_error)?)).map_err(store_error)?;
-        }
-    }
-    let replace = "
-        DELETE FROM entry WHERE key > x'75' AND key < x'76';
-        INSERT INTO entry (key, record) SELECT key, record FROM digest ORDER BY key;
-        DROP TABLE digest;";
-    connection.execute_batch(replace).map_err(store_error)
+/// Collects the keys that the records of a bulk load have in the index: those by uid, and the unique ones.
+fn insert_keys(connection: &Connection) -> Result<(), StoreError> {
+    let mut insert = connection.prepare("INSERT INTO unsorted (key, record) VALUES (?, ?)").map_err(store_error)?;
+    let mut select = connection.prepare_cached(concat!("SELECT ", columns!(), " FROM record")).map_err(store_error)?;
+    record::for_each(&mut select, [], |Stored { id, kind, uid, keys, .. }| {
+        bulk::keys_of(kind, uid, keys).try_for_each(|key| insert.execute((key, id)).map(drop)).map_err(store_error)
+    })
 }
 
 #[cfg(test)]
@@ -216,7 +189,7 @@ mod tests {
             fs::write(&path, file).unwrap();
             fs::write(wal(&path), log).unwrap();
             let (layout, steps) = SqliteStore::migrations(&path).unwrap();
-            assert_eq!(steps.len(), SqliteStore::LAYOUT as usize - layout as usize);
+            assert_eq!(steps.is_empty(), layout == SqliteStore::LAYOUT);
             layouts[layout as usize] += 1;
             let store = SqliteStore::open(&path).unwrap();
             assert_eq!(store.check().unwrap(), [], "layout {layout}");

@@ -11,6 +11,7 @@ use platform_engine::store::StoreError;
 use rusqlite::Connection;
 
 use crate::{
+    bulk::{self, Pending},
     error::store_error,
     index::keys_of,
     lists::{Change, ListCache, Version},
@@ -21,7 +22,8 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Applies all changes since the last fold to `lists`, and returns the records that have replaced versions.
+/// Applies all changes since the last fold to `lists`, and returns the records that have replaced versions. Pending
+/// records get only the keys of such records.
 ///
 /// # Errors
 /// [`StoreError::Corrupt`] if the file is damaged.
@@ -30,10 +32,11 @@ pub(crate) fn replay(
     names: &Names,
     state: State,
     lists: &mut ListCache,
+    pending: &Pending,
 ) -> Result<Replaced, StoreError> {
     let connection = transaction.connection;
     let before = replaced::load(connection, state)?;
-    index(connection, state, &before, lists)?;
+    index(connection, state, &before, lists, pending)?;
     lists.start_replay();
     // Old positions are left before new ones are taken: a record may have been deleted and created again with the same
     // uid, and its entries have the same keys.
@@ -54,26 +57,41 @@ pub(crate) fn replay(
         }
     }
     each_new(connection, state, |Stored { id, kind, uid, revision, keys, .. }| {
+        if pending.contains(kind, id) {
+            return Ok(());
+        }
         let new = Some(Version { revision, keys });
         Change { kind, queue: names.is_queue(kind), uid, id, old: None, new }.apply(transaction, lists)
     })?;
     lists.end_replay();
+    // Only now, because the lists that the replay builds from the index must not have them.
+    if !pending.is_empty() {
+        each_new(connection, state, |Stored { id, kind, uid, keys, .. }| {
+            if pending.contains(kind, id) {
+                bulk::keys_of(kind, uid, keys).for_each(|key| lists.set_entry(key, Some(id)));
+            }
+            Ok(())
+        })?;
+    }
     Ok(Replaced::of(before.into_keys()))
 }
 
-/// Brings the index up to date, before lists are built from it.
+/// Brings the index up to date, but for pending records, before lists are built from it.
 fn index(
     connection: &Connection,
     state: State,
     before: &BTreeMap<i64, Before>,
     lists: &mut ListCache,
+    pending: &Pending,
 ) -> Result<(), StoreError> {
     // All old entries are removed before new ones are added, because a record can have taken over the key of another.
     for Before { kind, uid, keys, .. } in before.values() {
         keys_of(*kind, uid, Keys(keys)).for_each(|key| lists.set_entry(key, None));
     }
     let mut add = |Stored { id, kind, uid, keys, .. }: Stored<'_>| {
-        keys_of(kind, uid, keys).for_each(|key| lists.set_entry(key, Some(id)));
+        if !pending.contains(kind, id) {
+            keys_of(kind, uid, keys).for_each(|key| lists.set_entry(key, Some(id)));
+        }
     };
     let mut finder = record::Finder::new(connection)?;
     for id in before.keys() {

@@ -11,7 +11,10 @@ use platform_engine::store::{OrderBy, StoreError, order::Escape, place::Place};
 use rusqlite::Connection;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::error::{corrupt, store_error};
+use crate::{
+    error::{corrupt, store_error},
+    packed,
+};
 
 /// Identifies a file as a store, in `PRAGMA application_id`.
 pub(crate) const APPLICATION_ID: i32 = 0x706c_6174;
@@ -225,10 +228,13 @@ impl Names {
 /// The escaping of values in keys.
 pub(crate) const ESCAPE: Escape = Escape::Zero;
 
-/// Returns the key of a record in an order: its escaped value, followed by `rest`, which is its uid without the prefix
-/// that all uids of the list share.
+/// Returns the key of a record in an order: its escaped value, followed by `rest`, packed, which is its uid without the
+/// prefix that all uids of the list share.
 pub(crate) fn order_key(value: &[u8], rest: &str) -> Vec<u8> {
-    ESCAPE.order_key(&[], value, rest.as_bytes())
+    let mut key = Vec::with_capacity(value.len() + rest.len() / 2 + 8);
+    ESCAPE.push(&mut key, value);
+    packed::push(&mut key, rest);
+    key
 }
 
 // ---- places ----

@@ -209,7 +209,7 @@ impl<'c> Writer<'c> {
         let names = self.names.load();
         let sequence = self.state.sequence;
         let transaction = Transaction { connection: self.connection, cache: &self.cache, sequence };
-        self.replaced = replay(transaction, &names, self.state, &mut self.lists)?;
+        self.replaced = replay(transaction, &names, self.state, &mut self.lists, &self.pending)?;
         self.lists.settle(transaction);
         if self.lists.must_fold() {
             self.end(true)?;
@@ -429,8 +429,9 @@ impl<'c> Writer<'c> {
         self.lists.begin(self.connection)?;
         let names = self.names.load_full();
         let large = self.large_kinds(group, &names);
-        // A replay must not have records that were not indexed by their commits: it would index each by itself.
-        let mut fold = fold || !self.pending.is_empty();
+        // Records that are indexed together change the tables, so the transaction must end with a fold. Those that stay
+        // pending do not.
+        let mut fold = fold;
         let (mut outcomes, mut indexed_at) = (Vec::with_capacity(group.len()), None);
         for Request { commit, index, .. } in group {
             if *index || reads_index(commit, &names, &self.pending) {
@@ -464,7 +465,7 @@ impl<'c> Writer<'c> {
                 deferred: &deferred,
             };
             target.apply(commit, &plan)?;
-            fold |= !self.pending.is_empty();
+            fold |= self.bulk.loading.is_none() && !self.pending.is_empty();
             outcomes.push(Ok(Committed { sequence }));
         }
         drop(names);
@@ -474,10 +475,10 @@ impl<'c> Writer<'c> {
         if indexed_at.is_some() || is_applied {
             let may_leave = |loading: &Arc<Loading>| loading.may_leave(&self.pending);
             if !self.bulk.loading.as_ref().is_some_and(may_leave) {
-                self.index_pending(self.state.sequence)?;
+                indexed_at = indexed_at.max(self.index_pending(self.state.sequence)?);
             }
             self.pending.save(self.connection, &mut self.saved)?;
-            self.end(fold)?;
+            self.end(fold || indexed_at.is_some())?;
         } else {
             self.execute("COMMIT").map_err(commit_error)?;
         }

@@ -142,7 +142,7 @@ impl Check<'_> {
             Place::All | Place::Roots => Range::of(kind, filter),
         };
         self.index.each(&range, false, |key, _| {
-            use_uid(range.uid(key)?);
+            use_uid(&range.uid(key)?);
             Ok(ControlFlow::Continue(()))
         })
     }

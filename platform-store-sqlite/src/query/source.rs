@@ -10,6 +10,7 @@ use crate::{
     error::corrupt,
     index::Range,
     list::{FilterValue, List, ListKey},
+    packed,
     readers::View,
     record::{self, Stored},
     schema::{ESCAPE, NameId, order_key},
@@ -29,7 +30,7 @@ use platform_engine::{
 pub(super) struct Point<'a> {
     /// The prefix of uids that the list's keys omit.
     pub(super) prefix: &'a str,
-    /// The key: the value, escaped and terminated, and the rest of the uid.
+    /// The key: the value, escaped and terminated, and the rest of the uid, packed.
     pub(super) key: &'a [u8],
 }
 
@@ -40,9 +41,20 @@ impl<'a> Point<'a> {
             return self.key.cmp(other.key);
         }
         let ((value, rest), (other_value, other_rest)) = (split(self.key), split(other.key));
-        let uid = self.prefix.as_bytes().iter().chain(rest);
-        value.cmp(other_value).then_with(|| uid.cmp(other.prefix.as_bytes().iter().chain(other_rest)))
+        let by_uid = || {
+            if other.prefix.starts_with(self.prefix) || self.prefix.starts_with(other.prefix) {
+                full_uid(self.prefix, rest).cmp(&full_uid(other.prefix, other_rest))
+            } else {
+                self.prefix.cmp(other.prefix)
+            }
+        };
+        value.cmp(other_value).then_with(by_uid)
     }
+}
+
+/// Returns the uid of an entry of a list: what its keys omit, and the packed rest, which is empty if it is malformed.
+fn full_uid(prefix: &str, rest: &[u8]) -> String {
+    [prefix, &packed::unpack(rest).unwrap_or_default()].concat()
 }
 
 /// A sorted sequence of records, in ascending order.
@@ -101,17 +113,19 @@ impl Source {
                 let is_before = |(row, _): &Keyed| row.as_slice() < key || inclusive && row == key;
                 return Ok(rows.partition_point(is_before) as u64);
             }
-            Self::Tree { root, prefix, .. } => (*root, prefix.as_bytes()),
+            Self::Tree { root, prefix, .. } => (*root, prefix.as_str()),
         };
         let (value, uid) = split(key);
-        // A uid without the tree's prefix is, among equal values, before or after all uids of the tree. 255 does not
-        // occur in UTF-8, so it is greater than any rest.
-        let (rest, inclusive) = match uid.strip_prefix(prefix) {
-            Some(rest) => (rest, inclusive),
-            None if *uid < *prefix => (&[][..], false),
-            None => (&[u8::MAX][..], false),
-        };
-        tree::rank(view, root, &[value, rest].concat(), inclusive)
+        let uid = full_uid("", uid);
+        // A uid without the tree's prefix is, among equal values, before or after all uids of the tree. No packed rest
+        // begins with 255, which is greater than all of them.
+        let mut key = value.to_vec();
+        match uid.strip_prefix(prefix) {
+            Some(rest) => packed::push(&mut key, rest),
+            None if *uid < *prefix => {}
+            None => key.push(u8::MAX),
+        }
+        tree::rank(view, root, &key, inclusive && uid.starts_with(prefix))
     }
 
     /// Calls the function with up to `most` entries from a rank on, in ascending order; appends their keys to `keys`.
@@ -143,14 +157,16 @@ impl Source {
         let mut found = false;
         self.slice(view, rank, 1, &mut keys, |_| found = true)?;
         let (value, rest) = split(&keys);
-        let key = [value, self.prefix().as_bytes(), rest].concat();
+        let mut key = value.to_vec();
+        packed::push(&mut key, &full_uid(self.prefix(), rest));
         if found { Ok(key) } else { Err(corrupt("a tree has fewer entries than its count")) }
     }
 
     /// Returns whether an entry of this source with this key belongs to the record. Detects damaged indexes.
     pub(super) fn has(&self, key: &[u8], stored: &Stored<'_>, order: NameId) -> bool {
-        let rest = stored.uid.strip_prefix(self.prefix());
-        rest.is_some_and(|rest| ESCAPE.is_order_key(key, stored.value(order).as_bytes(), rest.as_bytes()))
+        let Some(rest) = stored.uid.strip_prefix(self.prefix()) else { return false };
+        let (value, packed) = split(key);
+        ESCAPE.is_order_key(value, stored.value(order).as_bytes(), &[]) && packed::is_packed(packed, rest)
     }
 }
 
