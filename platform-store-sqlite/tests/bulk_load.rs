@@ -193,18 +193,26 @@ const PER_COMMIT: u64 = 400;
 /// The directory, for the test below as a child process.
 const CHILD: &str = "BULK_LOAD_CHILD";
 
-/// Loads what the store does not have yet, and prints a line for each commit and one before closing.
+/// The commits of a load. The first ones are small, so that they are indexed by themselves, before others are pending.
+fn commits(number: u64) -> Vec<Vec<Put>> {
+    let puts: Vec<Put> = (number * PER_COMMIT..(number + 1) * PER_COMMIT).map(put).collect();
+    puts.chunks(if number == 0 { 50 } else { PER_COMMIT as usize }).map(<[Put]>::to_vec).collect()
+}
+
+/// Loads what the store does not have yet, and prints a line for each number of commits and one before closing.
 fn load(path: &Path) {
     let store = open(SqliteStore::builder().bulk_records(100).bulk_load(true), path);
     let mut out = std::io::stdout().lock();
-    for commit in 0..COMMITS {
-        let put: Vec<Put> = (commit * PER_COMMIT..(commit + 1) * PER_COMMIT).map(put).collect();
-        let keys: Vec<Key> = put.iter().map(|put| put.key.clone()).collect();
-        let stored = block_on(store.get(&keys, &[])).unwrap().records;
-        let put: Vec<Put> = put.into_iter().zip(&stored).filter(|(_, old)| old.is_none()).map(|(put, _)| put).collect();
-        // A commit is in the store entirely or not at all.
-        assert!(put.is_empty() || put.len() == keys.len());
-        block_on(store.commit(Commit { put, ..Commit::default() })).unwrap();
+    for number in 0..COMMITS {
+        for put in commits(number) {
+            let keys: Vec<Key> = put.iter().map(|put| put.key.clone()).collect();
+            let stored = block_on(store.get(&keys, &[])).unwrap().records;
+            let put: Vec<Put> =
+                put.into_iter().zip(&stored).filter(|(_, old)| old.is_none()).map(|(put, _)| put).collect();
+            // A commit is in the store entirely or not at all.
+            assert!(put.is_empty() || put.len() == keys.len());
+            block_on(store.commit(Commit { put, ..Commit::default() })).unwrap();
+        }
         writeln!(out, "committed").unwrap();
     }
     writeln!(out, "closing").unwrap();
@@ -218,8 +226,8 @@ fn a_load_that_was_killed_is_completed_by_opening_and_repeating_it() {
     }
     let directory = tempfile::tempdir().unwrap();
     let expected = open(SqliteStore::builder().bulk_records(usize::MAX), &directory.path().join("expected"));
-    for commit in 0..COMMITS {
-        block_on(expected.commit(puts(commit * PER_COMMIT..(commit + 1) * PER_COMMIT))).unwrap();
+    for put in (0..COMMITS).flat_map(commits) {
+        block_on(expected.commit(Commit { put, ..Commit::default() })).unwrap();
     }
     for lines in [1, 2, 7, COMMITS, COMMITS + 1] {
         let path = directory.path().join(format!("killed-{lines}"));
