@@ -1,4 +1,6 @@
 //! Sorting of more entries than should be in memory: sorted runs in temporary files, which are merged.
+//!
+//! In a run, each key is stored as the length of what it has in common with the key before it, and the rest.
 
 use std::{
     cmp::Reverse,
@@ -71,10 +73,18 @@ impl Sorter {
     fn spill(&mut self) -> io::Result<()> {
         self.sort();
         let mut file = BufWriter::with_capacity(1 << 16, tempfile::tempfile_in(&self.directory)?);
+        let mut previous: &[u8] = &[];
         for place in &self.entries {
-            file.write_all(&place.len.to_le_bytes())?;
+            let key = place.key(&self.bytes);
+            let shared = previous.iter().zip(key).take_while(|(a, b)| a == b).count();
+            let rest = key.get(shared..).unwrap_or_default();
+            for len in [shared, rest.len()] {
+                // Fits, because the length of the key does.
+                file.write_all(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes())?;
+            }
             file.write_all(&place.number.to_le_bytes())?;
-            file.write_all(place.key(&self.bytes))?;
+            file.write_all(rest)?;
+            previous = key;
         }
         let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.rewind()?;
@@ -89,7 +99,8 @@ impl Sorter {
         self.sort();
         let memory = Memory { bytes: self.bytes, entries: self.entries.into_iter() };
         let mut sources = vec![Source::Memory(memory)];
-        sources.extend(self.runs.into_iter().map(|file| Source::File(BufReader::with_capacity(1 << 16, file))));
+        let run = |file| Run { file: BufReader::with_capacity(1 << 16, file), previous: Vec::new() };
+        sources.extend(self.runs.into_iter().map(run).map(Source::Run));
         let mut sorted = SortedEntries { sources, heads: BinaryHeap::new() };
         for source in 0..sorted.sources.len() {
             sorted.advance(source, Vec::new())?;
@@ -102,13 +113,44 @@ impl Sorter {
 #[derive(Debug)]
 enum Source {
     Memory(Memory),
-    File(BufReader<File>),
+    Run(Run),
 }
 
 #[derive(Debug)]
 struct Memory {
     bytes: Vec<u8>,
     entries: std::vec::IntoIter<Place>,
+}
+
+/// A sorted run in a file.
+#[derive(Debug)]
+struct Run {
+    file: BufReader<File>,
+    /// The last key that was read.
+    previous: Vec<u8>,
+}
+
+impl Run {
+    /// Reads a number of four bytes; `None` at the end of the file.
+    fn len(&mut self) -> io::Result<Option<usize>> {
+        let mut len = [0; 4];
+        match self.file.read_exact(&mut len) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            other => other.map(|()| Some(u32::from_le_bytes(len) as usize)),
+        }
+    }
+
+    /// Reads the next key into the buffer, which is empty, and returns its number.
+    fn next(&mut self, key: &mut Vec<u8>) -> io::Result<Option<u64>> {
+        let (Some(shared), Some(rest)) = (self.len()?, self.len()?) else { return Ok(None) };
+        let mut number = [0; 8];
+        self.file.read_exact(&mut number)?;
+        self.previous.truncate(shared);
+        self.previous.resize(shared + rest, 0);
+        self.file.read_exact(self.previous.get_mut(shared..).unwrap_or_default())?;
+        key.extend_from_slice(&self.previous);
+        Ok(Some(u64::from_le_bytes(number)))
+    }
 }
 
 impl Source {
@@ -120,18 +162,7 @@ impl Source {
                 key.extend(place.key(bytes));
                 place.number
             })),
-            Self::File(file) => {
-                let mut len = [0; 4];
-                match file.read_exact(&mut len) {
-                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-                    other => other?,
-                }
-                let mut number = [0; 8];
-                file.read_exact(&mut number)?;
-                key.resize(u32::from_le_bytes(len) as usize, 0);
-                file.read_exact(key)?;
-                Ok(Some(u64::from_le_bytes(number)))
-            }
+            Self::Run(run) => run.next(key),
         }
     }
 }
