@@ -41,6 +41,7 @@ const fn code_of(byte: u8) -> Code {
     Code { bits, len }
 }
 
+#[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
 const CODES: [Code; 256] = {
     let mut codes = [Code { bits: 0, len: 0 }; 256];
     let mut byte = 0;
@@ -51,6 +52,7 @@ const CODES: [Code; 256] = {
     codes
 };
 
+#[expect(clippy::indexing_slicing, reason = "a byte is an index of 256 codes")]
 const fn code(byte: u8) -> Code {
     CODES[byte as usize]
 }

@@ -231,7 +231,9 @@ impl<'c> Writer<'c> {
         // whole, so no snapshot is between its commits.
         self.lists.settle(transaction);
         let changed = (self.next - self.state.first).unsigned_abs() + self.replaced.len() as u64;
-        if fold || self.lists.must_fold() || changed > FOLD_RECORDS {
+        // Pending records are replayed fast, because they have no lists.
+        let is_long = changed > FOLD_RECORDS && self.pending.is_empty();
+        if fold || is_long || self.lists.must_fold() {
             self.lists.fold(transaction)?;
             self.replaced.clear(transaction, &mut self.state)?;
             (self.state.folded, self.state.first) = (sequence, self.next);

@@ -35,13 +35,13 @@ struct Place {
     /// The first bytes of the key, which decide most comparisons.
     prefix: u128,
     start: usize,
-    len: u32,
+    len: u16,
     number: u64,
 }
 
 impl Place {
     fn key<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
-        bytes.get(self.start..self.start + self.len as usize).unwrap_or_default()
+        bytes.get(self.start..self.start + usize::from(self.len)).unwrap_or_default()
     }
 }
 
@@ -57,7 +57,7 @@ impl Sorter {
         }
         let mut prefix = [0; 16];
         prefix.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
-        let len = u32::try_from(key.len()).map_err(|_| unavailable("a key is too long to be sorted"))?;
+        let len = u16::try_from(key.len()).map_err(|_| unavailable("a key is too long to be sorted"))?;
         let place = Place { prefix: u128::from_be_bytes(prefix), start: self.bytes.len(), len, number };
         self.bytes.extend(key);
         self.entries.push(place);
@@ -80,7 +80,7 @@ impl Sorter {
             let rest = key.get(shared..).unwrap_or_default();
             for len in [shared, rest.len()] {
                 // Fits, because the length of the key does.
-                file.write_all(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes())?;
+                file.write_all(&u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes())?;
             }
             file.write_all(&place.number.to_le_bytes())?;
             file.write_all(rest)?;
@@ -131,12 +131,12 @@ struct Run {
 }
 
 impl Run {
-    /// Reads a number of four bytes; `None` at the end of the file.
+    /// Reads a length; `None` at the end of the file.
     fn len(&mut self) -> io::Result<Option<usize>> {
-        let mut len = [0; 4];
+        let mut len = [0; 2];
         match self.file.read_exact(&mut len) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-            other => other.map(|()| Some(u32::from_le_bytes(len) as usize)),
+            other => other.map(|()| Some(usize::from(u16::from_le_bytes(len)))),
         }
     }
 
