@@ -3,11 +3,12 @@
 use std::{
     error::Error as _,
     fmt::Write as _,
+    io::Write as _,
     pin::Pin,
     task::{Context, Poll},
 };
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Response, StatusCode, Version,
     header::{
@@ -158,22 +159,22 @@ pub(crate) fn options(allow: &str) -> Reply {
 pub(crate) fn list(plural: &str, page: &ListReply) -> Reply {
     let bodies: usize = page.items.iter().map(|item| item.len() + 1).sum();
     let token = page.next_page_token.as_deref().unwrap_or_default();
-    let mut body = BytesMut::with_capacity(bodies + plural.len() + token.len() + 112);
-    body.put_slice(b"{\"");
-    body.put_slice(plural.as_bytes());
-    body.put_slice(b"\":[");
+    let mut body = Vec::with_capacity(bodies + plural.len() + token.len() + 112);
+    body.extend_from_slice(b"{\"");
+    body.extend_from_slice(plural.as_bytes());
+    body.extend_from_slice(b"\":[");
     for (index, item) in page.items.iter().enumerate() {
         if index > 0 {
-            body.put_u8(b',');
+            body.push(b',');
         }
-        body.put_slice(item);
+        body.extend_from_slice(item);
     }
     // Tokens are base64, so they need no escaping.
     let token = if token.is_empty() { String::new() } else { format!("\"nextPageToken\":\"{token}\",") };
     let (total, skipped) = (page.total_count, page.skipped);
-    // Writing into a growable buffer does not fail.
+    // Writing into a vector does not fail.
     let _ = write!(body, "],{token}\"totalCount\":\"{total}\",\"skipped\":{skipped}}}");
-    json(body.freeze())
+    json(body)
 }
 
 /// Returns the length of a response's body in bytes; 0 for a stream.
