@@ -1,4 +1,4 @@
-//! Caches the protobuf encoding of the resources in lists.
+//! Caches the protobuf encoding of resources that lists and gets return.
 //!
 //! The key is the JSON itself, so an entry is never stale: a resource that has changed has other JSON, and entries that
 //! are not read any more are evicted.
@@ -22,7 +22,7 @@ const ENTRY_OVERHEAD: usize = 120;
 /// The maximum size of a cached resource, in bytes of JSON, so that few large ones cannot evict all others.
 const MAX_CACHED: usize = 4 << 10;
 
-/// The encodings of resources that were listed recently.
+/// The encodings of resources that were read recently.
 pub(crate) struct ItemCache(Cache<Item, Arc<[u8]>, Weight>);
 
 impl Default for ItemCache {
@@ -39,6 +39,16 @@ impl fmt::Debug for ItemCache {
 }
 
 impl ItemCache {
+    /// Encodes a resource as a message, as [`Plan::encode`] does.
+    ///
+    /// # Errors
+    /// When the resource does not match the message.
+    pub(crate) fn encode(&self, plan: &Plan, json: &[u8]) -> serde_json::Result<Vec<u8>> {
+        let mut writer = Writer::with_capacity(json.len());
+        self.append(plan, json, &mut writer)?;
+        Ok(writer.into_bytes())
+    }
+
     /// Appends a resource as a message to the writer, as [`Plan::append`] does.
     ///
     /// # Errors

@@ -313,7 +313,8 @@ impl Inner {
             }
             Operation::Get(registered) => {
                 let uid = decode::text(&message, "uid");
-                platform.get_erased(demand_caller()?, registered, &uid).await?
+                let resource = platform.get_erased(demand_caller()?, registered, &uid).await?;
+                return into_bytes(self.items.encode(&method.output, &resource));
             }
             Operation::Create(registered, field) => {
                 let parent = decode::text(&message, "parent");

@@ -221,6 +221,7 @@ fn a_cached_encoding_is_that_of_the_same_json_and_of_the_same_message() {
             cache.append(plan, json.as_bytes(), &mut writer).unwrap();
             let expected = [vec![7], plan.encode(json.as_bytes()).unwrap()].concat();
             assert_eq!(writer.into_bytes(), expected, "{json}");
+            assert_eq!(cache.encode(plan, json.as_bytes()).unwrap(), expected[1..], "{json}");
         }
     }
     let mut writer = Writer::with_capacity(0);
