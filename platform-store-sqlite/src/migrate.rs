@@ -1,8 +1,8 @@
 //! Migrations: changes of the layout of files that earlier versions have written.
 //!
 //! A file has the number of its layout in `PRAGMA user_version`. When it is opened, all migrations from its layout to
-//! [`VERSION`] run in one transaction, so that a crash leaves the file with the old layout or with the new one. A
-//! migration must not use code that later versions may change, such as [`TABLES`](crate::schema::TABLES).
+//! [`VERSION`](crate::schema::VERSION) run in one transaction, so that a crash leaves the file with the old layout or with
+//! the new one. All but the last one must not use code that later versions may change.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{
     bulk::{self, Pending},
     error::{corrupt, store_error},
     record::{self, Stored, columns},
-    schema::{Table, VERSION, checksum},
+    schema::{Table, checksum},
     state::State,
 };
 
@@ -29,11 +29,7 @@ pub(crate) struct Migration {
 /// The steps in order; the first one begins with layout 1.
 const MIGRATIONS: [Migration; 2] = [
     Migration { to: 2, about: "layout 2: adds the table `replaced`, and columns to `state`", run: add_delta },
-    Migration {
-        to: VERSION,
-        about: "layout 4: makes the indexes and lists again, with shorter keys",
-        run: index_again,
-    },
+    Migration { to: 4, about: "layout 4: makes the indexes and lists again, with shorter keys", run: index_again },
 ];
 
 /// Returns the steps from a layout to the current one.
