@@ -47,18 +47,18 @@ CREATE TABLE record (
     filter_keys text[] COLLATE "C" NOT NULL,
     filter_values bytea[] NOT NULL,
     unique_spaces text[] COLLATE "C" NOT NULL,
-    unique_values bytea[] NOT NULL,
-    PRIMARY KEY (org, kind, uid)
+    unique_values bytea[] NOT NULL
 );
-CREATE INDEX record_by_uid ON record (org, list, uid);
-CREATE INDEX record_by_sequence ON record (org, list, revision, uid);
-CREATE INDEX record_by_s1 ON record (org, list, s1, uid) WHERE s1 IS NOT NULL;
-CREATE INDEX record_by_s2 ON record (org, list, s2, uid) WHERE s2 IS NOT NULL;
-CREATE INDEX record_by_s3 ON record (org, list, s3, uid) WHERE s3 IS NOT NULL;
-CREATE INDEX record_by_s4 ON record (org, list, s4, uid) WHERE s4 IS NOT NULL;
 -- Lists of all organizations.
-CREATE INDEX all_by_uid ON record (kind, uid);
 CREATE INDEX all_by_sequence ON record (kind, revision, uid);
+CREATE INDEX all_by_uid ON record (kind, uid);
+CREATE INDEX record_by_s4 ON record (org, list, s4, uid) WHERE s4 IS NOT NULL;
+CREATE INDEX record_by_s3 ON record (org, list, s3, uid) WHERE s3 IS NOT NULL;
+CREATE INDEX record_by_s2 ON record (org, list, s2, uid) WHERE s2 IS NOT NULL;
+CREATE INDEX record_by_s1 ON record (org, list, s1, uid) WHERE s1 IS NOT NULL;
+CREATE INDEX record_by_sequence ON record (org, list, revision, uid);
+CREATE INDEX record_by_uid ON record (org, list, uid);
+ALTER TABLE record ADD PRIMARY KEY (org, kind, uid);
 
 -- The entries of records in the lists of their further ancestors, and of records of one segment in the list of roots,
 -- which is in the organization of the installation. `home` is the record's organization.
@@ -72,23 +72,23 @@ CREATE TABLE deep (
     s1 bytea,
     s2 bytea,
     s3 bytea,
-    s4 bytea,
-    PRIMARY KEY (org, list, uid)
+    s4 bytea
 );
-CREATE INDEX deep_by_sequence ON deep (org, list, revision, uid);
-CREATE INDEX deep_by_s1 ON deep (org, list, s1, uid) WHERE s1 IS NOT NULL;
-CREATE INDEX deep_by_s2 ON deep (org, list, s2, uid) WHERE s2 IS NOT NULL;
-CREATE INDEX deep_by_s3 ON deep (org, list, s3, uid) WHERE s3 IS NOT NULL;
 CREATE INDEX deep_by_s4 ON deep (org, list, s4, uid) WHERE s4 IS NOT NULL;
+CREATE INDEX deep_by_s3 ON deep (org, list, s3, uid) WHERE s3 IS NOT NULL;
+CREATE INDEX deep_by_s2 ON deep (org, list, s2, uid) WHERE s2 IS NOT NULL;
+CREATE INDEX deep_by_s1 ON deep (org, list, s1, uid) WHERE s1 IS NOT NULL;
+CREATE INDEX deep_by_sequence ON deep (org, list, revision, uid);
+ALTER TABLE deep ADD PRIMARY KEY (org, list, uid);
 
 -- The records with a filter value: `value` is a 128-bit hash of the kind, the key and the value.
 CREATE TABLE member (
     org int8 NOT NULL,
     value uuid NOT NULL,
-    uid text COLLATE "C" NOT NULL,
-    PRIMARY KEY (org, value, uid)
+    uid text COLLATE "C" NOT NULL
 );
 CREATE INDEX all_members ON member (value, uid);
+ALTER TABLE member ADD PRIMARY KEY (org, value, uid);
 
 -- The owners of unique keys, in the organization that is the hash of the space and the value.
 CREATE TABLE owner (
@@ -107,10 +107,10 @@ CREATE TABLE tally (
     kind text COLLATE "C" NOT NULL,
     direct int8 NOT NULL,
     deep int8 NOT NULL,
-    blocked bool NOT NULL DEFAULT false,
-    PRIMARY KEY (org, list)
+    blocked bool NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 CREATE INDEX tally_of_kind ON tally (kind);
+ALTER TABLE tally ADD PRIMARY KEY (org, list);
 
 -- Counted blocks of the records at or below a uid, for skips: a block of an order begins at (`low`, `low_uid`) and ends
 -- where the next one of its level begins.
@@ -129,10 +129,10 @@ CREATE TABLE block (
 CREATE TABLE batch (
     org int8 NOT NULL,
     id uuid NOT NULL,
-    at int8 NOT NULL,
-    PRIMARY KEY (org, id)
+    at int8 NOT NULL
 );
 CREATE INDEX batch_by_time ON batch (at);
+ALTER TABLE batch ADD PRIMARY KEY (org, id);
 
 -- Small documents of the installation, such as keys.
 CREATE TABLE document (

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use self::statements::{
     FIND_BELOW, FIND_WITH, FIND_WITH_EVERYWHERE, LOCK_HEADS, MOST_BELOW, PUT_BATCH, READ_BELOW, READ_BLOCKED,
-    READ_EPOCHS, READ_HEADS, READ_LENGTHS, READ_OWNERS, READ_RECORDS, READ_SLOTS, READ_WITH,
+    READ_EPOCHS, READ_HEADS, READ_LENGTHS, READ_OWNERS, READ_RECORDS, READ_SLOTS, READ_WITH, READ_WITH_EVERYWHERE,
 };
 use crate::{
     changes::{self, Changes, Delta},
@@ -233,13 +233,16 @@ impl<'c> Batch<'c> {
             Box::new(none.iter().map(|with| with.key).collect::<Vec<_>>()),
             Box::new(none.iter().map(|with| with.value.as_bytes().to_vec()).collect::<Vec<_>>()),
         ];
-        let find = if connection.is_distributed() { FIND_WITH_EVERYWHERE } else { FIND_WITH };
+        let (find, with) = match connection.is_distributed() {
+            true => (FIND_WITH_EVERYWHERE, READ_WITH_EVERYWHERE),
+            false => (FIND_WITH, READ_WITH),
+        };
         add(!none.is_empty(), find, params);
         let params: Params = vec![
             Box::new(wanted.with.iter().map(|(kind, _)| *kind).collect::<Vec<_>>()),
             Box::new(wanted.with.iter().map(|(_, value)| *value).collect::<Vec<_>>()),
         ];
-        add(!wanted.with.is_empty(), READ_WITH, params);
+        add(!wanted.with.is_empty(), with, params);
         let org_of =
             |key: &platform_engine::store::UniqueKey| schema::organization_of_unique(key.space, key.value.as_bytes());
         let params: Params = vec![
@@ -283,7 +286,7 @@ impl<'c> Batch<'c> {
                 state.records.entry(key.clone()).or_default().before = Some(stored(row)?);
             }
         }
-        for row in rows(READ_WITH)? {
+        for row in rows(with)? {
             if let Some((kind, _)) = at(&wanted.with, row)? {
                 let key = Key::new(kind, Uid::opaque(row.try_get::<&str>(1)?));
                 state.records.entry(key).or_default().before = Some(stored(row)?);

@@ -233,6 +233,18 @@ impl Cluster {
         fs::write(private.directory.join("data/standby.signal"), "").map_err(text)
     }
 
+    /// Makes a private cluster that runs as a standby the primary. It begins another timeline, as in a failover.
+    ///
+    /// # Errors
+    /// A text that says why not.
+    pub fn promote(&self) -> Result<(), String> {
+        let private = self.private.as_ref().ok_or("the cluster is not private")?;
+        let mut promote = command(&private.programs.join("pg_ctl"), private.owner);
+        promote.arg("-D").arg(private.directory.join("data")).args(["-w", "-s", "promote"]).current_dir("/");
+        let status = promote.stdout(Stdio::null()).stderr(Stdio::null()).status().map_err(text)?;
+        if status.success() { Ok(()) } else { Err("the standby is not promoted".to_owned()) }
+    }
+
     /// Stops all processes of a private cluster where they are, as a frozen machine does.
     ///
     /// # Errors
@@ -387,7 +399,7 @@ pub fn statements_for_citus() -> Vec<(String, String, Reach)> {
         statements::everywhere::EVERYWHERE.iter().map(|(key, (sql, _))| (format!("list everywhere {key:?}"), &**sql));
     let everywhere = everywhere.chain(
         [
-            batch::statements::READ_WITH,
+            batch::statements::READ_WITH_EVERYWHERE,
             batch::statements::FIND_WITH_EVERYWHERE,
             writer::PRUNE_EVERYWHERE,
             check::ORGANIZATIONS,

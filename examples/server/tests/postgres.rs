@@ -493,6 +493,9 @@ impl Delivering {
     }
 }
 
+/// Far less than the 10 seconds between two sweeps, and far more than a notification takes on a busy machine.
+const WITHOUT_SWEEP: Duration = Duration::from_secs(3);
+
 /// Prints the time from the response to the arrival, of events that the other server delivers.
 #[test]
 fn an_event_that_one_server_records_reaches_a_sink_of_another() {
@@ -504,13 +507,23 @@ fn an_event_that_one_server_records_reaches_a_sink_of_another() {
     let same = delivering.holder(1) == holder;
     times.sort();
     println!("p50 {:?}, p99 {:?}, delivered by the other server throughout: {same}", times[30], times[59]);
+    assert!(same, "the server that records events took the lease when it had ended");
+    assert!(times[59] < WITHOUT_SWEEP, "events have waited for a sweep: {times:?}");
 }
 
+/// As the test before would fail without notifications.
 #[test]
 fn events_are_delivered_although_every_notification_is_lost() {
     let Some(database) = Database::silent("silent") else { return };
     let delivering = Delivering::start(&database);
-    delivering.deliver(1, "other");
+    let first = delivering.holder(0);
+    let waits = |number| {
+        // The server that does not deliver.
+        let recording = usize::from(delivering.holder(0) == first);
+        delivering.deliver(recording, &format!("other {number}")) > WITHOUT_SWEEP
+    };
+    // It may be just before a sweep, or the end of a lease.
+    assert!((0..20).any(waits), "events do not wait for the sweep");
     database.execute("DO $$ BEGIN IF NOT EXISTS (SELECT FROM lost) THEN RAISE 'nothing was lost'; END IF; END $$");
 }
 

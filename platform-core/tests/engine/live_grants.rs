@@ -1,13 +1,21 @@
 //! Grants are live: a grant counts immediately, and a revocation takes effect immediately, for requests in flight too.
 
-use std::{collections::BTreeSet, sync::Arc, thread};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
 
+use async_trait::async_trait;
 use platform_core::{
     access::{Caller, Credential, Narrowing},
     error::{Code, Result},
     iam::Iam,
     resources::iam::{Identity, person_uid},
-    store::{Key, memory::MemoryStore},
+    store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, memory::MemoryStore},
     testing::{Call, Gate, GatedStore},
     uid::Uid,
 };
@@ -302,6 +310,67 @@ fn delete_of_a_group_ends_only_the_grants_held_in_it() {
     world.delete(&world.operator, "Group", &there).unwrap();
     assert_eq!(code(world.get(&ada, "Group", &there)), Code::PermissionDenied);
     assert_eq!(world.list(&ada, "Group", &[]).unwrap().uids(), [&*here]);
+}
+
+/// A database and its standby, which takes over without the commits that it did not get.
+#[derive(Debug, Default)]
+struct FailingOver {
+    databases: [MemoryStore; 2],
+    /// Whether the standby does not get commits any more.
+    is_behind: AtomicBool,
+    history: AtomicU64,
+}
+
+impl FailingOver {
+    fn primary(&self) -> &MemoryStore {
+        let [first, second] = &self.databases;
+        if self.history() == 0 { first } else { second }
+    }
+}
+
+#[async_trait]
+impl Store for FailingOver {
+    async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> std::result::Result<Read, StoreError> {
+        self.primary().get(keys, epochs).await
+    }
+
+    async fn list(&self, query: &Query) -> std::result::Result<Page, StoreError> {
+        self.primary().list(query).await
+    }
+
+    async fn commit(&self, commit: Commit) -> std::result::Result<Committed, StoreError> {
+        if !self.is_behind.load(Ordering::SeqCst) {
+            let [_, standby] = &self.databases;
+            standby.commit(commit.clone()).await?;
+        }
+        self.primary().commit(commit).await
+    }
+
+    fn history(&self) -> u64 {
+        self.history.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn a_grant_that_a_failover_has_lost_does_not_count_although_epochs_are_assigned_again() {
+    for is_raised in [false, true] {
+        let store = Arc::new(FailingOver::default());
+        let world = World::over(Arc::clone(&store) as _);
+        let (caller, role) = (world.identity(&world.org), world.role(&world.org, &["repo.list"]));
+        let (group, other) = (world.group(&world.org), world.group(&world.org));
+        let repo = world.repo(&group);
+        store.is_behind.store(true, Ordering::SeqCst);
+        world.bind(&caller, &role, &group);
+        // Caches the grants.
+        world.get(&caller, "Repo", &repo).unwrap();
+        store.history.store(1, Ordering::SeqCst);
+        if is_raised {
+            // To the value of the cached grants.
+            world.bind(&caller, &role, &other);
+        }
+        assert_eq!(code(world.get(&caller, "Repo", &repo)), Code::PermissionDenied);
+        assert_eq!(world.list(&caller, "Repo", &[]).unwrap().total, 0);
+    }
 }
 
 #[test]

@@ -3,6 +3,9 @@
 //! All rows of a statement have the same columns. A list's first row has no uid, the total instead of a revision, and the
 //! epochs instead of a body, 8 bytes each; the others have the records of the page, and at most one that is not part of
 //! it, without a body: the record with which the page would be too long.
+//!
+//! A subquery with `OFFSET 0` is planned by itself: it looks up one record by its key, or those of one row of what is
+//! before it, whatever the statistics of the tables are.
 
 pub(crate) mod everywhere;
 
@@ -146,7 +149,7 @@ pub(crate) const GET_MANY: &str = concat!(
     epochs!(),
     ", NULL::bytea UNION ALL SELECT k.place, r.revision, r.rendering, r.body, r.private \
      FROM unnest($3::int8[], $4::text[], $5::text[]) WITH ORDINALITY k(org, kind, uid, place) CROSS JOIN LATERAL \
-     (SELECT * FROM record r WHERE r.org = k.org AND r.kind = k.kind AND r.uid = k.uid) r"
+     (SELECT * FROM record r WHERE r.org = k.org AND r.kind = k.kind AND r.uid = k.uid OFFSET 0) r"
 );
 
 /// Whether `r.uid` is in the scope `s`.
@@ -162,6 +165,11 @@ const PASSES: &str = "NOT EXISTS (SELECT 1 FROM unnest($13::int4[]) WITH ORDINAL
      CASE f.op WHEN 2 THEN h.value > w.value WHEN 3 THEN position(w.value IN h.value) > 0 ELSE h.value = w.value END))";
 
 const SCOPES: &str = "unnest($9::int8[], $10::int4[], $11::text[], $12::text[]) s(org, mode, low, high)";
+
+/// Returns a table `r` of the record with a key, which may be missing.
+fn record(org: &str, kind: &str, uid: &str) -> String {
+    format!("(SELECT * FROM record r WHERE r.org = {org} AND r.kind = {kind} AND r.uid = {uid} OFFSET 0) r")
+}
 
 /// The order of a list.
 #[derive(Debug, Clone, Copy)]
@@ -313,19 +321,21 @@ impl By {
     /// Returns the first of the other records of a list, with their bodies.
     fn deep(self) -> String {
         let (key, after, order) = (self.key("d"), self.after("d", &self.after_value(), "$7", false), self.order("d"));
+        let record = record("e.home", "$10", "e.uid");
         format!(
             "SELECT r.uid, r.revision, r.rendering, r.body, e.key FROM (SELECT d.uid, d.home, {key} AS key FROM deep d \
              WHERE d.org = $8 AND d.list = $9 AND {after} ORDER BY {order} LIMIT $4::int8 + 1) e \
-             JOIN record r ON r.org = e.home AND r.kind = $10 AND r.uid = e.uid"
+             CROSS JOIN LATERAL {record}"
         )
     }
 
     fn subtree(self) -> String {
         let (direct, deep, order) = (self.direct(), self.deep(), self.order_of_rows("u"));
         let (key, after) = (self.key("r"), self.after("r", &self.after_value(), "$7", false));
+        let top = record("$8", "$10", "$11");
         let page = format!(
             "SELECT * FROM (({direct}) UNION ALL ({deep}) UNION ALL (SELECT r.uid, r.revision, r.rendering, r.body, \
-             {key} AS key FROM record r WHERE r.org = $8 AND r.kind = $10 AND r.uid = $11 AND {after})) u \
+             {key} AS key FROM {top} WHERE {after})) u \
              ORDER BY {order} LIMIT $4::int8 + 1"
         );
         let total = "SELECT COALESCE((SELECT t.direct + t.deep FROM tally t WHERE t.org = $8 AND t.list = $9), 0) + \
@@ -393,14 +403,15 @@ impl By {
         };
         let direct = branch("r.org", "r", "record r WHERE r.org = $8 AND r.list = $9");
         let deep = branch("d.home", "d", "deep d WHERE $13::bool AND d.org = $8 AND d.list = $9");
-        let top = branch("r.org", "r", "record r WHERE $13::bool AND r.org = $8 AND r.kind = $10 AND r.uid = $11");
+        let top = branch("r.org", "r", &format!("{} WHERE $13::bool", record("$8", "$10", "$11")));
         let page = format!(
             "SELECT r.uid, r.revision, r.rendering, r.body, h.key FROM start CROSS JOIN LATERAL (SELECT * FROM \
              ({} UNION ALL {} UNION ALL ({top})) u ORDER BY {} OFFSET start.left_over LIMIT $4::int8 + 1) h \
-             JOIN record r ON r.org = h.home AND r.kind = $10 AND r.uid = h.uid",
+             CROSS JOIN LATERAL {}",
             limited(direct, "r"),
             limited(deep, "d"),
             self.order_of_rows("u"),
+            record("h.home", "$10", "h.uid"),
         );
         self.list_of(&with, &page, "SELECT n FROM length")
     }
@@ -421,12 +432,12 @@ impl By {
         };
         let direct = of_lists("$9::int8[], $10::uuid[]", "r.org", "r", "record");
         let deep = of_lists("$11::int8[], $12::uuid[]", "d.home", "d", "deep");
-        let exact = branch("r.org", "r", "record r WHERE r.org = q.org AND r.kind = $8 AND r.uid = q.uid".to_owned());
+        let exact = branch("r.org", "r", format!("{} WHERE true", record("q.org", "$8", "q.uid")));
         let page = format!(
             "SELECT r.uid, r.revision, r.rendering, r.body, h.key FROM (SELECT u.* FROM ({direct} UNION ALL {deep} \
              UNION ALL SELECT l.* FROM unnest($13::int8[], $14::text[]) q(org, uid) CROSS JOIN LATERAL ({exact}) l) u \
-             ORDER BY {outer} OFFSET $15::int8 LIMIT $4::int8 + 1) h \
-             JOIN record r ON r.org = h.home AND r.kind = $8 AND r.uid = h.uid"
+             ORDER BY {outer} OFFSET $15::int8 LIMIT $4::int8 + 1) h CROSS JOIN LATERAL {}",
+            record("h.home", "$8", "h.uid"),
         );
         let tallies = |arrays: &str, column: &str| {
             format!(
@@ -436,9 +447,10 @@ impl By {
         };
         let total = format!(
             "SELECT ({}) + ({}) + (SELECT count(*) FROM unnest($13::int8[], $14::text[]) q(org, uid) CROSS JOIN LATERAL \
-             (SELECT FROM record r WHERE r.org = q.org AND r.kind = $8 AND r.uid = q.uid) r)",
+             {})",
             tallies("$9::int8[], $10::uuid[]", "direct"),
             tallies("$11::int8[], $12::uuid[]", "deep"),
+            record("q.org", "$8", "q.uid"),
         );
         self.list_of("", &page, &total)
     }
@@ -462,22 +474,24 @@ impl By {
             "WITH kept AS MATERIALIZED (SELECT t.deep AS n FROM tally t WHERE t.org = $8 AND t.list = $9), \
              hits AS MATERIALIZED (SELECT r.uid, {key} AS key FROM (SELECT m.uid FROM member m WHERE m.org = $8 AND \
              m.value = $11 AND m.uid >= $12 AND m.uid < $14 AND NOT EXISTS (SELECT FROM kept)) m CROSS JOIN LATERAL \
-             (SELECT * FROM record r WHERE r.org = $8 AND r.kind = $10 AND r.uid = m.uid) r WHERE {} AND \
+             {} WHERE {} AND \
              EXISTS (SELECT FROM unnest(r.filter_keys, r.filter_values) h(key, value) WHERE h.key = $16 AND \
              h.value = $17)) ",
+            record("$8", "$10", "m.uid"),
             in_place!("r.uid", "$12", "$13", "$15")
         );
         let page = format!(
             "SELECT r.uid, r.revision, r.rendering, r.body, u.key FROM (SELECT * FROM ((SELECT d.uid, {} AS key \
              FROM deep d WHERE d.org = $8 AND d.list = $9 AND {} ORDER BY {} LIMIT $18::int8 + $4::int8 + 1) UNION ALL \
              (SELECT h.uid, h.key FROM hits h WHERE {} ORDER BY {} LIMIT $18::int8 + $4::int8 + 1)) u ORDER BY {} \
-             OFFSET $18::int8 LIMIT $4::int8 + 1) u JOIN record r ON r.org = $8 AND r.kind = $10 AND r.uid = u.uid",
+             OFFSET $18::int8 LIMIT $4::int8 + 1) u CROSS JOIN LATERAL {}",
             self.key("d"),
             self.after("d", &value, "$7", false),
             self.order("d"),
             self.after_of_rows("h"),
             self.order_of_rows("h"),
             self.order_of_rows("u"),
+            record("$8", "$10", "u.uid"),
         );
         self.list_of(&with, &page, "SELECT COALESCE((SELECT k.n FROM kept k), (SELECT count(*) FROM hits))")
     }
@@ -489,18 +503,19 @@ impl By {
             (true, false) => format!("record r WHERE r.kind = $8 AND {in_scopes}"),
             (true, true) => format!(
                 "unnest({values}::uuid[]) v(value) CROSS JOIN LATERAL \
-                 (SELECT m.org, m.uid FROM member m WHERE m.value = v.value) m CROSS JOIN LATERAL \
-                 (SELECT * FROM record r WHERE r.org = m.org AND r.kind = $8 AND r.uid = m.uid) r WHERE {in_scopes}"
+                 (SELECT m.org, m.uid FROM member m WHERE m.value = v.value OFFSET 0) m CROSS JOIN LATERAL {} \
+                 WHERE {in_scopes}",
+                record("m.org", "$8", "m.uid"),
             ),
             (false, false) => format!(
                 "{SCOPES} CROSS JOIN LATERAL (SELECT * FROM record r WHERE r.org = s.org AND r.kind = $8 AND \
-                 r.uid >= s.low AND r.uid < s.high) r WHERE {IN_SCOPE}"
+                 r.uid >= s.low AND r.uid < s.high OFFSET 0) r WHERE {IN_SCOPE}"
             ),
             (false, true) => format!(
                 "{SCOPES} CROSS JOIN unnest({values}::uuid[]) v(value) CROSS JOIN LATERAL (SELECT m.uid FROM member m \
-                 WHERE m.org = s.org AND m.value = v.value AND m.uid >= s.low AND m.uid < s.high) m \
-                 CROSS JOIN LATERAL (SELECT * FROM record r WHERE r.org = s.org AND r.kind = $8 AND r.uid = m.uid) r \
-                 WHERE {IN_SCOPE}"
+                 WHERE m.org = s.org AND m.value = v.value AND m.uid >= s.low AND m.uid < s.high OFFSET 0) m \
+                 CROSS JOIN LATERAL {} WHERE {IN_SCOPE}",
+                record("s.org", "$8", "m.uid"),
             ),
         };
         let (key, after, order) = (self.key("r"), self.after_of_rows("h"), self.order_of_rows("h"));
@@ -509,8 +524,8 @@ impl By {
         );
         let page = format!(
             "SELECT r.uid, r.revision, r.rendering, r.body, h.key FROM (SELECT h.* FROM hits h WHERE {after} \
-             ORDER BY {order} OFFSET $17::int8 LIMIT $4::int8 + 1) h CROSS JOIN LATERAL (SELECT * FROM record r \
-             WHERE r.org = h.org AND r.kind = $8 AND r.uid = h.uid) r"
+             ORDER BY {order} OFFSET $17::int8 LIMIT $4::int8 + 1) h CROSS JOIN LATERAL {}",
+            record("h.org", "$8", "h.uid"),
         );
         self.list_of(&with, &page, "SELECT count(*) FROM hits")
     }
@@ -532,7 +547,7 @@ fn boundaries(column: Column) -> String {
          ({} UNION ALL {} UNION ALL {}) u) x WHERE x.n <= $6 AND x.n > 1 AND x.n % $7::int8 = 1 ORDER BY x.n",
         branch("r", "record r WHERE r.org = $1 AND r.list = $2"),
         branch("d", "deep d WHERE d.org = $1 AND d.list = $2"),
-        branch("r", "record r WHERE r.org = $1 AND r.kind = $3 AND r.uid = $8"),
+        branch("r", &format!("{} WHERE true", record("$1", "$3", "$8"))),
     )
 }
 
@@ -546,13 +561,15 @@ fn count_between(column: Column) -> String {
     let branch = |table: &str, from: &str| {
         let from_low = by.after(table, &format!("$4::{}", by.key_type()), "$5", true);
         let to = By { descending: true, ..by }.after(table, &format!("$6::{}", by.key_type()), "$7", false);
-        format!("(SELECT count(*) FROM {from} AND {from_low} AND {to})")
+        // In order, for which the planner takes the index of the order even if another one looks as good.
+        let order = by.order(table);
+        format!("(SELECT count(*) FROM (SELECT FROM {from} AND {from_low} AND {to} ORDER BY {order} OFFSET 0) c)")
     };
     format!(
         "SELECT {} + {} + {}",
         branch("r", "record r WHERE r.org = $1 AND r.list = $2"),
         branch("d", "deep d WHERE d.org = $1 AND d.list = $2"),
-        branch("r", "record r WHERE r.org = $1 AND r.kind = $3 AND r.uid = $8"),
+        branch("r", &format!("{} WHERE true", record("$1", "$3", "$8"))),
     )
 }
 

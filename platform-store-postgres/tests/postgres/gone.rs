@@ -100,6 +100,26 @@ async fn calls_of_a_frozen_server_end_and_the_store_works_when_it_continues() {
     assert_eq!(store.check().await.unwrap(), []);
 }
 
+/// The platform drops its caches when the history is another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_becomes_the_primary_is_used_and_has_another_history() {
+    let Some(cluster) = private() else { return };
+    let url = empty(&cluster, "promoted").await;
+    let store = open(&url).await;
+    store.commit(puts([thing("a/1")])).await.unwrap();
+    let history = store.history();
+    cluster.crash().unwrap();
+    cluster.demote().unwrap();
+    cluster.restart().unwrap();
+    assert!(store.list(&things()).await.is_err(), "a standby has answered");
+    cluster.promote().unwrap();
+    let works = async { while store.commit(puts([thing("a/2")])).await.is_err() {} };
+    timeout(Duration::from_secs(60), works).await.unwrap();
+    assert_ne!(store.history(), history);
+    assert_eq!(store.list(&things()).await.unwrap().items.len(), 2);
+    assert_eq!(store.check().await.unwrap(), []);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn commits_that_wait_for_each_other_do_not_wait_for_the_server_one_after_another() {
     let Some(cluster) = private() else { return };
