@@ -57,9 +57,10 @@ fn a_commit_of_unknown_outcome_is_in_the_history_if_it_was_applied() {
     assert!(summary.unknown > 10 && summary.unavailable > 10, "{summary:?}");
 }
 
-/// Runs histories until one fails in which one of the two platforms uses a store with an error.
+/// Runs histories until one fails in which one of the two platforms uses a store with an error. Some errors show only if
+/// threads take turns in a certain way, which is rare on a machine that is busy with other things.
 fn run_with(bug: Bug) -> Result<(), String> {
-    (1..=10).try_for_each(|seed| {
+    (1..=40).try_for_each(|seed| {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let planted: Arc<dyn Store> = Arc::new(PlantedStore::new(Arc::clone(&store), bug));
         let other = if bug == Bug::SequencesBeforeCommits { Arc::clone(&planted) } else { store };
