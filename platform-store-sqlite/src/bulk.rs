@@ -1,6 +1,6 @@
 //! Indexing of many new records at once.
 //!
-//! The records of a large group of commits get their rows, uids and unique keys first ([`keys_of`]). Then all entries of filter values
+//! The records of a large group of commits get their rows, uids and unique keys first. Then all entries of filter values
 //! and of the materialized lists are sorted and inserted in their order, so that each page of an index and each node of
 //! a tree is written once, not once per record. The result is the same as that of indexing each record by itself (see
 //! [`crate::lists`]), except for the boundaries of nodes.
@@ -85,11 +85,6 @@ impl Pending {
             if self.contains(stored.kind, stored.id) { use_record(&stored) } else { Ok(()) }
         })
     }
-}
-
-/// Returns the keys in the index that a record has while it is pending: those by uid, and its unique keys.
-pub(crate) fn keys_of<'a>(kind: NameId, uid: &str, keys: Keys<'a>) -> impl Iterator<Item = Vec<u8>> + use<'a> {
-    [index::key(kind, None, uid)].into_iter().chain(keys.unique().map(index::unique_key))
 }
 
 /// Indexes the pending records. Sorts in temporary files in the directory if there are many entries.

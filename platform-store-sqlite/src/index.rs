@@ -85,10 +85,14 @@ pub(crate) fn unique_key((space, value): (NameId, &[u8])) -> Vec<u8> {
     key
 }
 
+/// Returns the keys of a record without its filter values: those that it has while it is pending (see [`crate::bulk`]).
+pub(crate) fn own_keys_of<'a>(kind: NameId, uid: &str, keys: Keys<'a>) -> impl Iterator<Item = Vec<u8>> + use<'a> {
+    [key(kind, None, uid)].into_iter().chain(keys.unique().map(unique_key))
+}
+
 /// Returns all keys of a record.
 pub(crate) fn keys_of<'a>(kind: NameId, uid: &'a str, keys: Keys<'a>) -> impl Iterator<Item = Vec<u8>> + use<'a> {
-    let filters = keys.filter().map(move |filter| key(kind, Some(filter), uid));
-    [key(kind, None, uid)].into_iter().chain(filters).chain(keys.unique().map(unique_key))
+    own_keys_of(kind, uid, keys).chain(keys.filter().map(move |filter| key(kind, Some(filter), uid)))
 }
 
 /// Returns the kind, the filter key and the value of an entry; `None` if it is not of a filter value.

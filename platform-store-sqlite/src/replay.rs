@@ -11,9 +11,9 @@ use platform_engine::store::StoreError;
 use rusqlite::Connection;
 
 use crate::{
-    bulk::{self, Pending},
+    bulk::Pending,
     error::store_error,
-    index::keys_of,
+    index::{keys_of, own_keys_of},
     lists::{Change, ListCache, Version},
     record::{self, Keys, Stored, columns},
     replaced::{self, Before, Replaced},
@@ -68,7 +68,7 @@ pub(crate) fn replay(
     if !pending.is_empty() {
         each_new(connection, state, |Stored { id, kind, uid, keys, .. }| {
             if pending.contains(kind, id) {
-                bulk::keys_of(kind, uid, keys).for_each(|key| lists.set_entry(key, Some(id)));
+                own_keys_of(kind, uid, keys).for_each(|key| lists.set_entry(key, Some(id)));
             }
             Ok(())
         })?;

@@ -425,15 +425,12 @@ impl<'c> Writer<'c> {
     fn try_transact(
         &mut self,
         group: &[Request],
-        fold: bool,
+        mut fold: bool,
     ) -> Result<Vec<Result<Committed, StoreError>>, StoreError> {
         self.execute("BEGIN IMMEDIATE").map_err(store_error)?;
         self.lists.begin(self.connection)?;
         let names = self.names.load_full();
         let large = self.large_kinds(group, &names);
-        // Records that are indexed together change the tables, so the transaction must end with a fold. Those that stay
-        // pending do not.
-        let mut fold = fold;
         let (mut outcomes, mut indexed_at) = (Vec::with_capacity(group.len()), None);
         for Request { commit, index, .. } in group {
             if *index || reads_index(commit, &names, &self.pending) {
@@ -467,6 +464,8 @@ impl<'c> Writer<'c> {
                 deferred: &deferred,
             };
             target.apply(commit, &plan)?;
+            // Records that are indexed together change the tables, so the transaction must end with a fold. Those that
+            // stay pending do not.
             fold |= self.bulk.loading.is_none() && !self.pending.is_empty();
             outcomes.push(Ok(Committed { sequence }));
         }

@@ -120,12 +120,13 @@ impl Source {
         // A uid without the tree's prefix is, among equal values, before or after all uids of the tree. No packed rest
         // begins with 255, which is greater than all of them.
         let mut key = value.to_vec();
-        match uid.strip_prefix(prefix) {
+        let rest = uid.strip_prefix(prefix);
+        match rest {
             Some(rest) => packed::push(&mut key, rest),
             None if *uid < *prefix => {}
             None => key.push(u8::MAX),
         }
-        tree::rank(view, root, &key, inclusive && uid.starts_with(prefix))
+        tree::rank(view, root, &key, inclusive && rest.is_some())
     }
 
     /// Calls the function with up to `most` entries from a rank on, in ascending order; appends their keys to `keys`.

@@ -35,7 +35,8 @@ fn a_data_directory_of_each_layout_opens_and_has_its_records() {
             let run = |arguments: &[&str]| run(dir.path(), &[arguments, &["--store", store]].concat());
             let found = run(&["migrate", "--dry-run"]).ok();
             assert!(found.contains(&format!("has layout {layout}")), "{found}");
-            assert_eq!(found.contains("would run: "), layout < newest, "{found}");
+            assert!(found.matches("would run: ").count() as u32 <= newest - layout, "{found}");
+            assert_eq!(found.contains(&format!("would run: layout {newest}: ")), layout < newest, "{found}");
             let server = Server::start(dir.path(), &["--store", store]);
             let (api, _) = api(dir.path(), &["--store", store]);
             assert_eq!(api.get("/registry/v2/repos?name=kept").ok()["repos"][0]["name"], "kept", "{store} {layout}");
