@@ -31,9 +31,6 @@ pub enum BadContract {
     /// A method's messages lack a field that its name requires.
     #[error("the method `{0}` has no {1}")]
     Method(String, &'static str),
-    /// The reflection service cannot be built.
-    #[error("cannot build the reflection service")]
-    Reflection(#[source] tonic_reflection::server::Error),
 }
 
 /// An RPC: its operation, and the decoding and encoding of its messages.

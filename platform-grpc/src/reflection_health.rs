@@ -9,7 +9,7 @@ use std::{
     fmt,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
@@ -40,23 +40,28 @@ use tonic_health::{
 use tonic_reflection::server::Builder;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
-use crate::{
-    frame,
-    methods::{BadContract, Method},
-};
+use crate::{frame, methods::Method};
 
 /// The maximum size of a request to these services, in bytes. Our choice.
 const MAX_MESSAGE: usize = 16 << 10;
 
 /// The path prefix of the health service.
 const HEALTH_PREFIX: &str = "/grpc.health.v1.Health/";
+/// The path prefixes of reflection, v1 and v1alpha.
+const REFLECTION_PREFIXES: [&str; 2] =
+    ["/grpc.reflection.v1.ServerReflection/", "/grpc.reflection.v1alpha.ServerReflection/"];
 
 type Inner = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 
-/// The three services with their path prefixes.
-#[derive(Debug, Clone)]
+/// The reflection services, in the order of their prefixes.
+type Reflection = std::result::Result<[Inner; 2], tonic_reflection::server::Error>;
+
+/// The three services.
+#[derive(Clone)]
 pub(crate) struct ReflectionHealth {
-    services: [(&'static str, Inner); 3],
+    health: Inner,
+    /// Built at the first call: each has a decoded copy of all descriptors, and few servers are asked for them.
+    reflection: Arc<LazyLock<Reflection, Box<dyn FnOnce() -> Reflection + Send>>>,
     reporter: HealthReporter,
     names: Arc<BTreeSet<String>>,
     stop: Arc<watch::Sender<bool>>,
@@ -64,7 +69,7 @@ pub(crate) struct ReflectionHealth {
 
 impl ReflectionHealth {
     /// Creates the services, which report the services of these methods of a platform.
-    pub(crate) fn new(platform: &Platform, methods: &HashMap<String, Method>) -> Result<Self, BadContract> {
+    pub(crate) fn new(platform: &Arc<Platform>, methods: &HashMap<String, Method>) -> Self {
         let service = |path: &str| Some(path.strip_prefix('/')?.split_once('/')?.0.to_owned());
         let mut names: BTreeSet<_> = methods.keys().filter_map(|path| service(path)).collect();
         names.insert("grpc.health.v1.Health".to_owned());
@@ -73,20 +78,36 @@ impl ReflectionHealth {
             // Does not wait: no other task has the reporter yet.
             let _ = reporter.set_service_status(name, ServingStatus::Serving).now_or_never();
         }
-        let v1 = reflection(platform, &names).build_v1().map_err(BadContract::Reflection)?;
-        let v1alpha = reflection(platform, &names).build_v1alpha().map_err(BadContract::Reflection)?;
-        let services = [
-            (HEALTH_PREFIX, Inner::new(health.max_decoding_message_size(MAX_MESSAGE))),
-            ("/grpc.reflection.v1.ServerReflection/", Inner::new(v1.max_decoding_message_size(MAX_MESSAGE))),
-            ("/grpc.reflection.v1alpha.ServerReflection/", Inner::new(v1alpha.max_decoding_message_size(MAX_MESSAGE))),
-        ];
-        Ok(Self { services, reporter, names: Arc::new(names), stop: Arc::new(watch::Sender::new(false)) })
+        let names = Arc::new(names);
+        let build: Box<dyn FnOnce() -> Reflection + Send> = {
+            let (platform, names) = (Arc::clone(platform), Arc::clone(&names));
+            Box::new(move || {
+                let v1 = reflection(&platform, &names).build_v1()?.max_decoding_message_size(MAX_MESSAGE);
+                let v1alpha = reflection(&platform, &names).build_v1alpha()?.max_decoding_message_size(MAX_MESSAGE);
+                Ok([Inner::new(v1), Inner::new(v1alpha)])
+            })
+        };
+        let health = Inner::new(health.max_decoding_message_size(MAX_MESSAGE));
+        let reflection = Arc::new(LazyLock::new(build));
+        Self { health, reflection, reporter, names, stop: Arc::new(watch::Sender::new(false)) }
     }
 
-    /// Returns the service that a path belongs to.
-    pub(crate) fn find(&self, path: &str) -> Option<Endpoint> {
-        let (_, service) = self.services.iter().find(|(prefix, _)| path.starts_with(prefix))?;
-        Some(Endpoint { service: service.clone(), stop: self.stop.subscribe() })
+    /// Returns the service that a path belongs to, if it belongs to one of the three.
+    ///
+    /// # Errors
+    /// INTERNAL when the reflection services cannot be built.
+    pub(crate) fn find(&self, path: &str) -> Result<Option<Endpoint>> {
+        let [v1, v1alpha] = REFLECTION_PREFIXES.map(|prefix| path.starts_with(prefix));
+        let service = if path.starts_with(HEALTH_PREFIX) {
+            &self.health
+        } else if v1 || v1alpha {
+            let services = LazyLock::force(&self.reflection).as_ref();
+            let [of_v1, of_v1alpha] = services.map_err(|error| Error::internal(error.to_string()))?;
+            if v1 { of_v1 } else { of_v1alpha }
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(Endpoint { service: service.clone(), stop: self.stop.subscribe() }))
     }
 
     /// Sets whether the services are serving, and notifies clients that watch.
@@ -101,6 +122,12 @@ impl ReflectionHealth {
     pub(crate) async fn drain(&self) {
         self.set_serving(false).await;
         self.stop.send_replace(true);
+    }
+}
+
+impl fmt::Debug for ReflectionHealth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReflectionHealth").field("names", &self.names).finish_non_exhaustive()
     }
 }
 

@@ -60,6 +60,8 @@ pub struct Grpc(Arc<Inner>);
 struct Inner {
     platform: Arc<Platform>,
     authenticator: Arc<dyn Authenticator>,
+    /// The descriptors of the kinds.
+    pool: DescriptorPool,
     mounts: Vec<Arc<dyn Mount>>,
     methods: Arc<HashMap<String, Method>>,
     statuses: Arc<Statuses>,
@@ -86,12 +88,13 @@ impl Grpc {
         let details = DescriptorPool::decode(tonic_types::pb::FILE_DESCRIPTOR_SET)?;
         let methods = Arc::new(methods::all(&pool, &platform, &[])?);
         let statuses = Arc::new(Statuses::new(&platform.settings().service_domain, &[&pool, &details])?);
-        let reflection_health = ReflectionHealth::new(&platform, &methods)?;
+        let reflection_health = ReflectionHealth::new(&platform, &methods);
         let (shares, token_limits) = (Shares::new(&limits), limits.of_tokens());
         let (mounts, responses, items) = (Vec::new(), Arc::default(), Arc::default());
         let inner = Inner {
             platform,
             authenticator,
+            pool,
             mounts,
             methods,
             statuses,
@@ -112,9 +115,8 @@ impl Grpc {
     pub fn mount(mut self, mount: impl Mount) -> Result<Self, BadContract> {
         let inner = Arc::make_mut(&mut self.0);
         inner.mounts.push(Arc::new(mount));
-        let pool = methods::descriptors(&inner.platform)?;
-        let methods = methods::all(&pool, &inner.platform, &inner.mounts)?;
-        inner.reflection_health = ReflectionHealth::new(&inner.platform, &methods)?;
+        let methods = methods::all(&inner.pool, &inner.platform, &inner.mounts)?;
+        inner.reflection_health = ReflectionHealth::new(&inner.platform, &methods);
         inner.methods = Arc::new(methods);
         Ok(self)
     }
@@ -226,8 +228,9 @@ impl Inner {
         let path = request.uri().path();
         let Some(method) = self.methods.get(path) else {
             let response = match self.reflection_health.find(path) {
-                Some(endpoint) => endpoint.respond(request, &origin, &self.limits).await,
-                None => Err(origin.refused(self.no_method(path))),
+                Ok(Some(endpoint)) => endpoint.respond(request, &origin, &self.limits).await,
+                Ok(None) => Err(origin.refused(self.no_method(path))),
+                Err(error) => Err(error),
             };
             return response.unwrap_or_else(|error| self.error_response(&error));
         };

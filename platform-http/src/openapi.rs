@@ -104,20 +104,18 @@ impl OpenApi {
                 paths.insert(path.text.clone(), methods.into());
             }
         }
-        Self(json!({
-            "openapi": "3.1.0",
-            "info": info.to_json(),
-            "servers": [{ "url": "/" }],
-            "security": [{ "bearer": [] }],
-            "tags": tags(platform),
-            "paths": paths,
-            "components": {
-                "schemas": component_schemas(platform, &schemas),
-                "responses": responses::components(platform),
-                // A mount that issues or accepts tokens describes them.
-                "securitySchemes": { "bearer": { "type": "http", "scheme": "bearer" } },
-            },
-        }))
+        // Set one by one, since the macro copies a value that an expression returns.
+        let mut components = json!({});
+        schema::set(&mut components, "schemas", component_schemas(platform, &schemas));
+        schema::set(&mut components, "responses", responses::components(platform));
+        // A mount that issues or accepts tokens describes them.
+        schema::set(&mut components, "securitySchemes", json!({ "bearer": { "type": "http", "scheme": "bearer" } }));
+        let mut document = json!({ "openapi": "3.1.0", "info": info.to_json(), "servers": [{ "url": "/" }] });
+        schema::set(&mut document, "security", json!([{ "bearer": [] }]));
+        schema::set(&mut document, "tags", tags(platform));
+        schema::set(&mut document, "paths", paths);
+        schema::set(&mut document, "components", components);
+        Self(document)
     }
 
     /// Adds other paths: an object with `paths`, and optionally `tags` and `components`, as in the document. Arrays are

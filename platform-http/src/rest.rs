@@ -89,11 +89,13 @@ impl Rest {
         mounts.iter().fold(OpenApi::new(platform, routes, info), |document, mount| document.with(mount.openapi()))
     }
 
-    /// Adds an OpenAPI document at `/openapi.json`, which is rendered once and needs no token: the result of
-    /// [`Rest::openapi`], perhaps with parts for other paths.
+    /// Adds an OpenAPI document at `/openapi.json`, which needs no token: the result of [`Rest::openapi`], perhaps with
+    /// parts for other paths. It is made and rendered once, at the first request for it.
     #[must_use]
-    pub fn with_openapi(self, document: OpenApi) -> Self {
-        let served = ServedDocument::new(&document.into_value(), &self.platform().settings().service_domain);
+    pub fn with_openapi(self, document: impl FnOnce(&Self) -> OpenApi + Send + 'static) -> Self {
+        let rest = self.clone();
+        let render = move || document(&rest).into_value();
+        let served = ServedDocument::deferred(render, &self.platform().settings().service_domain);
         self.mount(served)
     }
 

@@ -143,8 +143,7 @@ async fn the_first_mount_that_has_a_path_answers_and_may_have_its_own_form_of_er
 async fn the_openapi_document_includes_mounts_and_is_served_by_choice() {
     let api = desk(Limits::default()).await;
     assert_eq!(get(&api, "/openapi.json").await.refusal().0, 404);
-    let document = api.openapi(Info::new("Desk", "1"));
-    let api = api.with_openapi(document);
+    let api = api.with_openapi(|api| api.openapi(Info::new("Desk", "1")));
     let answer = call_as(&api, None, Method::GET, "/openapi.json", "").await;
     let etag = answer.headers["etag"].to_str().unwrap().to_owned();
     let document = answer.ok();

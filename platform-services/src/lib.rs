@@ -18,10 +18,9 @@
 //! let limits = Limits::default();
 //! let import = Import::all(Arc::clone(&platform), Arc::clone(&authenticator), limits.clone());
 //! let rest = Rest::new(platform, authenticator, limits)?.mount(Tokens::new(service)).mount(Scim);
-//! let document = rest.openapi(INFO).with(import.openapi());
-//! let routes = axum::Router::new().route_service("/import/{kind}", import);
+//! let routes = axum::Router::new().route_service("/import/{kind}", import.clone());
 //! # Ok(
-//! routes.fallback_service(rest.with_openapi(document))
+//! routes.fallback_service(rest.with_openapi(move |rest| rest.openapi(INFO).with(import.openapi())))
 //! # )
 //! # }
 //! ```

@@ -29,10 +29,9 @@ async fn main() -> anyhow::Result<()> {
     Iam::of(&platform).bootstrap(&first).await?;
 
     let rest = Rest::new(platform, Arc::new(Password(me)), Limits::default())?.mount(Scim);
-    let document = rest.openapi(INFO);
     let app = axum::Router::new()
         .route("/", axum::routing::get(async || "my service"))
-        .fallback_service(rest.with_openapi(document));
+        .fallback_service(rest.with_openapi(|rest| rest.openapi(INFO)));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:8081").await?;
     serve(listener, app, &Limits::default(), std::future::pending()).await?;
     Ok(())

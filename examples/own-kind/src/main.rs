@@ -70,8 +70,7 @@ async fn main() -> anyhow::Result<()> {
     // Lists, forms and the action of tickets in the browser, from the same table:
     let console = Console::new(&platform, &Options::new("Tickets", format!("http://{address}")));
     let rest = Rest::new(Arc::clone(&platform), authenticator.clone(), limits.clone())?.mount(console);
-    let document = rest.openapi(INFO);
-    let rest = rest.with_openapi(document);
+    let rest = rest.with_openapi(|rest| rest.openapi(INFO));
     let grpc = Grpc::new(platform, authenticator, limits.clone())?;
     serve(listener, grpc.or_else_http(rest), &limits, std::future::pending()).await?;
     Ok(())

@@ -144,8 +144,10 @@ async fn serve_until_stopped(config: &Config, arguments: Vec<OsString>, filter: 
         Some(console) => rest.mount(console.clone()),
         None => rest,
     };
-    let document = rest.openapi(INFO).with(import.openapi()).with(openapi::well_known()).with(openapi::health());
-    let rest = rest.with_openapi(document);
+    let imported = import.clone();
+    let rest = rest.with_openapi(move |rest| {
+        rest.openapi(INFO).with(imported.openapi()).with(openapi::well_known()).with(openapi::health())
+    });
     let origins = config.cors_origin.iter().map(|origin| HeaderValue::from_str(origin));
     let origins = origins.collect::<Result<_, _>>().context("invalid --cors-origin")?;
     let layers = Layers { origins, slow, metrics: metrics.is_some() };

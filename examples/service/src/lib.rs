@@ -49,14 +49,13 @@ pub fn planner(builder: Builder) -> Builder {
 pub fn app(platform: Arc<Platform>) -> anyhow::Result<Multiplexed<Router>> {
     let limits = Limits::default();
     let rest = Rest::new(Arc::clone(&platform), Arc::new(NoTokens), limits.clone())?;
-    let document =
-        rest.openapi(Info::new("Planner", env!("CARGO_PKG_VERSION")).description("Projects and their tasks."));
+    let info = Info::new("Planner", env!("CARGO_PKG_VERSION")).description("Projects and their tasks.");
     let grpc = Grpc::new(Arc::clone(&platform), Arc::new(NoTokens), limits)?;
     let router = Router::new()
         .route("/projects/{*uid}", get(summary))
         .with_state(platform)
         .merge(billing::routes())
-        .fallback_service(rest.with_openapi(document))
+        .fallback_service(rest.with_openapi(move |rest| rest.openapi(info)))
         .layer(from_fn(session));
     Ok(grpc.or_else_http(router).pass(&[billing::NAME]))
 }

@@ -2,7 +2,9 @@
 
 use std::{
     convert::Infallible,
+    fmt,
     future::{Ready, ready},
+    sync::{Arc, LazyLock},
     task::{Context, Poll},
 };
 
@@ -19,21 +21,40 @@ use crate::{
 
 /// Answers GET and HEAD with a document and its ETag: as a tower service for any path, and as a [`Mount`] at
 /// `/openapi.json`.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ServedDocument {
-    rendered: Rendered,
+    rendered: Arc<LazyLock<Rendered, Render>>,
     service_domain: String,
 }
+
+type Render = Box<dyn FnOnce() -> Rendered + Send>;
 
 impl ServedDocument {
     /// Returns the service of a document, which is rendered once. Errors name this service domain.
     pub fn new(document: &Value, service_domain: impl Into<String>) -> Self {
-        Self { rendered: Rendered::new(document.to_string()), service_domain: service_domain.into() }
+        let rendered = Rendered::new(document.to_string());
+        Self::of(Box::new(|| rendered), service_domain.into())
+    }
+
+    /// Like [`ServedDocument::new`], but the document is made at the first request for it: that of a large API needs
+    /// some megabytes of memory and milliseconds of time, and many servers are never asked for it.
+    pub fn deferred(document: impl FnOnce() -> Value + Send + 'static, service_domain: impl Into<String>) -> Self {
+        Self::of(Box::new(|| Rendered::new(document().to_string())), service_domain.into())
+    }
+
+    fn of(render: Render, service_domain: String) -> Self {
+        Self { rendered: Arc::new(LazyLock::new(render)), service_domain }
     }
 
     fn reply(&self, method: &Method, headers: &HeaderMap) -> Result<Reply, Refusal> {
         let options = mount::check_method(method, &[Method::GET])?;
-        Ok(options.unwrap_or_else(|| reply::rendered(self.rendered.clone(), headers)))
+        Ok(options.unwrap_or_else(|| reply::rendered(LazyLock::force(&self.rendered).clone(), headers)))
+    }
+}
+
+impl fmt::Debug for ServedDocument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServedDocument").field("service_domain", &self.service_domain).finish_non_exhaustive()
     }
 }
 
