@@ -26,6 +26,9 @@ const DROP_BELOW: usize = MATERIALIZE_ABOVE / 2;
 pub(super) struct Kind {
     sort: Vec<KeyName>,
     by_uid: RankTree<u32>,
+    /// The least depth of the uids of all records that the kind has had; `None` before the first one. A list below an
+    /// organization asks for the organization itself too, which no kind but that of groups has: this saves the search.
+    least_depth: Option<usize>,
     filters: Vec<FilterIndex>,
     materialized: rpds::HashTrieMapSync<RangeKey, Arc<Materialized>>,
 }
@@ -120,7 +123,8 @@ impl Kind {
 
     /// Returns the number of the record with this uid.
     pub(super) fn find(&self, uid: &str, records: &Records) -> Option<u32> {
-        self.find_near(uid, None, records).map(|(_, id)| id)
+        let may_exist = self.least_depth.is_some_and(|least| depth(uid) >= least);
+        may_exist.then(|| self.find_near(uid, None, records))?.map(|(_, id)| id)
     }
 
     /// Returns the rank by uid and the number of the record with this uid. `guess` is a rank at which it may be, which
@@ -221,6 +225,8 @@ impl Kind {
         if change.before.is_none() {
             let rank = By::Uid.rank(&self.by_uid, records, By::Uid.place(now));
             self.by_uid.insert(rank, change.id);
+            let depth = depth(change.uid);
+            self.least_depth = Some(self.least_depth.map_or(depth, |least| least.min(depth)));
             joined.push((None, probe_ranks(rank).map(|rank| self.by_uid.get(rank?))));
         }
         if change.has_other_filters() {
@@ -363,6 +369,11 @@ fn bounds(top: &str) -> (String, Option<String>) {
     }
     let (start, end) = place::below(top);
     (start, Some(end))
+}
+
+/// Returns the number of ancestors that a uid names.
+fn depth(uid: &str) -> usize {
+    uid.bytes().filter(|byte| *byte == b'/').count()
 }
 
 /// Returns whether the uid is a direct child of the other. A root is a direct child of the empty uid.

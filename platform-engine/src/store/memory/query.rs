@@ -43,43 +43,59 @@ fn page_of(list: &Merge<Sorted<'_>>, records: &Records, by: By, query: &Query) -
     let Ok(starts) = list.starts(after.as_ref(), query.skip);
     let total = list.count();
     let left = usize::try_from(total - starts.iter().sum::<u64>()).unwrap_or(usize::MAX);
-    let (mut page, mut bytes) = (Vec::<&Packed>::with_capacity(query.limit.min(left)), 0_usize);
+    let (mut page, mut bytes) = (Vec::with_capacity(query.limit.min(left)), 0_usize);
     for record in walk(list, &starts).take(query.limit).filter_map(|id| records.get(id)) {
-        bytes = bytes.saturating_add(record.body().len());
+        let read = Read::of(record);
+        bytes = bytes.saturating_add(read.body.len());
         if bytes > query.bytes && !page.is_empty() {
             break;
         }
-        page.push(record);
+        page.push(read);
     }
-    let last = page.last().filter(|_| page.len() < left);
+    let last = page.last().filter(|_| page.len() < left).map(|read| read.record);
     let next = last
         .map(|record| Position { value: KeyValue::from_bytes(by.value(record)), uid: Uid::opaque(record.uid_text()) });
     Page { items: items(&page), next, total: query.count.then_some(total), epochs: Vec::new() }
 }
 
-/// Returns the records as items. All uids and small bodies are copied into one allocation, which costs less than one
-/// allocation per record or keeping each record alive. Large bodies are shared with the records.
-fn items(page: &[&Packed]) -> Vec<Item> {
-    let copied = |record: &&Packed| record.uid().len() + small_body(record).map_or(0, <[u8]>::len);
-    let mut buffer = BytesMut::with_capacity(page.iter().map(copied).sum());
-    for record in page {
-        buffer.extend_from_slice(record.uid());
-        buffer.extend_from_slice(small_body(record).unwrap_or_default());
-    }
-    let mut buffer = buffer.freeze();
-    let item = |record: &&Packed| Item {
-        // A uid is valid UTF-8, because it was packed from a text.
-        uid: Uid::shared(buffer.split_to(record.uid().len())).unwrap_or_default(),
-        revision: record.revision(),
-        rendering: record.rendering(),
-        body: small_body(record).map_or_else(|| record.shared_body(), |body| buffer.split_to(body.len())),
-        may_have_private: record.has_private(),
-    };
-    page.iter().map(item).collect()
+/// A record of a page, with the parts of it that are copied.
+struct Read<'a> {
+    record: &'a Packed,
+    uid: &'a [u8],
+    body: &'a [u8],
 }
 
-fn small_body(record: &Packed) -> Option<&[u8]> {
-    Some(record.body()).filter(|body| body.len() <= SMALL_BODY)
+impl<'a> Read<'a> {
+    fn of(record: &'a Packed) -> Self {
+        Self { record, uid: record.uid(), body: record.body() }
+    }
+
+    const fn has_small_body(&self) -> bool {
+        self.body.len() <= SMALL_BODY
+    }
+}
+
+/// Returns the records as items. All uids and small bodies are copied into one allocation, which costs less than one
+/// allocation per record or keeping each record alive. Large bodies are shared with the records.
+fn items(page: &[Read<'_>]) -> Vec<Item> {
+    let copied = |read: &Read<'_>| read.uid.len() + if read.has_small_body() { read.body.len() } else { 0 };
+    let mut buffer = BytesMut::with_capacity(page.iter().map(copied).sum());
+    for read in page {
+        buffer.extend_from_slice(read.uid);
+        if read.has_small_body() {
+            buffer.extend_from_slice(read.body);
+        }
+    }
+    let mut buffer = buffer.freeze();
+    let item = |read: &Read<'_>| Item {
+        // A uid is valid UTF-8, because it was packed from a text.
+        uid: Uid::shared(buffer.split_to(read.uid.len())).unwrap_or_default(),
+        revision: read.record.revision(),
+        rendering: read.record.rendering(),
+        body: if read.has_small_body() { buffer.split_to(read.body.len()) } else { read.record.shared_body() },
+        may_have_private: read.record.has_private(),
+    };
+    page.iter().map(item).collect()
 }
 
 /// Returns all matches of the query.

@@ -12,8 +12,9 @@ const STEP: usize = 32;
 /// Subtracted from the capacity of every leaf: the number of 32-bit entries that take the space of the two reference
 /// counts of an [`Arc`] in its allocation.
 const COUNTS: usize = 4;
-/// The maximum number of entries of a leaf: copying one costs about as much as the search that leads to it.
-const LEAF: usize = 8 * STEP - COUNTS;
+/// The maximum number of entries of a leaf. The longer the leaves, the less memory for counts and spare capacity, and
+/// the more an insertion copies: with half as many, a repo takes 10 bytes more.
+const LEAF: usize = 16 * STEP - COUNTS;
 /// The maximum number of children of an inner node. It is small, because copying a node changes the reference count of
 /// every child.
 const FAN: usize = 16;

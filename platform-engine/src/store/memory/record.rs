@@ -2,8 +2,8 @@
 //!
 //! After a small header come the uid, the sort values, the filter values, the unique keys and the private part, and then
 //! the body. What can be derived is not stored twice: a value whose bytes occur near the start of the body, such as the
-//! uid and the name, is written as a reference into it; a filter value that equals a sort value, as a reference to that;
-//! and a unique key that is the hash of a sort value within the parent is computed when it is read.
+//! uid and the name, is written as a reference into it; a sort value that equals the one before it, such as the time of
+//! an update that has not happened, as a mark; a filter value that equals a sort value, as a reference to that; and a unique key that is the hash of a sort value within the parent is computed when it is read.
 
 use std::borrow::Cow;
 
@@ -35,6 +35,9 @@ struct Header {
 const SEARCHED: usize = 2_048;
 /// Shorter values are written where they are read: a reference would take nearly as much space.
 const MIN_REFERRED: usize = 5;
+/// What is written for a sort value that equals the one before it: a reference of length 0 into the body, which no
+/// other value has.
+const SAME: [u8; 2] = [1, 0];
 /// The length of a hash of [`KeyValue::in_parent`], in bytes.
 const HASH_LEN: usize = 32;
 
@@ -65,7 +68,11 @@ impl Packed {
         let mut part = Writer::default();
         let mut bytes = Writer(Vec::with_capacity(put.key.uid.len() + put.private.len() + put.body.len() + 128));
         bytes.value(put.key.uid.as_bytes(), &put.body);
-        sort.iter().for_each(|value| part.value(value, &put.body));
+        let mut before: &[u8] = &[];
+        for value in &sort {
+            part.sort_value(value, before, &put.body);
+            before = value;
+        }
         bytes.part(&part.take());
         part.filters(put, &sort, filter_id);
         bytes.part(&part.take());
@@ -103,11 +110,12 @@ impl Packed {
     /// Returns the sort value at this index of the kind's sort keys, or the empty value.
     pub(super) fn sort_value(&self, place: usize) -> &[u8] {
         let (mut values, body) = (Reader(self.part(Part::Sort)), self.body());
+        let mut value: &[u8] = &[];
         // Each value takes a byte at least, so a place beyond the last value is reached after as many steps as bytes.
-        for _ in 0..place.min(values.0.len()) {
-            values.value(body);
+        for _ in 0..=place.min(values.0.len()) {
+            value = values.sort_value(value, body);
         }
-        values.value(body)
+        value
     }
 
     /// Returns the filter keys and values in the order of the put.
@@ -235,6 +243,11 @@ impl Writer {
         }
     }
 
+    /// Writes a sort value: as [`Writer::value`], or, if it equals the one before it, [`SAME`].
+    fn sort_value(&mut self, value: &[u8], before: &[u8], body: &[u8]) {
+        if value.len() >= MIN_REFERRED && value == before { self.0.extend(SAME) } else { self.value(value, body) }
+    }
+
     /// Writes one more than the index of a sort value, or 0 for none.
     fn sort_place(&mut self, place: Option<usize>) {
         self.number(place.map_or(0, |place| place as u32 + 1));
@@ -310,6 +323,17 @@ impl<'a> Reader<'a> {
         body.get(number / 2..).and_then(|bytes| bytes.get(..len)).unwrap_or_default()
     }
 
+    /// Reads a sort value of a record with this body that follows this one.
+    fn sort_value(&mut self, before: &'a [u8], body: &'a [u8]) -> &'a [u8] {
+        match self.0.strip_prefix(&SAME) {
+            Some(rest) => {
+                self.0 = rest;
+                before
+            }
+            None => self.value(body),
+        }
+    }
+
     fn skip_value(&mut self) {
         self.value(&[]);
     }
@@ -367,6 +391,23 @@ mod tests {
         let filters: Vec<_> = packed.filters().collect();
         assert_eq!(filters, [(0, &b"a name"[..]), (1, b"red"), (2, b"")]);
         assert_eq!(packed.filter(1), (1, &b"red"[..]));
+    }
+
+    #[test]
+    fn a_sort_value_that_equals_the_one_before_it_is_not_stored_again() {
+        let of = |values: [i64; 4]| {
+            let names = ["name", "empty", "long", "unknown"];
+            let sort = names.into_iter().zip(values.map(KeyValue::integer)).collect();
+            let packed = pack(&Put { sort, ..put("ab/c") }, 1);
+            values.iter().enumerate().for_each(|(place, value)| {
+                assert_eq!(packed.sort_value(place), KeyValue::integer(*value).as_bytes(), "{values:?} {place}");
+            });
+            assert_eq!(packed.sort_value(4), b"");
+            packed.0.slice.len()
+        };
+        let none = of([7, 8, 7, 8]);
+        assert_eq!([of([7, 7, 8, 9]), of([8, 7, 7, 9]), of([9, 8, 7, 7])], [none - 7; 3]);
+        assert_eq!(of([7; 4]), none - 21);
     }
 
     #[test]
