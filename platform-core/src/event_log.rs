@@ -32,7 +32,7 @@ impl EventLog for PendingEvents {
         let all = Query::new(Subscription::KIND.name, Scope::Subtree(Uid::opaque(organization)));
         let page = store.list(&Query { epochs: [epoch.clone()].into(), ..all }).await?;
         let as_of = page.epochs.first().copied().unwrap_or_default();
-        let subscriptions = page.items.into_iter().map(|item| item.uid).collect();
+        let subscriptions = page.items.into_iter().map(|item| item.uid()).collect();
         Ok(Subscribers::new(Uid::opaque(organization), epoch, as_of, subscriptions))
     }
 

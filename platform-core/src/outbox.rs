@@ -138,7 +138,7 @@ impl Outbox<'_> {
             let all = Query { limit: size, bytes: READ_BYTES, ..Query::new(PendingEvent::KIND.name, Scope::All) };
             let page = self.0.store().list(&Query { after: found.last().or(after).map(past_events_of), ..all }).await?;
             let (read, before) = (page.items.len(), found.len());
-            found.extend(page.items.into_iter().filter_map(|item| item.uid.parent()));
+            found.extend(page.items.into_iter().filter_map(|item| item.uid().parent()));
             found.dedup();
             if found.len() == before {
                 break;
@@ -386,7 +386,7 @@ impl Outbox<'_> {
         let after = usize::try_from(oldest.total.unwrap_or_default()).unwrap_or(usize::MAX).saturating_add(new);
         let surplus = after.saturating_sub(dead_letter::MAX_DEAD);
         for item in oldest.items.into_iter().take(surplus) {
-            write.delete(Delete::Key(Key::new(DeadLetter::KIND.name, item.uid)));
+            write.delete(Delete::Key(Key::new(DeadLetter::KIND.name, item.uid())));
         }
         Ok(Vec::new())
     }
@@ -406,7 +406,7 @@ impl Outbox<'_> {
         let stored = self.0.store().list(&all).await?.items;
         let mut left = dead_letter::MAX_DEAD.saturating_sub(sizes.len());
         let mut bytes = sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size));
-        let keys: Vec<_> = stored.into_iter().map(|item| Key::new(DeadLetter::KIND.name, item.uid)).collect();
+        let keys: Vec<_> = stored.into_iter().map(|item| Key::new(DeadLetter::KIND.name, item.uid())).collect();
         let mut released = Vec::new();
         // The latest first, and few at a time because each may be large.
         for keys in keys.chunks(8) {
@@ -548,7 +548,7 @@ fn write_dead_letter(
 /// Returns the position of the last item in commit order.
 fn last_of(items: &[Item]) -> Option<Position> {
     let last = items.last()?;
-    Some(Position { value: KeyValue::integer(last.revision.cast_signed()), uid: last.uid.clone() })
+    Some(Position { value: KeyValue::integer(last.revision.cast_signed()), uid: last.uid() })
 }
 
 /// Returns the query for the first resources of a kind that belong to a subscription, in commit order, with their

@@ -212,13 +212,14 @@ pub async fn named(
             for item in &page.items {
                 let body: Map<_, _> =
                     serde_json::from_slice(&item.body).map_err(|error| StoreError::Corrupt(error.into()))?;
+                let uid = item.uid();
                 let parent = match kind.parent.shares_uid() {
-                    true => item.uid.as_str(),
-                    false => uid::parent(&item.uid).unwrap_or_default(),
+                    true => uid.as_str(),
+                    false => uid::parent(&uid).unwrap_or_default(),
                 };
                 named_in(kind.fields, &body, &mut |field, digest| {
                     if let Some(id) = BlobId::named(parent, digest) {
-                        visit(Named { kind: kind.name, uid: item.uid.clone(), field, id });
+                        visit(Named { kind: kind.name, uid: uid.clone(), field, id });
                     }
                 });
             }

@@ -20,7 +20,7 @@ use crate::{
     kind::{Kind, Registered, Resource, Roots, Verb},
     platform::{Platform, Rendered},
     scope::Scopes,
-    store::{Item, Key, KindName, Page, Put, Query, Record, Require, Scope},
+    store::{Key, KindName, Page, Put, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
     write::{Failed, Write},
@@ -415,7 +415,7 @@ impl<'a> Context<'a> {
     /// # Errors
     /// As [`Context::records`].
     pub async fn find<R: Resource>(&self, query: Query) -> Result<Vec<R>> {
-        self.page(query).await?.items.iter().map(|Item { body, .. }| parse(body)).collect()
+        self.page(query).await?.items.iter().map(|item| parse(&item.body)).collect()
     }
 
     /// Commits a write if the grants that this operation depends on are still current, publishes its events, and

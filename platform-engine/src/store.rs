@@ -21,7 +21,7 @@ pub mod conformance;
 #[cfg(feature = "conformance")]
 pub mod model;
 
-use std::{fmt, fmt::Debug, sync::Arc};
+use std::{fmt, fmt::Debug, ops::Range, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -430,10 +430,9 @@ pub struct Position {
 }
 
 /// A record as [`Store::list`] returns it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Item {
-    /// The record's uid.
-    pub uid: Uid,
+    uid: ItemUid,
     /// The sequence of the commit that put it.
     pub revision: u64,
     /// As it was put.
@@ -444,6 +443,54 @@ pub struct Item {
     /// to read more to know this returns `true`.
     pub may_have_private: bool,
 }
+
+/// The uid of an item. Most lists need only the bodies, so a store that copies a page does not copy the uids.
+#[derive(Debug, Clone)]
+enum ItemUid {
+    Own(Uid),
+    /// These bytes of the body.
+    InBody(Range<usize>),
+}
+
+impl Item {
+    /// Returns an item with this uid and body, and revision, rendering and private part as
+    /// [documented](Item#fields).
+    pub const fn new(uid: Uid, revision: u64, rendering: u16, body: Bytes, may_have_private: bool) -> Self {
+        Self { uid: ItemUid::Own(uid), revision, rendering, body, may_have_private }
+    }
+
+    /// Like [`Item::new`], for a record whose body contains its uid in this range, in UTF-8.
+    pub(crate) const fn with_uid_in_body(
+        uid: Range<usize>,
+        revision: u64,
+        rendering: u16,
+        body: Bytes,
+        may_have_private: bool,
+    ) -> Self {
+        Self { uid: ItemUid::InBody(uid), revision, rendering, body, may_have_private }
+    }
+
+    /// Returns the record's uid. It shares its memory with the item.
+    pub fn uid(&self) -> Uid {
+        match &self.uid {
+            ItemUid::Own(uid) => uid.clone(),
+            ItemUid::InBody(range) => {
+                let is_within = range.start <= range.end && range.end <= self.body.len();
+                let text = if is_within { self.body.slice(range.clone()) } else { Bytes::new() };
+                Uid::shared(text).unwrap_or_default()
+            }
+        }
+    }
+}
+
+impl PartialEq for Item {
+    fn eq(&self, other: &Self) -> bool {
+        let fields = |item: &Self| (item.revision, item.rendering, item.may_have_private);
+        fields(self) == fields(other) && self.body == other.body && self.uid() == other.uid()
+    }
+}
+
+impl Eq for Item {}
 
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -121,7 +121,7 @@ impl Rival {
             let body = serde_json::from_slice(&item.body).ok();
             body.and_then(|body: serde_json::Value| self.unique.value(&body)).is_some_and(|value| value == self.value)
         };
-        items.into_iter().find(has_key).map(|item| item.uid)
+        items.into_iter().find(has_key).map(|item| item.uid())
     }
 }
 

@@ -571,10 +571,10 @@ fn page(limit: usize, column: Column, rows: &[Row], bodies: Bodies) -> Result<Op
         let (uid, revision, rendering) = (Uid::opaque(uid), revision(row, 1)?, rendering(row, 2)?);
         last = Some(row);
         let body = Bytes::copy_from_slice(body);
-        page.items.push(Item { uid, revision, rendering, body, may_have_private: true });
+        page.items.push(Item::new(uid, revision, rendering, body, true));
     }
     if let (Some(row), Some(item), true) = (last, page.items.last(), has_more && limit > 0) {
-        page.next = Some(Position { value: key(column, row)?, uid: item.uid.clone() });
+        page.next = Some(Position { value: key(column, row)?, uid: item.uid() });
     }
     Ok(Some(page))
 }

@@ -342,7 +342,7 @@ impl<'a> Search<'a> {
         }
         let body = Bytes::copy_from_slice(row.body);
         let may_have_private = !row.private.is_empty();
-        Ok(Item { uid, revision: row.revision, rendering: row.rendering, body, may_have_private })
+        Ok(Item::new(uid, row.revision, row.rendering, body, may_have_private))
     }
 }
 

@@ -116,7 +116,7 @@ impl Loaded {
     pub(crate) fn item(&self) -> Item {
         let body = self.bytes.slice(self.keys_end..self.body_end);
         let may_have_private = self.body_end < self.bytes.len();
-        Item { uid: self.uid.clone(), revision: self.revision, rendering: self.rendering, body, may_have_private }
+        Item::new(self.uid.clone(), self.revision, self.rendering, body, may_have_private)
     }
 
     pub(crate) fn record(&self, key: &Key) -> Record {

@@ -83,7 +83,7 @@ fn check(store: &SqliteStore) {
 /// Returns the total of a list, and the uids and bodies of a page.
 fn page(store: &SqliteStore, query: &Query) -> (Option<u64>, Vec<(Uid, bytes::Bytes)>) {
     let page = block_on(store.list(query)).unwrap();
-    (page.total, page.items.into_iter().map(|item| (item.uid, item.body)).collect())
+    (page.total, page.items.into_iter().map(|item| (item.uid(), item.body)).collect())
 }
 
 /// Compares the pages, totals and skips of many queries.

@@ -47,9 +47,9 @@ fn is_migrated(old: i32) {
     assert_eq!((page.total, page.items.len()), (Some(140), 140));
     assert!(page.items.iter().all(|item| item.body.starts_with(b"{\"uid\":\"6392")));
     // Deletes and replaced versions of records that the old version wrote.
-    let uid = page.items[7].uid.clone();
+    let uid = page.items[7].uid();
     block_on(store.commit(Commit { delete: vec![Delete::Below(uid, vec!["Repo"])], ..Commit::default() })).unwrap();
-    let delete = vec![Delete::Key(platform_engine::store::Key::new("Repo", page.items[9].uid.clone()))];
+    let delete = vec![Delete::Key(platform_engine::store::Key::new("Repo", page.items[9].uid()))];
     block_on(store.commit(Commit { delete, ..Commit::default() })).unwrap();
     assert_eq!(block_on(store.list(&query)).unwrap().total, Some(139));
     assert_eq!(store.check().unwrap(), []);
@@ -105,7 +105,7 @@ fn a_compacted_file_is_smaller_and_has_the_same_records_and_lists() {
     (query.count, query.limit) = (true, 500);
     let before = block_on(store.list(&query)).unwrap();
     for item in &before.items[..100] {
-        let delete = vec![Delete::Key(platform_engine::store::Key::new("Repo", item.uid.clone()))];
+        let delete = vec![Delete::Key(platform_engine::store::Key::new("Repo", item.uid()))];
         block_on(store.commit(Commit { delete, ..Commit::default() })).unwrap();
     }
     drop(store);

@@ -71,12 +71,8 @@ impl Store for MapStore {
             Position { value, uid }
         };
         let next = if rest.peek().is_some() { page.last().map(position) } else { None };
-        let item = |(revision, put): &&(u64, Put)| Item {
-            uid: put.key.uid.clone(),
-            revision: *revision,
-            rendering: put.rendering,
-            body: put.body.clone(),
-            may_have_private: !put.private.is_empty(),
+        let item = |(revision, put): &&(u64, Put)| {
+            Item::new(put.key.uid.clone(), *revision, put.rendering, put.body.clone(), !put.private.is_empty())
         };
         Ok(Page {
             items: page.into_iter().map(item).collect(),

@@ -114,7 +114,7 @@ async fn bindings(
         let mut given = Vec::with_capacity(page.items.len());
         for item in page.items {
             let binding: RoleBinding = parse(&item.body)?;
-            given.extend(item.uid.parent().map(|group| (group, binding.role_uid)));
+            given.extend(item.uid().parent().map(|group| (group, binding.role_uid)));
         }
         let before = organizations.len();
         organizations.extend(given.iter().map(|(group, _)| Uid::opaque(group.root())));

@@ -64,7 +64,7 @@ impl Outbox<'_> {
         let after = after.map(|uid| Position { value: KeyValue::default(), uid: uid.clone() });
         let query = Query { after, limit, ..Query::new(EventBody::KIND.name, Scope::All) };
         let page = self.0.store().list(&query).await?;
-        self.delete_unused(page.items.into_iter().map(|item| item.uid).collect()).await?;
+        self.delete_unused(page.items.into_iter().map(|item| item.uid()).collect()).await?;
         Ok(page.next.map(|next| next.uid))
     }
 
@@ -100,7 +100,7 @@ pub async fn lost_bodies(store: &dyn Store) -> Result<Vec<(Key, Uid)>> {
         loop {
             let query = Query { after, limit: BATCH, ..event_body::referring(kind) };
             let page = store.list(&query).await?;
-            let keys: Vec<_> = page.items.into_iter().map(|item| Key::new(kind, item.uid)).collect();
+            let keys: Vec<_> = page.items.into_iter().map(|item| Key::new(kind, item.uid())).collect();
             let mut references = Vec::new();
             for record in store.get(&keys, &[]).await?.records.into_iter().flatten() {
                 let event = match kind == DeadLetter::KIND.name {

@@ -59,7 +59,7 @@ fn assert_last_owner<T: std::fmt::Debug>(world: &World, done: Result<T>, named: 
             let known = world.walk(&world.operator, "Group", &[]);
             let all = block_on(world.platform.store().list(&Query::new("Group", Scope::Roots))).unwrap();
             let uids = known.iter().map(|group| text(group, "uid").to_owned());
-            let uids: Vec<_> = uids.chain(all.items.iter().map(|item| item.uid.to_string())).collect();
+            let uids: Vec<_> = uids.chain(all.items.iter().map(|item| item.uid().to_string())).collect();
             assert!(uids.iter().all(|uid| !whole.contains(uid)), "{whole}");
         }
     }

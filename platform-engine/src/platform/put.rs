@@ -335,7 +335,7 @@ async fn remove_some<R: Imported>(
         if R::FOLLOWED {
             before.push(Checked::stored(&item.body)?);
         }
-        match removal::<R>(cx, registered, item.uid).await {
+        match removal::<R>(cx, registered, item.uid()).await {
             Ok(removal) => {
                 write.append(removal);
                 some += 1;

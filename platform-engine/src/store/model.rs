@@ -233,7 +233,7 @@ impl Stored {
 
     fn item(&self) -> Item {
         let Put { key, rendering, body, private, .. } = self.put.clone();
-        Item { uid: key.uid, revision: self.revision, rendering, body, may_have_private: !private.is_empty() }
+        Item::new(key.uid, self.revision, rendering, body, !private.is_empty())
     }
 }
 

@@ -99,13 +99,13 @@ pub(crate) async fn prepare(
         Some(item) => {
             // In the kind's own version, a create that replaces is part of what the create allows.
             if kind.method(Verb::Create).is_none_or(|create| create.upsert.is_none()) {
-                cx.demand_method(kind, Verb::Update, &item.uid)?;
+                cx.demand_method(kind, Verb::Update, &item.uid())?;
             }
-            write.require_or_retry(Require::Revision(Key::new(kind.name, item.uid.clone()), item.revision));
+            write.require_or_retry(Require::Revision(Key::new(kind.name, item.uid()), item.revision));
             let old = Checked::stored(&item.body)?;
             values.retain(writes.retained, &old);
             let (created, updated) = times(&old, now);
-            (Verb::Update, item.uid, Some(old), created, updated)
+            (Verb::Update, item.uid(), Some(old), created, updated)
         }
         None => {
             let uid = new_uid(cx, kind, parent.as_ref());

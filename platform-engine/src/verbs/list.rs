@@ -139,7 +139,7 @@ fn position(kind: &Kind, order: Order, item: &Item) -> Result<Position> {
             keys.find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
         }
     };
-    Ok(Position { value, uid: item.uid.clone() })
+    Ok(Position { value, uid: item.uid() })
 }
 
 /// Returns a resource's JSON without the fields that lists omit.

@@ -132,7 +132,7 @@ impl Dependents {
                 gone.extend(uids.iter().map(|uid| Key::new(kind.name, uid.clone())));
                 for referring in self.to(kind, OnDelete::Cascade) {
                     for item in reading.referring(referring, &uids).await? {
-                        let key = Key::new(referring.kind.name, item.uid);
+                        let key = Key::new(referring.kind.name, item.uid());
                         if !is_changed(write, &gone, &key) {
                             self.add_children(referring.kind, &key.uid, write);
                             write.require_or_retry(Require::Revision(key.clone(), item.revision));
@@ -177,17 +177,17 @@ impl Dependents {
             Delete::Below(top, kinds) if is_referenced && kinds.contains(&kind.name) => {
                 let query = Query::new(kind.name, Scope::Subtree(top.clone()));
                 let found = reading.list(query, [top.root()].into()).await?;
-                found.into_iter().map(|item| item.uid).filter(|uid| uid != top).collect()
+                found.into_iter().map(|item| item.uid()).filter(|uid| uid != top).collect()
             }
             Delete::With(name, key, value) if (is_referenced || refers) && *name == kind.name => {
                 let filters = vec![Filter::AnyOf { key, values: vec![value.clone()] }];
                 let query = Query { filters, ..Query::new(kind.name, Scope::All) };
                 let found = reading.list(query, BTreeSet::new()).await?;
                 for item in &found {
-                    let key = Key::new(kind.name, item.uid.clone());
+                    let key = Key::new(kind.name, item.uid());
                     write.require_or_retry(Require::Revision(key, item.revision));
                 }
-                found.into_iter().map(|item| item.uid).collect()
+                found.into_iter().map(|item| item.uid()).collect()
             }
             _ => Vec::new(),
         };
@@ -210,7 +210,7 @@ impl Dependents {
             // A requirement cannot exclude the resources that the write itself deletes, so the referring ones are read.
             if deletes_some {
                 for item in reading.referring(referring, &uids).await? {
-                    if !is_deleted(write, gone, &Key::new(referring.kind.name, item.uid)) {
+                    if !is_deleted(write, gone, &Key::new(referring.kind.name, item.uid())) {
                         return Err(referring.in_use());
                     }
                 }
@@ -236,7 +236,7 @@ impl Dependents {
         let mut found: BTreeMap<Key, (&Referring, u64, Vec<&Field>)> = BTreeMap::new();
         for referring in self.references.iter().filter(|to| to.to.on_delete == OnDelete::Clear) {
             for item in reading.referring(referring, &of_kind(gone, referring.to.kind)).await? {
-                let key = Key::new(referring.kind.name, item.uid);
+                let key = Key::new(referring.kind.name, item.uid());
                 if !is_changed(write, gone, &key) {
                     found.entry(key).or_insert((referring, item.revision, Vec::new())).2.push(referring.field);
                 }

@@ -127,7 +127,7 @@ impl World {
         let is_there = |kind: &Kind, uid: &str| {
             all(KINDS.iter().find(|known| known.kind.name == kind.name).unwrap().kind)
                 .iter()
-                .any(|item| item.uid.as_str() == uid)
+                .any(|item| item.uid().as_str() == uid)
         };
         for Registered { kind, .. } in KINDS {
             for item in all(kind) {
@@ -136,13 +136,13 @@ impl World {
                     if let (Some(reference), Some(Value::String(to))) = (field.reference, body.get(field.name))
                         && !is_there(reference.kind, to)
                     {
-                        found.push(format!("{} {} {} {to}", kind.name, item.uid, field.name));
+                        found.push(format!("{} {} {} {to}", kind.name, item.uid(), field.name));
                     }
                 }
                 let parent = self.platform.parent_kind(kind).unwrap();
-                let above = if kind.parent.shares_uid() { Some(item.uid.clone()) } else { item.uid.parent() };
+                let above = if kind.parent.shares_uid() { Some(item.uid()) } else { item.uid().parent() };
                 if above.is_some_and(|above| !is_there(parent, &above)) {
-                    found.push(format!("{} {} without its parent", kind.name, item.uid));
+                    found.push(format!("{} {} without its parent", kind.name, item.uid()));
                 }
             }
         }

@@ -171,7 +171,7 @@ impl Fixture {
         let mut contents = String::new();
         for kind in self.platform.kinds() {
             let page = self.store.list(&Query::new(kind.name, Scope::All)).await.unwrap();
-            let keys: Vec<_> = page.items.into_iter().map(|item| Key::new(kind.name, item.uid)).collect();
+            let keys: Vec<_> = page.items.into_iter().map(|item| Key::new(kind.name, item.uid())).collect();
             for record in self.store.get(&keys, &[]).await.unwrap().records.into_iter().flatten() {
                 contents.push_str(&String::from_utf8_lossy(&record.body));
                 contents.push_str(&String::from_utf8_lossy(&record.private));

@@ -107,7 +107,7 @@ async fn lists_of_a_frequent_value_are_kept_and_exact_while_two_stores_change_th
     verify(&stores[0]).await;
     let red = of_color(COLORS[0], &Scope::Subtree(Uid::opaque("a")), OrderBy::Key("size"), true);
     let last = stores[0].list(&Query { limit: 1, ..red }).await.unwrap().items;
-    assert_eq!(last[0].uid, Uid::opaque("a/b/05000"));
+    assert_eq!(last[0].uid(), Uid::opaque("a/b/05000"));
     // Short lists are not kept.
     let few = (0..2_000).map(|number| Delete::Key(Key::new("Thing", Uid::opaque(format!("a/b/{number:05}")))));
     stores[0].commit(Commit { delete: few.collect(), ..Commit::default() }).await.unwrap();

@@ -78,9 +78,9 @@ async fn a_reader_by_sequence_misses_nothing_of_another_store() {
         let page = reader.list(&query).await.unwrap();
         if let Some(last) = page.items.last() {
             let value = KeyValue::integer(i64::try_from(last.revision).unwrap());
-            query.after = Some(platform_engine::store::Position { value, uid: last.uid.clone() });
+            query.after = Some(platform_engine::store::Position { value, uid: last.uid() });
         }
-        seen.extend(page.items.into_iter().map(|item| item.uid));
+        seen.extend(page.items.into_iter().map(|item| item.uid()));
     }
     for task in tasks {
         task.await.unwrap();

@@ -71,7 +71,7 @@ async fn epochs_that_are_read_with_several_organizations_are_those_of_all_their_
         assert_is_settled(records.into_iter().flatten().map(|record| (record.key.uid, record.revision)), &epochs);
         for query in [&several, &all] {
             let page = store.list(query).await.unwrap();
-            assert_is_settled(page.items.into_iter().map(|item| (item.uid, item.revision)), &page.epochs);
+            assert_is_settled(page.items.into_iter().map(|item| (item.uid(), item.revision)), &page.epochs);
         }
     }
     writer.await.unwrap();

@@ -42,8 +42,8 @@ fn verify(copy: &Path, states: &[State], changes: &[(usize, usize)]) -> usize {
     let query = Query { epochs: [state_epoch()].into(), count: true, ..Query::new("Thing", Scope::All) };
     let page = block_on(store.list(&query)).unwrap();
     let at = page.epochs[0] as usize;
-    let found: Vec<_> = page.items.iter().map(|item| (&*item.uid, &*item.body)).collect();
-    let expected: Vec<_> = states[at].iter().map(|(uid, (_, _, body))| (&**uid, body.as_bytes())).collect();
+    let found: Vec<_> = page.items.iter().map(|item| (item.uid().to_string(), &*item.body)).collect();
+    let expected: Vec<_> = states[at].iter().map(|(uid, (_, _, body))| (uid.to_string(), body.as_bytes())).collect();
     assert_eq!(found, expected, "at {at}");
     for number in 0..LARGE {
         // The commit with the index n has the sequence n + 1.

@@ -134,9 +134,12 @@ fn list(store: &SqliteStore, states: &[State], random: &mut Random) -> usize {
         expected.reverse();
     }
     assert_eq!(page.total, Some(expected.len() as u64), "at {at}: {query:?}");
-    let expected =
-        expected.into_iter().skip(query.skip as usize).take(20).map(|(uid, (_, _, body))| (&**uid, body.as_bytes()));
-    let found = page.items.iter().map(|item| (&*item.uid, &*item.body));
+    let expected = expected
+        .into_iter()
+        .skip(query.skip as usize)
+        .take(20)
+        .map(|(uid, (_, _, body))| (uid.to_string(), body.as_bytes()));
+    let found = page.items.iter().map(|item| (item.uid().to_string(), &*item.body));
     assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "at {at}: {query:?}");
     at
 }

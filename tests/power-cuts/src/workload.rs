@@ -319,7 +319,7 @@ fn verify_store<S: Store, F: std::fmt::Display, E: std::error::Error + Send + Sy
     let reached = page.items.iter().map(|item| item.revision).max().unwrap_or(0);
     ensure!(reached >= acknowledged, "commit {acknowledged} was acknowledged, but the store is at {reached}");
     let body = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let found: BTreeMap<_, _> = page.items.iter().map(|item| (item.uid.to_string(), body(&item.body))).collect();
+    let found: BTreeMap<_, _> = page.items.iter().map(|item| (item.uid().to_string(), body(&item.body))).collect();
     let mut expected = BTreeMap::new();
     for write in ran.acknowledged.iter().filter(|write| write.sequence <= reached) {
         for (name, body) in &write.wrote {

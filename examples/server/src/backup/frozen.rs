@@ -125,7 +125,7 @@ impl Shared {
             for query in queries {
                 let kind = query.kind;
                 let items = self.store.list(&query).await?.items;
-                keys.extend(items.into_iter().map(|item| Key::new(kind, item.uid)));
+                keys.extend(items.into_iter().map(|item| Key::new(kind, item.uid())));
             }
         }
         let records = self.store.get(&keys, &[]).await?.records;

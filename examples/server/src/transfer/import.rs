@@ -142,7 +142,7 @@ async fn begin(documents: &dyn Documents, store: &dyn Store, end: &End) -> Resul
         if let Some(item) = found.items.first() {
             bail!(
                 "the store is not empty, it has the {kind} {}: choose an empty one with --store or --data-dir",
-                item.uid
+                item.uid()
             );
         }
     }

@@ -40,12 +40,12 @@ pub(crate) async fn records<S: Store + ?Sized>(
     items: Vec<Item>,
 ) -> Result<Vec<(Key, Option<Record>)>, StoreError> {
     let private = items.iter().filter(|item| item.may_have_private);
-    let keys: Vec<_> = private.map(|item| Key::new(kind, item.uid.clone())).collect();
+    let keys: Vec<_> = private.map(|item| Key::new(kind, item.uid())).collect();
     let read = if keys.is_empty() { Vec::new() } else { store.get(&keys, &[]).await?.records };
     let mut read = read.into_iter();
     let record = |item: Item| {
-        let Item { uid, revision, rendering, body, may_have_private } = item;
-        let key = Key::new(kind, uid);
+        let key = Key::new(kind, item.uid());
+        let Item { revision, rendering, body, may_have_private, .. } = item;
         let record = match may_have_private {
             true => read.next().flatten().filter(|record| record.revision == revision),
             false => Some(Record { key: key.clone(), revision, rendering, body, private: "".into() }),

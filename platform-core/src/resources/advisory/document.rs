@@ -277,7 +277,7 @@ async fn render(cx: &Context<'_>, filters: Vec<Filter>, max_bytes: usize) -> Res
                     let rule = format!("must select at most {max_bytes} bytes of advisories; request fewer, or all");
                     return Err(Error::invalid_field(narrowest, rule));
                 }
-                let place = (advisory.advisory_id, item.uid.to_string());
+                let place = (advisory.advisory_id, item.uid().to_string());
                 documents.entry(advisory.origin).or_default().insert(place, shown);
             }
         }

@@ -251,7 +251,7 @@ pub(crate) async fn repos(cx: &Context<'_>, visible: &Scopes, named: &str) -> Re
             query.filters = vec![Filter::AnyOf { key: "name", values: vec![KeyValue::text(named)] }];
         }
     }
-    Ok(cx.page(query).await?.items.into_iter().map(|item| item.uid).collect())
+    Ok(cx.page(query).await?.items.into_iter().map(|item| item.uid()).collect())
 }
 
 /// The number of packages that are looked up at once.

@@ -313,7 +313,7 @@ async fn parent_for_create(cx: &Context<'_>, parent: &str, needed: &[Capability]
         query.limit = 100;
         let page = cx.page(query).await?;
         let matches = |uid: &Uid| key == "name" || uid.as_str() == parent || uid.ends_with(&format!("/{parent}"));
-        found.extend(page.items.into_iter().map(|item| item.uid).filter(matches));
+        found.extend(page.items.into_iter().map(|item| item.uid()).filter(matches));
     }
     found.sort();
     found.dedup();

@@ -348,7 +348,7 @@ pub(crate) async fn find(cx: &Context<'_>, code: &str) -> Result<(Uid, Caller)> 
     };
     let by_key = Filter::AnyOf { key: "keyId", values: vec![KeyValue::text(key_id)] };
     let found = cx.page(Query { filters: vec![by_key], ..Query::new(GroupInvite::KIND.name, scope) }).await?;
-    let keys: Vec<_> = found.items.into_iter().map(|item| Key::new(GroupInvite::KIND.name, item.uid)).collect();
+    let keys: Vec<_> = found.items.into_iter().map(|item| Key::new(GroupInvite::KIND.name, item.uid())).collect();
     for record in cx.records(&keys).await?.into_iter().flatten() {
         if let Some(private) = private_of(&record, code)? {
             let invite: GroupInvite = serde_json::from_slice(&record.body).map_err(Error::internal)?;

@@ -248,7 +248,7 @@ impl<'a> Owners<'a> {
             let page = self.cx.page(Query { after, ..query.clone() }).await?;
             let mut others = Vec::new();
             for (item, binding) in page.items.iter().zip(parsed::<Binding>(&page)?) {
-                if passes(&item.uid, &binding.identity_uid) {
+                if passes(&item.uid(), &binding.identity_uid) {
                     others.push(binding.identity_uid);
                 }
             }

@@ -299,7 +299,7 @@ async fn imported_of(
         let page = cx.page(query.clone()).await?;
         for item in page.items {
             let report: Head = serde_json::from_slice(&item.body).map_err(Error::internal)?;
-            let Some(repo) = item.uid.parent() else { continue };
+            let Some(repo) = item.uid().parent() else { continue };
             let subject = Subject { repo, digest: report.digest };
             let Some(at) = report.create_time.filter(|_| requested.contains(&subject)) else { continue };
             *read += 1;
@@ -307,12 +307,12 @@ async fn imported_of(
                 let rule = format!("must select images with at most {MAX_REPORTS} imported reports");
                 return Err(Error::invalid_field(field, rule));
             }
-            let counted = match cache.counted.get(&item.uid).filter(|counted| counted.revision == item.revision) {
+            let counted = match cache.counted.get(&item.uid()).filter(|counted| counted.revision == item.revision) {
                 Some(counted) => counted,
                 None => {
                     let report: VulnerabilityReport = serde_json::from_slice(&item.body).map_err(Error::internal)?;
                     let counted = Arc::new(Counted { revision: item.revision, found: Arc::new(found(&report)) });
-                    cache.counted.insert(item.uid.clone(), Arc::clone(&counted));
+                    cache.counted.insert(item.uid(), Arc::clone(&counted));
                     counted
                 }
             };

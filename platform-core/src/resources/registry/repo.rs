@@ -383,5 +383,5 @@ async fn organizations(cx: &Context<'_>, named: &str) -> Result<Vec<Uid>> {
     let by_name = Filter::AnyOf { key: "name", values: vec![KeyValue::text(named)] };
     let query = Query { filters: vec![by_name], limit: 100, ..Query::new(Group::KIND.name, Scope::Roots) };
     let items = cx.page(query).await?.items;
-    Ok(items.into_iter().map(|item| item.uid).filter(|uid| cx.allows(uid, PULL)).collect())
+    Ok(items.into_iter().map(|item| item.uid()).filter(|uid| cx.allows(uid, PULL)).collect())
 }

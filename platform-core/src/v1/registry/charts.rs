@@ -172,7 +172,7 @@ async fn list_by_image_repo(cx: &Context<'_>, request: Map<String, Value>) -> Re
             let Some(requirement) = declared.map(|image| image.requirement).min_by_key(|one| rank(*one)) else {
                 continue;
             };
-            let Some(parent) = item.uid.parent() else { continue };
+            let Some(parent) = item.uid().parent() else { continue };
             if cx.allows(&parent, &[cap("repo.list")]) {
                 let known = found.entry(parent).or_insert(requirement);
                 *known = [*known, requirement].into_iter().min_by_key(|one| rank(*one)).unwrap_or_default();

@@ -371,7 +371,7 @@ async fn list_computed(
             if request.tag.is_empty() {
                 let mut first = Query::new(Tag::KIND.name, Scope::Children(repo.clone()));
                 (first.filters, first.limit) = (vec![any_of("digest", &tag.digest)], 1);
-                if cx.page(first).await?.items.first().is_none_or(|first| first.uid != tag.uid) {
+                if cx.page(first).await?.items.first().is_none_or(|first| first.uid() != tag.uid) {
                     continue;
                 }
             }

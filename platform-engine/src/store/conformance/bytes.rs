@@ -30,7 +30,7 @@ async fn a_page_ends_before_the_record_that_would_exceed_its_bytes(fixture: &mut
             for query in [things(), things_in(Scope::Subtree(uid("t"))), things().where_(none_of("color", ["blue"]))] {
                 let page = fixture.page(&Query { order, count: true, ..query.bytes(bytes) }).await;
                 assert_eq!((page.items.len(), page.total), (length, Some(10)), "{bytes} bytes, {order:?}");
-                assert_eq!(page.next.map(|next| next.uid), page.items.last().map(|last| last.uid.clone()));
+                assert_eq!(page.next.map(|next| next.uid), page.items.last().map(|last| last.uid()));
             }
         }
     }

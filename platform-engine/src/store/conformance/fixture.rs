@@ -116,7 +116,7 @@ impl Fixture {
 
     /// Returns the uids of the query's records.
     pub(super) async fn uids(&self, query: &Query) -> Vec<String> {
-        self.page(query).await.items.into_iter().map(|item| item.uid.to_string()).collect()
+        self.page(query).await.items.into_iter().map(|item| item.uid().to_string()).collect()
     }
 
     pub(super) async fn total(&self, query: &Query) -> u64 {
@@ -132,7 +132,7 @@ impl Fixture {
     /// Returns the position of the record with this uid in the query's order: the `next` of a page that ends with it.
     pub(super) async fn position(&self, query: &Query, uid: &str) -> Position {
         let page = self.page(query).await;
-        let limit = 1 + page.items.iter().position(|item| &*item.uid == uid).expect("the record is listed");
+        let limit = 1 + page.items.iter().position(|item| &*item.uid() == uid).expect("the record is listed");
         let page = self.page(&Query { limit, ..query.clone() }).await;
         page.next.expect("something follows the record")
     }
@@ -169,7 +169,7 @@ pub(super) fn conflict(outcome: Result<Committed, StoreError>) -> Result<u64, Co
 /// Returns a short description of how a page differs from the expected one.
 pub(super) fn differ(page: &Page, expected: &Page) -> Option<String> {
     let brief = |page: &Page| {
-        let items = page.items.iter().take(10).map(|item| format!("{}@{}", item.uid, item.revision));
+        let items = page.items.iter().take(10).map(|item| format!("{}@{}", item.uid(), item.revision));
         let (items, Page { next, total, epochs, .. }) = (items.collect::<Vec<_>>().join(" "), page);
         format!("{} records ({items} ..), next {next:?}, total {total:?}, epochs {epochs:?}", page.items.len())
     };
@@ -188,7 +188,7 @@ pub(super) async fn walk(store: &dyn Store, query: &Query, limit: usize) -> Vec<
     loop {
         let page = store.list(&query).await.expect("the list succeeds");
         assert!(page.items.len() <= limit, "a page is longer than its limit");
-        uids.extend(page.items.into_iter().map(|item| item.uid.to_string()));
+        uids.extend(page.items.into_iter().map(|item| item.uid().to_string()));
         let Some(next) = page.next else { return uids };
         // The cursor is already past the records that the first page skipped.
         query = Query { after: Some(next), skip: 0, ..query };

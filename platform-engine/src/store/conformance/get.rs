@@ -91,7 +91,7 @@ async fn a_list_returns_the_same_as_a_get_except_for_the_private_part(fixture: &
     let page = fixture.page(&things()).await;
     let item = &page.items[0];
     assert_eq!(
-        (&item.uid, item.revision, item.rendering, &item.body),
+        (&item.uid(), item.revision, item.rendering, &item.body),
         (&record.key.uid, record.revision, record.rendering, &record.body)
     );
     assert!(item.may_have_private, "an export would leave out the private part");

@@ -242,7 +242,7 @@ async fn a_queue_of_thousands_is_listed_correctly(fixture: &mut Fixture) {
         both.agree_on_queue().await;
     }
     let first = both.model.list(&Query { limit: 1_000, ..Query::new(TICKET, Scope::Children(uid(QUEUE))) });
-    let deleted = first.items.into_iter().skip(3).map(|item| Delete::Key(Key::new(TICKET, item.uid)));
+    let deleted = first.items.into_iter().skip(3).map(|item| Delete::Key(Key::new(TICKET, item.uid())));
     both.delete(deleted.collect()).await;
     both.agree_on_queue().await;
     both.delete(vec![Delete::Below(uid(QUEUE), vec![TICKET])]).await;

@@ -133,7 +133,7 @@ async fn a_filtered_list_has_the_same_orders(fixture: &mut Fixture) {
         let all = fixture.page(&query).await.items;
         let red: Vec<String> = {
             let reds = fixture.uids(&things().where_(any_of("color", ["red"]))).await;
-            all.iter().map(|item| item.uid.to_string()).filter(|uid| reds.contains(uid)).collect()
+            all.iter().map(|item| item.uid().to_string()).filter(|uid| reds.contains(uid)).collect()
         };
         assert_eq!(fixture.uids(&query.where_(any_of("color", ["red"]))).await, red, "{order:?}");
     }

@@ -27,7 +27,7 @@ async fn a_put_with_a_revision_keeps_it(fixture: &mut Fixture) {
         assert_eq!(fixture.record(kind, uid).await.unwrap().revision, revision);
     }
     let listed = fixture.page(&things_in(Scope::Children(uid("a"))).by_sequence()).await.items;
-    let revisions: Vec<_> = listed.into_iter().map(|item| (item.uid.to_string(), item.revision)).collect();
+    let revisions: Vec<_> = listed.into_iter().map(|item| (item.uid().to_string(), item.revision)).collect();
     assert!(revisions.contains(&("a/x".to_owned(), 7)), "{revisions:?}");
 }
 

@@ -158,9 +158,9 @@ async fn a_reader_by_sequence_misses_nothing_of_concurrent_commits(fixture: &mut
             let page = store.list(&query).await.unwrap();
             if let Some(last) = page.items.last() {
                 let value = KeyValue::integer(i64::try_from(last.revision).unwrap());
-                query.after = Some(Position { value, uid: last.uid.clone() });
+                query.after = Some(Position { value, uid: last.uid() });
             }
-            seen.extend(page.items.into_iter().map(|item| item.uid.to_string()));
+            seen.extend(page.items.into_iter().map(|item| item.uid().to_string()));
         }
         seen
     });

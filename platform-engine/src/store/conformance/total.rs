@@ -114,7 +114,7 @@ async fn a_total_counts_what_filters_and_scopes_match(fixture: &mut Fixture) {
                 filters.iter().all(|filter: &Filter| filter.passes(&keys))
             };
             let matching =
-                all.iter().filter(|item| scopes.iter().any(|scope| scope.contains(&item.uid)) && passes(&item.uid));
+                all.iter().filter(|item| scopes.iter().any(|scope| scope.contains(&item.uid())) && passes(&item.uid()));
             assert_eq!(fixture.total(&query).await, matching.count() as u64, "{query:?}");
         }
     }

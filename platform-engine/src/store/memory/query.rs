@@ -45,55 +45,34 @@ fn page_of(list: &Merge<Sorted<'_>>, records: &Records, by: By, query: &Query) -
     let left = usize::try_from(total - starts.iter().sum::<u64>()).unwrap_or(usize::MAX);
     let (mut page, mut bytes) = (Vec::with_capacity(query.limit.min(left)), 0_usize);
     for record in walk(list, &starts).take(query.limit).filter_map(|id| records.get(id)) {
-        let read = Read::of(record);
-        bytes = bytes.saturating_add(read.body.len());
+        let body = record.body();
+        bytes = bytes.saturating_add(body.len());
         if bytes > query.bytes && !page.is_empty() {
             break;
         }
-        page.push(read);
+        page.push((record, body));
     }
-    let last = page.last().filter(|_| page.len() < left).map(|read| read.record);
+    let last = page.last().filter(|_| page.len() < left).map(|(record, _)| record);
     let next = last
         .map(|record| Position { value: KeyValue::from_bytes(by.value(record)), uid: Uid::opaque(record.uid_text()) });
     Page { items: items(&page), next, total: query.count.then_some(total), epochs: Vec::new() }
 }
 
-/// A record of a page, with the parts of it that are copied.
-struct Read<'a> {
-    record: &'a Packed,
-    uid: &'a [u8],
-    body: &'a [u8],
-}
-
-impl<'a> Read<'a> {
-    fn of(record: &'a Packed) -> Self {
-        Self { record, uid: record.uid(), body: record.body() }
-    }
-
-    const fn has_small_body(&self) -> bool {
-        self.body.len() <= SMALL_BODY
-    }
-}
-
-/// Returns the records as items. All uids and small bodies are copied into one allocation, which costs less than one
-/// allocation per record or keeping each record alive. Large bodies are shared with the records.
-fn items(page: &[Read<'_>]) -> Vec<Item> {
-    let copied = |read: &Read<'_>| read.uid.len() + if read.has_small_body() { read.body.len() } else { 0 };
-    let mut buffer = BytesMut::with_capacity(page.iter().map(copied).sum());
-    for read in page {
-        buffer.extend_from_slice(read.uid);
-        if read.has_small_body() {
-            buffer.extend_from_slice(read.body);
-        }
-    }
+/// Returns the records with these bodies as items. All small bodies are copied into one allocation, which costs less than
+/// one allocation per record or keeping each record alive. Large bodies are shared with the records.
+fn items(page: &[(&Packed, &[u8])]) -> Vec<Item> {
+    let is_small = |body: &[u8]| body.len() <= SMALL_BODY;
+    let small = || page.iter().map(|(_, body)| *body).filter(|body| is_small(body));
+    let mut buffer = BytesMut::with_capacity(small().map(<[u8]>::len).sum());
+    small().for_each(|body| buffer.extend_from_slice(body));
     let mut buffer = buffer.freeze();
-    let item = |read: &Read<'_>| Item {
-        // A uid is valid UTF-8, because it was packed from a text.
-        uid: Uid::shared(buffer.split_to(read.uid.len())).unwrap_or_default(),
-        revision: read.record.revision(),
-        rendering: read.record.rendering(),
-        body: if read.has_small_body() { buffer.split_to(read.body.len()) } else { read.record.shared_body() },
-        may_have_private: read.record.has_private(),
+    let item = |(record, body): &(&Packed, &[u8])| {
+        let body = if is_small(body) { buffer.split_to(body.len()) } else { record.shared_body() };
+        let (revision, rendering, has_private) = (record.revision(), record.rendering(), record.has_private());
+        match record.uid_in_body() {
+            Some(uid) => Item::with_uid_in_body(uid, revision, rendering, body, has_private),
+            None => Item::new(Uid::opaque(record.uid_text()), revision, rendering, body, has_private),
+        }
     };
     page.iter().map(item).collect()
 }

@@ -5,7 +5,7 @@
 //! uid and the name, is written as a reference into it; a sort value that equals the one before it, such as the time of
 //! an update that has not happened, as a mark; a filter value that equals a sort value, as a reference to that; and a unique key that is the hash of a sort value within the parent is computed when it is read.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
 use memchr::memmem;
@@ -96,6 +96,13 @@ impl Packed {
     /// Returns the bytes of the uid, which sort like uids.
     pub(super) fn uid(&self) -> &[u8] {
         Reader(&self.0.slice).value(self.body())
+    }
+
+    /// Returns the place of the uid in the body, if it is stored as a reference to that.
+    pub(super) fn uid_in_body(&self) -> Option<Range<usize>> {
+        let mut value = Reader(&self.0.slice);
+        let start = value.reference()?;
+        Some(start..start + value.number() as usize)
     }
 
     pub(super) fn uid_text(&self) -> &str {
@@ -334,6 +341,12 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads the offset in the body of a value that is stored as a reference; its length follows.
+    fn reference(&mut self) -> Option<usize> {
+        let number = self.number() as usize;
+        (number % 2 == 1).then_some(number / 2)
+    }
+
     fn skip_value(&mut self) {
         self.value(&[]);
     }
@@ -426,6 +439,8 @@ mod tests {
     #[test]
     fn values_that_are_in_the_body_are_not_stored_again() {
         let body = |rest: &str| Bytes::from(format!(r#"{{"uid":"0123456789/abcdef","color":"dark red"}}{rest}"#));
+        assert_eq!(pack(&Put { body: body(""), ..put("0123456789/abcdef") }, 1).uid_in_body(), Some(8..25));
+        assert_eq!(pack(&Put { body: body(""), ..put("0123456789/abcdeg") }, 1).uid_in_body(), None);
         let plain = |uid: &str, color: &str, rest: &str| Put {
             filter: vec![("color", KeyValue::text(color))],
             body: body(rest),

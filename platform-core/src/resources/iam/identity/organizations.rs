@@ -91,7 +91,7 @@ pub(crate) async fn remove_binding(cx: &Context<'_>, identity: &Uid, binding: &U
         return Ok(());
     }
     let there = Query { scopes: vec![Scope::Subtree(organization)], limit: 2, ..bindings_of(identity) };
-    if cx.page(there).await?.items.iter().any(|other| other.uid != *binding) {
+    if cx.page(there).await?.items.iter().any(|other| other.uid() != *binding) {
         return Ok(());
     }
     write.require_or_retry(Require::Epoch(epoch, read.epochs.first().copied().unwrap_or_default()));
@@ -115,7 +115,7 @@ pub(crate) async fn organizations_before(cx: &Context<'_>, person: &Uid, write: 
 /// Searches all organizations for bindings of an identity, and returns those that have any.
 pub(crate) async fn search(cx: &Context<'_>, identity: &Uid) -> Result<BTreeSet<Uid>> {
     let bindings = cx.page(bindings_of(identity)).await?.items;
-    Ok(bindings.iter().map(|binding| Uid::opaque(binding.uid.root())).collect())
+    Ok(bindings.iter().map(|binding| Uid::opaque(binding.uid().root())).collect())
 }
 
 /// Returns the private part of a new person without an id of the registration, with a binding in one organization.

@@ -373,7 +373,7 @@ async fn require_owners(cx: &Context<'_>, organization: &Uid, write: &mut Write)
         return Err(Error::blocked("TOO_FEW_OWNERS", why));
     }
     for owner in owners {
-        write.require_or_retry(Require::Revision(Key::new(ROLE_BINDING, owner.uid), owner.revision));
+        write.require_or_retry(Require::Revision(Key::new(ROLE_BINDING, owner.uid()), owner.revision));
     }
     Ok(())
 }
@@ -461,7 +461,7 @@ pub(crate) async fn verify(cx: &Context<'_>, token: &str) -> Result<ScimAccess> 
             ..Query::new(IdentityProvider::KIND.name, scope)
         })
         .await?;
-    let keys: Vec<_> = found.items.into_iter().map(|item| Key::new(IdentityProvider::KIND.name, item.uid)).collect();
+    let keys: Vec<_> = found.items.into_iter().map(|item| Key::new(IdentityProvider::KIND.name, item.uid())).collect();
     let (presented, now) = (hash(token), cx.now());
     let mut access = None;
     for record in cx.records(&keys).await?.into_iter().flatten() {

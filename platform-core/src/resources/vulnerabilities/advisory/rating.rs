@@ -118,11 +118,11 @@ async fn update_some(
     let query = Query { filters, after, limit: BATCH, ..Query::new(Advisory::KIND.name, Scope::All) };
     let found = cx.page(query).await?.items;
     let last = found.last().filter(|_| found.len() == BATCH);
-    let last = last.map(|item| Position { value: KeyValue::default(), uid: item.uid.clone() });
+    let last = last.map(|item| Position { value: KeyValue::default(), uid: item.uid() });
     let mut keys = Vec::new();
     for (item, advisory) in found.iter().zip(with_severities(cx, found.iter().map(|item| &*item.body)).await?) {
         if advisory.is_some() {
-            keys.push(Key::new(Advisory::KIND.name, item.uid.clone()));
+            keys.push(Key::new(Advisory::KIND.name, item.uid()));
         }
     }
     if keys.is_empty() {
