@@ -13,7 +13,10 @@
 //! of a kind without a filter (only its count). The roots with a filter value are materialized together with the list
 //! of all records with this value, because the index does not find roots.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    mem,
+};
 
 use platform_engine::store::{
     StoreError,
@@ -67,8 +70,16 @@ pub(crate) struct ListCache {
     /// Whether the transaction has written index entries and nodes to their tables, because the delta exceeded its bound.
     /// Then it must end with a fold.
     spilled: bool,
-    /// During a replay: the lists that were built from the tables, which have the changes that are still to come.
-    built: Option<HashSet<ListKey>>,
+    replay: Option<Replay>,
+}
+
+/// The state of a replay.
+#[derive(Debug, Default)]
+struct Replay {
+    /// The lists that were built from the tables, which have the changes that are still to come.
+    built: HashSet<ListKey>,
+    /// The memory of all edits of trees that are not done yet, in bytes.
+    edits: u64,
 }
 
 #[derive(Debug)]
@@ -77,10 +88,29 @@ enum Slot {
         list: List,
         /// Whether the list has changes that are not in the delta.
         changed: bool,
+        /// During a replay: the edits of its trees that are not done yet.
+        edits: Vec<TreeEdit>,
     },
     /// Not materialized, with at most this many members. Puts of new records raise the bound and deletes do not lower
     /// it; when it exceeds [`SHORT_LEN`], the members are counted.
     Short(u64),
+}
+
+/// The insertion of an entry into a tree of a list, or its removal.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct TreeEdit {
+    order: NameId,
+    part: Part,
+    key: Vec<u8>,
+    /// `None` removes the entry, and comes first: a record that was deleted and created again has the same key.
+    record: Option<u64>,
+}
+
+impl TreeEdit {
+    /// An estimate of its memory in bytes.
+    fn memory(&self) -> u64 {
+        (size_of::<Self>() + self.key.len()) as u64
+    }
 }
 
 impl ListCache {
@@ -126,7 +156,9 @@ impl ListCache {
     pub(crate) fn settle(&mut self, transaction: Transaction<'_>) {
         for key in self.changed.drain(..) {
             // A list that became empty is in the delta already.
-            let Some(Slot::Materialized { list, changed: changed @ true }) = self.lists.get_mut(&key) else { continue };
+            let Some(Slot::Materialized { list, changed: changed @ true, .. }) = self.lists.get_mut(&key) else {
+                continue;
+            };
             *changed = false;
             transaction.cache.invalidate(Row::List(&key), transaction.sequence);
             self.delta.set_list(&key, Some(list.clone()));
@@ -163,15 +195,47 @@ impl ListCache {
 
     /// Prepares for changes to records that the tables have already, all of them.
     pub(crate) fn start_replay(&mut self) {
-        self.built = Some(HashSet::new());
+        self.replay = Some(Replay::default());
     }
 
-    pub(crate) fn end_replay(&mut self) {
-        self.built = None;
+    pub(crate) fn end_replay(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
+        self.edit_trees(transaction)?;
+        self.replay = None;
+        Ok(())
+    }
+
+    /// Does the edits of trees that a replay has collected: list by list, in the order of their keys.
+    ///
+    /// In the order of the records, almost every edit would read a leaf and its parent which no edit before has read, or
+    /// which are no longer cached.
+    fn edit_trees(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
+        let keys = self.changed.clone();
+        for key in keys {
+            let Some(Slot::Materialized { edits, .. }) = self.lists.get_mut(&key) else { continue };
+            let mut edits = mem::take(edits);
+            edits.sort_unstable();
+            for edit in edits {
+                let Self { lists, delta, nodes, .. } = &mut *self;
+                let Some(Slot::Materialized { list, .. }) = lists.get_mut(&key) else { continue };
+                list.edit(&edit, &mut EditedNodes { connection: transaction.connection, delta, cache: nodes })?;
+                self.trim_nodes(transaction)?;
+            }
+        }
+        if let Some(replay) = &mut self.replay {
+            replay.edits = 0;
+        }
+        Ok(())
     }
 
     /// Bounds the memory, after the change of a record.
     pub(crate) fn trim(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
+        if self.replay.as_ref().is_some_and(|replay| replay.edits > self.bound) {
+            self.edit_trees(transaction)?;
+        }
+        self.trim_nodes(transaction)
+    }
+
+    fn trim_nodes(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
         if self.nodes.is_full() {
             self.nodes.settle(&mut self.delta, transaction);
             self.nodes.clear();
@@ -194,16 +258,16 @@ impl ListCache {
     }
 
     fn is_built(&self, key: &ListKey) -> bool {
-        self.built.as_ref().is_some_and(|built| built.contains(key))
+        self.replay.as_ref().is_some_and(|replay| replay.built.contains(key))
     }
 
     /// Adds a list that was built from the tables.
     fn insert_built(&mut self, key: ListKey, list: List) {
-        if let Some(built) = &mut self.built {
-            built.insert(key.clone());
+        if let Some(replay) = &mut self.replay {
+            replay.built.insert(key.clone());
         }
         self.changed.push(key.clone());
-        self.lists.insert(key, Slot::Materialized { list, changed: true });
+        self.lists.insert(key, Slot::Materialized { list, changed: true, edits: Vec::new() });
     }
 
     /// Returns a list, if it is materialized.
@@ -332,11 +396,21 @@ impl Maintenance<'_> {
         }
         let is_new = change.old.is_none();
         let Transaction { connection, cache: readers, sequence } = self.transaction;
-        let ListCache { lists, changed: all_changed, nodes, delta, .. } = &mut *self.cache;
+        let ListCache { lists, changed: all_changed, nodes, delta, replay, .. } = &mut *self.cache;
         let at_most = match lists.get_mut(&key) {
-            Some(Slot::Materialized { list, changed }) => {
-                list.change(change, place, &mut EditedNodes { connection, delta, cache: nodes })?;
+            Some(Slot::Materialized { list, changed, edits }) => {
+                let nodes = &mut EditedNodes { connection, delta, cache: nodes };
+                match replay {
+                    None => list.change(change, place, |list, edit| list.edit(&edit, nodes))?,
+                    Some(replay) => list.change(change, place, |_, edit| {
+                        replay.edits += edit.memory();
+                        edits.push(edit);
+                        Ok(())
+                    })?,
+                }
                 if list.is_empty() {
+                    edits.sort_unstable();
+                    edits.iter().try_for_each(|edit| list.edit(edit, nodes))?;
                     // Drop the list now, not at the end of the group. A record that is created at this uid skips its
                     // own list on the assumption that it does not exist (see `Change::apply`). A list that stayed here
                     // empty would lack that record when its first descendant is added.
@@ -356,7 +430,7 @@ impl Maintenance<'_> {
                 // materialized, and then the roots are too.
                 let is_always_materialized = place == Place::Roots || place == Place::All && filter.is_none();
                 if let Some(list) = stored.or_else(|| is_always_materialized.then(List::default)) {
-                    self.cache.lists.insert(key, Slot::Materialized { list, changed: false });
+                    self.cache.lists.insert(key, Slot::Materialized { list, changed: false, edits: Vec::new() });
                     return self.change_list(change, place, filter);
                 }
                 // Not materialized, so it had at most `SHORT_LEN` members; how many is not known.
@@ -370,7 +444,7 @@ impl Maintenance<'_> {
         // The bound may be too high, because deletes do not lower it: count the members.
         // One more than a short list has is enough to decide, except in a replay, where the changes that would add the
         // others are in the index already.
-        let most = if self.cache.built.is_some() { u64::MAX } else { SHORT_LEN + 1 };
+        let most = if self.cache.replay.is_some() { u64::MAX } else { SHORT_LEN + 1 };
         let members = self.cache.index(connection).members(&key, place, change.queue, (most, i64::MAX))?;
         if members.len() as u64 <= SHORT_LEN {
             self.cache.lists.insert(key, Slot::Short(members.len() as u64));
@@ -398,10 +472,10 @@ impl Maintenance<'_> {
         // No index finds the roots with a filter value, so their list is built together with the list of all records
         // with the value.
         let mut roots = List::default();
-        let is_replay = self.cache.built.is_some();
-        if let (Some(built), Place::All) = (&mut self.cache.built, place) {
+        let is_replay = self.cache.replay.is_some();
+        if let (Some(replay), Place::All) = (&mut self.cache.replay, place) {
             // Also if no root has the value now: roots may have had it.
-            built.insert(ListKey::new(key.kind, Place::Roots, key.filter()));
+            replay.built.insert(ListKey::new(key.kind, Place::Roots, key.filter()));
         }
         let ListCache { nodes, delta, .. } = &mut *self.cache;
         let mut nodes = EditedNodes { connection: self.transaction.connection, delta, cache: nodes };
@@ -410,10 +484,10 @@ impl Maintenance<'_> {
             let (uid, revision, keys) = record::at(self.transaction.connection, *id, copy)?;
             let new = Some(Version { revision, keys: Keys(&keys) });
             let change = Change { uid: &uid, id: *id, old: None, new, ..newest };
-            list.change(change, place, &mut nodes)?;
+            list.change(change, place, |list, edit| list.edit(&edit, &mut nodes))?;
             // The caller adds `newest` to the roots when it gets to that list, except in a replay.
             if place == Place::All && (is_replay || *id != newest.id) {
-                roots.change(change, Place::Roots, &mut nodes)?;
+                roots.change(change, Place::Roots, |roots, edit| roots.edit(&edit, &mut nodes))?;
             }
         }
         if !roots.is_empty() {
@@ -425,8 +499,14 @@ impl Maintenance<'_> {
 }
 
 impl List {
-    /// Applies a change to the counts and the trees. Does nothing if the record is not at this place.
-    fn change(&mut self, change: Change<'_>, place: Place<'_>, nodes: &mut EditedNodes<'_>) -> Result<(), StoreError> {
+    /// Applies a change to the counts, and calls the function with the edits of the trees. Does nothing if the record is
+    /// not at this place.
+    fn change(
+        &mut self,
+        change: Change<'_>,
+        place: Place<'_>,
+        mut edit: impl FnMut(&mut Self, TreeEdit) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let Some((part, rest)) = place.part_of(change.uid) else { return Ok(()) };
         // The first record decides which orders the list has; a sort key that a kind gets later is not added.
         if let (true, Some(new)) = (self.is_empty() && place != Place::All, change.new) {
@@ -437,21 +517,31 @@ impl List {
         let count = if part == Part::Direct { &mut self.direct } else { &mut self.deep };
         let after = (*count + u64::from(change.new.is_some())).checked_sub(u64::from(change.old.is_some()));
         *count = after.ok_or_else(|| corrupt("the count of a list is too low"))?;
-        let id = change.id.cast_unsigned();
-        for Roots { order, direct, deep } in &mut self.orders {
-            let key = |v: Version<'_>| order_key(v.keys.value(*order, v.revision).as_bytes(), rest);
+        for at in 0..self.orders.len() {
+            let Some(Roots { order, .. }) = self.orders.get(at).copied() else { continue };
+            let key = |v: Version<'_>| order_key(v.keys.value(order, v.revision).as_bytes(), rest);
             let (old, new) = (change.old.map(key), change.new.map(key));
             if old == new {
                 continue;
             }
-            let root = if part == Part::Direct { direct } else { deep };
-            if let Some(old) = old {
-                *root = remove(nodes, *root, &old)?;
-            }
-            if let Some(new) = new {
-                *root = insert(nodes, *root, &new, id)?;
-            }
+            let removed = old.map(|key| TreeEdit { order, part, key, record: None });
+            let record = Some(change.id.cast_unsigned());
+            let added = new.map(|key| TreeEdit { order, part, key, record });
+            removed.into_iter().chain(added).try_for_each(|tree_edit| edit(self, tree_edit))?;
         }
+        Ok(())
+    }
+
+    /// Edits one of the trees.
+    fn edit(&mut self, edit: &TreeEdit, nodes: &mut EditedNodes<'_>) -> Result<(), StoreError> {
+        let TreeEdit { order, part, key, record } = edit;
+        let roots = self.orders.iter_mut().find(|roots| roots.order == *order);
+        let roots = roots.ok_or_else(|| corrupt("a list lacks an order of its trees"))?;
+        let root = if *part == Part::Direct { &mut roots.direct } else { &mut roots.deep };
+        *root = match record {
+            Some(record) => insert(nodes, *root, key, *record)?,
+            None => remove(nodes, *root, key)?,
+        };
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::{
     convert::Infallible,
     fmt, io,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
@@ -71,7 +71,7 @@ struct Core {
     coverage: Counter,
     /// The methods that belong to no kind.
     services: Vec<Operation>,
-    document: OnceLock<ServedDocument>,
+    document: ServedDocument,
 }
 
 #[derive(Default)]
@@ -105,6 +105,12 @@ impl Emulator {
         let default = Tenant::new(&shared, DEFAULT_TENANT.to_owned()).await?;
         let mut tenants = Tenants::default();
         tenants.insert(&default);
+        let domain = default.platform().settings().service_domain.clone();
+        let of_default = default.clone();
+        let document = move || {
+            let document = of_default.0.rest.openapi(INFO).with(of_default.0.import.openapi());
+            document.with(openapi::well_known()).with(openapi::health()).into_value()
+        };
         let parts = [Tokens::new(default.0.tokens()).openapi(), Scim.openapi(), default.0.import.openapi()];
         Ok(Self(Arc::new(Core {
             shared,
@@ -113,7 +119,7 @@ impl Emulator {
             next_number: AtomicU64::new(1),
             coverage: Counter::default(),
             services: parts.iter().flat_map(operations).collect(),
-            document: OnceLock::new(),
+            document: ServedDocument::deferred(document, domain),
         })))
     }
 
@@ -250,12 +256,7 @@ impl Emulator {
                 reply
             }
             "/openapi.json" => {
-                let document = || {
-                    let document = default.0.rest.openapi(INFO).with(default.0.import.openapi());
-                    let document = document.with(openapi::well_known()).with(openapi::health());
-                    ServedDocument::new(&document.into_value(), domain)
-                };
-                let Ok(reply) = self.0.document.get_or_init(document).clone().call(request).await;
+                let Ok(reply) = self.0.document.clone().call(request).await;
                 reply
             }
             "/livez" | "/readyz" | "/startupz" => mount::json(r#"{"status":"SERVING"}"#),

@@ -26,7 +26,7 @@ pub enum Place<'a> {
 
 /// One of the two parts of a list. Each record is in exactly one of them: a query for children reads [`Part::Direct`],
 /// a query for the subtree merges both, and no entry is stored twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// The children of the list's uid; in lists of roots and of all records, every record.
     Direct,

@@ -3,7 +3,8 @@
 //! After a small header come the uid, the sort values, the filter values, the unique keys and the private part, and then
 //! the body. What can be derived is not stored twice: a value whose bytes occur near the start of the body, such as the
 //! uid and the name, is written as a reference into it; a sort value that equals the one before it, such as the time of
-//! an update that has not happened, as a mark; a filter value that equals a sort value, as a reference to that; and a unique key that is the hash of a sort value within the parent is computed when it is read.
+//! an update that has not happened, as a mark; a filter value that equals a sort value, as a reference to that; and a unique
+//! key that is the hash of a sort value within the parent is computed when it is read.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -100,9 +101,7 @@ impl Packed {
 
     /// Returns the place of the uid in the body, if it is stored as a reference to that.
     pub(super) fn uid_in_body(&self) -> Option<Range<usize>> {
-        let mut value = Reader(&self.0.slice);
-        let start = value.reference()?;
-        Some(start..start + value.number() as usize)
+        Reader(&self.0.slice).place().ok()
     }
 
     pub(super) fn uid_text(&self) -> &str {
@@ -322,12 +321,20 @@ impl<'a> Reader<'a> {
 
     /// Reads a value of a record with this body.
     fn value(&mut self, body: &'a [u8]) -> &'a [u8] {
+        match self.place() {
+            Ok(place) => body.get(place).unwrap_or_default(),
+            Err(len) => self.bytes(len),
+        }
+    }
+
+    /// Reads the place of a value in the body; for a value whose bytes follow instead, `Err` of its length.
+    fn place(&mut self) -> Result<Range<usize>, usize> {
         let number = self.number() as usize;
         if number.is_multiple_of(2) {
-            return self.bytes(number / 2);
+            return Err(number / 2);
         }
-        let len = self.number() as usize;
-        body.get(number / 2..).and_then(|bytes| bytes.get(..len)).unwrap_or_default()
+        let start = number / 2;
+        Ok(start..start.saturating_add(self.number() as usize))
     }
 
     /// Reads a sort value of a record with this body that follows this one.
@@ -339,12 +346,6 @@ impl<'a> Reader<'a> {
             }
             None => self.value(body),
         }
-    }
-
-    /// Reads the offset in the body of a value that is stored as a reference; its length follows.
-    fn reference(&mut self) -> Option<usize> {
-        let number = self.number() as usize;
-        (number % 2 == 1).then_some(number / 2)
     }
 
     fn skip_value(&mut self) {
