@@ -61,7 +61,9 @@ pub(crate) fn list(view: &mut View<'_>, query: &Query) -> Result<Page, Halt> {
     let (mut last, mut bytes): (Option<(Vec<u8>, Uid)>, usize) = (None, 0);
     let mut merge = search.merge(view, query.order.by, query.order.descending, query.after.as_ref())?;
     if search.plan.rest.is_empty() {
-        skip = merge.skip(view, skip)?;
+        // The total includes the entries up to the position.
+        let total = page.total.filter(|_| query.after.is_none());
+        skip = merge.skip(view, skip, total)?;
     }
     while let Some(mut entry) = merge.next(view)? {
         if !search.passes(view, &mut entry)? {

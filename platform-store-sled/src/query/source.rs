@@ -32,15 +32,26 @@ pub(super) struct Source {
 
 enum Entries {
     Sorted(std::vec::IntoIter<Entry>),
-    Range { range: Box<sled::Iter>, shape: Shape, db: sled::Db },
+    Range(Box<Range>),
 }
 
-/// The layout of an index's keys after their prefix, which has the length `prefix`.
+/// A range of an index.
+struct Range {
+    db: sled::Db,
+    iter: sled::Iter,
+    /// The bytes that all keys of the range start with: the index's prefix, and perhaps the beginning of uids.
+    start: Vec<u8>,
+    /// The length of the index's prefix.
+    prefix: usize,
+    shape: Shape,
+}
+
+/// The layout of an index's keys after their prefix.
 enum Shape {
     /// The uid. In the space of records, the value is a record, and `records_of` is its kind.
-    Uid { prefix: usize, records_of: Option<String> },
+    Uid { records_of: Option<String> },
     /// An escaped value, followed by the uid without the list's uid, which is `top`.
-    Order { prefix: usize, top: String },
+    Order { top: String },
 }
 
 impl Source {
@@ -70,8 +81,8 @@ impl Source {
     ) -> Self {
         let after = after.map(|after| [prefix, after.uid.as_bytes()].concat());
         let records_of = (prefix.first() == Some(&schema::RECORD)).then(|| kind.to_owned());
-        let shape = Shape::Uid { prefix: prefix.len(), records_of };
-        Self::range(db, &[prefix, begin.as_bytes()].concat(), shape, descending, after)
+        let start = [prefix, begin.as_bytes()].concat();
+        Self::range(db, start, prefix.len(), Shape::Uid { records_of }, descending, after)
     }
 
     /// Reads a kind's records by sequence.
@@ -99,74 +110,99 @@ impl Source {
                 }
             }
         });
-        let shape = Shape::Order { prefix: prefix.len(), top: top.to_owned() };
-        Self::range(db, prefix, shape, descending, after)
+        let shape = Shape::Order { top: top.to_owned() };
+        Self::range(db, prefix.to_vec(), prefix.len(), shape, descending, after)
     }
 
-    fn range(db: &sled::Db, prefix: &[u8], shape: Shape, descending: bool, after: Option<Vec<u8>>) -> Self {
-        let mut low = Bound::Included(prefix.to_vec());
-        let mut high = match successor(prefix) {
-            Some(end) => Bound::Excluded(end),
-            None => Bound::Unbounded,
-        };
-        let empty = || Self { entries: Entries::Sorted(Vec::new().into_iter()), descending };
-        if let Some(after) = after {
-            // A position outside the range must not replace one of its bounds: the range would include other entries.
-            let is_past_end = successor(prefix).is_some_and(|end| after >= end);
-            let is_before_start = after.as_slice() < prefix;
-            match (descending, is_past_end, is_before_start) {
-                (false, true, _) | (true, _, true) => return empty(),
-                (false, false, false) => low = Bound::Excluded(after),
-                (true, false, false) => high = Bound::Excluded(after),
-                (false, _, true) | (true, true, _) => {}
-            }
-        }
-        let range = Box::new(db.range::<Vec<u8>, _>((low, high)));
-        Self { entries: Entries::Range { range, shape, db: db.clone() }, descending }
-    }
-
-    /// Skips the next entry without decoding it; returns `false` at the end.
-    fn skip(&mut self) -> Result<bool, StoreError> {
-        match &mut self.entries {
-            Entries::Sorted(entries) => Ok(entries.next().is_some()),
-            Entries::Range { range, .. } => {
-                let next = if self.descending { range.next_back() } else { range.next() };
-                Ok(next.transpose().map_err(from_sled)?.is_some())
-            }
-        }
+    fn range(
+        db: &sled::Db,
+        start: Vec<u8>,
+        prefix: usize,
+        shape: Shape,
+        descending: bool,
+        after: Option<Vec<u8>>,
+    ) -> Self {
+        let iter = iter(db, &start, descending, after, Bound::Excluded);
+        let range = Range { db: db.clone(), iter, start, prefix, shape };
+        Self { entries: Entries::Range(Box::new(range)), descending }
     }
 
     /// Returns the next entry.
     pub(super) fn next(&mut self) -> Result<Option<Entry>, StoreError> {
         match &mut self.entries {
             Entries::Sorted(entries) => Ok(entries.next()),
-            Entries::Range { range, shape, db } => {
-                let next = if self.descending { range.next_back() } else { range.next() };
-                next.map(|entry| shape.entry(db, entry.map_err(from_sled)?)).transpose()
-            }
+            Entries::Range(range) => range.step(self.descending)?.map(|entry| range.entry(entry)).transpose(),
         }
     }
 }
 
-impl Shape {
-    fn entry(&self, db: &sled::Db, (key, stored): (IVec, IVec)) -> Result<Entry, StoreError> {
+impl Range {
+    /// Returns the next key and value in the direction, which must be the same for all calls.
+    fn step(&mut self, descending: bool) -> Result<Option<(IVec, IVec)>, StoreError> {
+        let next = if descending { self.iter.next_back() } else { self.iter.next() };
+        next.transpose().map_err(from_sled)
+    }
+
+    /// Returns the list's uid if the range is a part of a list.
+    fn top(&self) -> Option<&str> {
+        match &self.shape {
+            Shape::Uid { .. } => None,
+            Shape::Order { top } => Some(top),
+        }
+    }
+
+    /// Returns what follows the prefix in a key of the range.
+    fn suffix<'k>(&self, key: &'k IVec) -> &'k [u8] {
+        key.get(self.prefix..).unwrap_or_default()
+    }
+
+    /// Lets the range begin in the direction with the key that has this suffix, or with the one after it.
+    fn begin(&mut self, descending: bool, suffix: &[u8]) {
+        let key = [self.start.get(..self.prefix).unwrap_or_default(), suffix].concat();
+        self.iter = iter(&self.db, &self.start, descending, Some(key), Bound::Included);
+    }
+
+    fn entry(&self, (key, stored): (IVec, IVec)) -> Result<Entry, StoreError> {
         let unreadable = || corrupt(format!("the key \"{}\" is malformed", key.escape_ascii()));
-        if let Self::Uid { prefix, records_of: Some(kind) } = self {
-            let uid = rest_as_uid(&key, *prefix, "")?;
-            let stored = Stored::read(kind, &uid, stored, |key| db.get(key).map_err(from_sled))?;
+        if let Shape::Uid { records_of: Some(kind) } = &self.shape {
+            let uid = rest_as_uid(&key, self.prefix, "")?;
+            let stored = Stored::read(kind, &uid, stored, |key| self.db.get(key).map_err(from_sled))?;
             return Ok(Entry { place: (Vec::new(), uid), stored: Some(stored) });
         }
         schema::unseal(&key, &stored)?;
-        let place = match self {
-            Self::Uid { prefix, .. } => (Vec::new(), rest_as_uid(&key, *prefix, "")?),
-            Self::Order { prefix, top } => {
-                let after = key.get(*prefix..).and_then(|key| schema::ESCAPE.take(key));
-                let (value, rest) = after.ok_or_else(unreadable)?;
+        let place = match &self.shape {
+            Shape::Uid { .. } => (Vec::new(), rest_as_uid(&key, self.prefix, "")?),
+            Shape::Order { top } => {
+                let (value, rest) = schema::ESCAPE.take(self.suffix(&key)).ok_or_else(unreadable)?;
                 (value, rest_as_uid(rest, 0, top)?)
             }
         };
         Ok(Entry { place, stored: None })
     }
+}
+
+/// Returns an iterator over the keys that start with `start`, beginning at `from` in the direction, if there is one.
+fn iter(
+    db: &sled::Db,
+    start: &[u8],
+    descending: bool,
+    from: Option<Vec<u8>>,
+    bound: fn(Vec<u8>) -> Bound<Vec<u8>>,
+) -> sled::Iter {
+    let (low, end) = (Bound::Included(start.to_vec()), successor(start));
+    // A key before the first one must not replace a bound: the iterator would include other entries. One after the last
+    // leaves nothing.
+    let is_before_first = |key: &Vec<u8>| match descending {
+        true => end.as_ref().is_some_and(|end| key >= end),
+        false => key.as_slice() < start,
+    };
+    let from = from.filter(|key| !is_before_first(key)).map(bound);
+    let high = end.map_or(Bound::Unbounded, Bound::Excluded);
+    db.range::<Vec<u8>, _>(match from {
+        None => (low, high),
+        Some(from) if descending => (low, from),
+        Some(from) => (from, high),
+    })
 }
 
 /// Returns the least key that is greater than all keys with this prefix; `None` if there is none.
@@ -185,6 +221,7 @@ fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
 pub(super) struct Merge {
     sources: Vec<Source>,
     heads: Heads<(Vec<u8>, Uid), Option<Stored>>,
+    descending: bool,
     started: bool,
     /// The position of the last returned entry, for removing duplicates.
     last: Option<(Vec<u8>, Uid)>,
@@ -195,18 +232,44 @@ pub(super) struct Merge {
 impl Merge {
     /// Merges sources, which are disjoint if `distinct`.
     pub(super) fn new(sources: Vec<Source>, descending: bool, distinct: bool) -> Self {
-        Self { sources, heads: Heads::new(descending), started: false, last: None, distinct }
+        Self { sources, heads: Heads::new(descending), descending, started: false, last: None, distinct }
     }
 
-    /// Skips up to `count` entries cheaply, and returns how many the caller still has to skip by [`Merge::next`].
-    pub(super) fn skip(&mut self, view: &mut View<'_>, mut count: u64) -> Result<u64, Halt> {
-        if let [only] = self.sources.as_mut_slice() {
-            while count > 0 && only.skip()? {
-                view.step()?;
-                count -= 1;
+    /// Skips `count` entries, before the first call of [`Merge::next`], and returns how many of them the caller still
+    /// has to skip. `total` is the number of all entries, if it is known.
+    ///
+    /// Reads keys alone, from the end of the list that is nearer to the first entry after the skip if `total` is known.
+    pub(super) fn skip(&mut self, view: &mut View<'_>, count: u64, total: Option<u64>) -> Result<u64, Halt> {
+        let descending = self.descending;
+        let Some(mut ranges) = self.ranges().filter(|_| count > 0) else { return Ok(count) };
+        // Both directions search for the first entry after the skip, and let the ranges begin there.
+        let first = match total {
+            Some(total) if count >= total => None,
+            Some(total) if count > total / 2 => nth(view, &mut ranges, !descending, total - 1 - count)?,
+            _ => nth(view, &mut ranges, descending, count)?,
+        };
+        match first {
+            Some(suffix) => ranges.into_iter().for_each(|range| range.begin(descending, &suffix)),
+            None if total.is_some_and(|total| count < total) => {
+                return Err(corrupt("an index has fewer entries than the counters of its list").into());
             }
+            None => self.sources.clear(),
         }
-        Ok(count)
+        Ok(0)
+    }
+
+    /// Returns the sources if they are ranges, and the suffixes of all their keys sort like the entries. So do those of
+    /// a single range and of the parts of one list, where the omitted beginning of uids is the same.
+    fn ranges(&mut self) -> Option<Vec<&mut Range>> {
+        let (is_single, distinct) = (self.sources.len() == 1, self.distinct);
+        let ranges = self.sources.iter_mut().map(|source| match &mut source.entries {
+            Entries::Sorted(_) => None,
+            Entries::Range(range) => Some(&mut **range),
+        });
+        let ranges: Vec<_> = ranges.collect::<Option<_>>()?;
+        let top = ranges.first()?.top();
+        let is_one_list = distinct && top.is_some() && ranges.iter().all(|range| range.top() == top);
+        (is_single || is_one_list).then_some(ranges)
     }
 
     /// Returns the next entry of all sources.
@@ -240,5 +303,35 @@ impl Merge {
             self.heads.push(place, index, stored);
         }
         Ok(())
+    }
+}
+
+/// Returns the suffix of the key with this index, counted from 0, of all ranges in the direction; `None` if there are
+/// fewer keys.
+fn nth(
+    view: &mut View<'_>,
+    ranges: &mut [&mut Range],
+    descending: bool,
+    mut index: u64,
+) -> Result<Option<Vec<u8>>, Halt> {
+    // The next key of each range. A list has two parts at most, so a search is as good as a heap.
+    let mut heads = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        view.step()?;
+        heads.push((range.step(descending)?, range));
+    }
+    loop {
+        let suffixes = heads.iter().enumerate();
+        let suffixes = suffixes.filter_map(|(at, (head, range))| Some((range.suffix(&head.as_ref()?.0), at)));
+        let first = if descending { suffixes.max() } else { suffixes.min() };
+        let Some((suffix, at)) = first else { return Ok(None) };
+        if index == 0 {
+            return Ok(Some(suffix.to_vec()));
+        }
+        index -= 1;
+        view.step()?;
+        if let Some((head, range)) = heads.get_mut(at) {
+            *head = range.step(descending)?;
+        }
     }
 }
