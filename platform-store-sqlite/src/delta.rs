@@ -129,10 +129,11 @@ impl Delta {
 
     /// Sets the record of an index entry; `None` if it is removed.
     pub(crate) fn set_entry(&mut self, key: Vec<u8>, record: Option<i64>) {
-        if !self.entries.contains_key(&*key) {
-            self.bytes += ENTRY_OVERHEAD + key.len() as u64;
-        }
+        let (entries, len) = (self.entries.size(), key.len() as u64);
         self.entries.insert_mut(key.into(), record);
+        if self.entries.size() > entries {
+            self.bytes += ENTRY_OVERHEAD + len;
+        }
     }
 
     /// Sets the content of a list; `None` if it is deleted.

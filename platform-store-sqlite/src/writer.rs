@@ -289,7 +289,10 @@ impl<'c> Writer<'c> {
     /// Writes a commit and those that are queued behind it in one group, up to a backup, which is returned.
     fn commit_queued(&mut self, first: Request, tasks: &Receiver<Task>) -> Option<Backup> {
         let mut records = first.commit.put.len();
-        let (mut group, mut backup) = (vec![first], None);
+        // With room for all that are queued: a commit is large, and a vector that grows moves those it has.
+        let mut group = Vec::with_capacity(self.group_commits.min(tasks.len() + 1));
+        group.push(first);
+        let mut backup = None;
         while group.len() < self.group_commits && records < GROUP_RECORDS {
             match tasks.try_recv() {
                 Ok(Task::Commit(next)) => {

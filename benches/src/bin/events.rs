@@ -45,6 +45,10 @@ use platform_store_sqlite::SqliteStore;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
+/// That of the server.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Number of concurrent clients.
 const CLIENTS: u64 = 64;
 
