@@ -206,8 +206,8 @@ impl ListCache {
 
     /// Does the edits of trees that a replay has collected: list by list, in the order of their keys.
     ///
-    /// In the order of the records, almost every edit would read a leaf and its parent which no edit before has read, or
-    /// which are no longer cached.
+    /// In the order of the records, almost every edit would read a leaf and its parent that no edit before has read, or
+    /// that are no longer cached.
     fn edit_trees(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
         let keys = self.changed.clone();
         for key in keys {
@@ -499,8 +499,8 @@ impl Maintenance<'_> {
 }
 
 impl List {
-    /// Applies a change to the counts, and calls the function with the edits of the trees. Does nothing if the record is
-    /// not at this place.
+    /// Applies a change to the counts, and calls the function with the edits of the trees. Does nothing if the record
+    /// is not at this place.
     fn change(
         &mut self,
         change: Change<'_>,

@@ -45,7 +45,7 @@ use platform_store_sqlite::SqliteStore;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
-/// That of the server.
+/// The allocator of `platform-server`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

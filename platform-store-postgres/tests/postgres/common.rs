@@ -6,6 +6,12 @@ use platform_engine::{
 };
 use platform_store_postgres::{Options, PostgresStore, testing::Cluster};
 
+/// Starts a cluster that no other test uses. Returns `None` where [`Cluster::shared`] does.
+pub(crate) fn private() -> Option<Cluster> {
+    Cluster::shared()?;
+    Some(Cluster::start_private("").unwrap())
+}
+
 /// Returns the URL of an empty schema with the tables of the store.
 pub(crate) async fn empty(cluster: &Cluster, name: &str) -> String {
     let url = cluster.schema(name).await.unwrap();

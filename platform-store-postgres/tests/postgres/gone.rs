@@ -13,13 +13,7 @@ use platform_engine::{
 use platform_store_postgres::{OpenError, Options, PostgresStore, testing::Cluster};
 use tokio::time::timeout;
 
-use crate::common::{client, empty, open, puts, thing};
-
-/// A private cluster, which no other test needs.
-fn private() -> Option<Cluster> {
-    Cluster::shared()?;
-    Cluster::start_private("").ok()
-}
+use crate::common::{client, empty, open, private, puts, thing};
 
 fn things() -> Query {
     Query { limit: 10, ..Query::new("Thing", Scope::All) }

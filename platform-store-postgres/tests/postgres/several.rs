@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::common::{client, empty, fill, open, puts, thing};
+use crate::common::{client, empty, fill, open, private, puts, thing};
 use platform_engine::{
     store::{
         Commit, Conflict, Delete, Epoch, Key, KeyValue, Order, OrderBy, Query, Require, Scope, Store, StoreError,
@@ -324,9 +324,8 @@ async fn a_store_refuses_a_database_of_another_layout() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_that_is_killed_at_any_statement_is_done_again() {
-    // An event trigger is of a whole database, so it would also run for the migrations of other tests, and fail those that
-    // run while it is dropped.
-    let Ok(cluster) = Cluster::start_private("") else { return };
+    // An event trigger belongs to a whole database: it would also run in the migrations of other tests.
+    let Some(cluster) = private() else { return };
     let url = cluster.schema("killed_migrations").await.unwrap();
     let client = client(&url).await;
     // Ends the connection of the migration after this many statements. A sequence counts them, as it does not roll back.

@@ -3,8 +3,8 @@
 //! After a small header come the uid, the sort values, the filter values, the unique keys and the private part, and then
 //! the body. What can be derived is not stored twice: a value whose bytes occur near the start of the body, such as the
 //! uid and the name, is written as a reference into it; a sort value that equals the one before it, such as the time of
-//! an update that has not happened, as a mark; a filter value that equals a sort value, as a reference to that; and a unique
-//! key that is the hash of a sort value within the parent is computed when it is read.
+//! an update that has not happened, as a mark; a filter value that equals a sort value, as a reference to that; and a
+//! unique key that is the hash of a sort value within the parent is computed when it is read.
 
 use std::{borrow::Cow, ops::Range};
 
