@@ -1,16 +1,12 @@
 //! Requests of lists, parsed from a query string or from JSON into one canonical form.
 
-use std::{
-    collections::BTreeSet,
-    fmt::{self, Write as _},
-    marker::PhantomData,
-};
+use std::{collections::BTreeSet, fmt, marker::PhantomData};
 
 use serde_json::{Map, Value};
 
 use crate::{
     access::Capabilities,
-    aip::order_by,
+    aip::{order_by, page_token::Binding},
     error::{Result, Violations},
     fields::{self, is_named},
     kind::{self, By, Field, Kind, Method, Param, Resource, Type, Verb},
@@ -86,8 +82,8 @@ pub struct ListRequest {
     pub(crate) skip: u64,
     /// The uid of the resource that the list belongs to ([`Method::of`]).
     pub(crate) of: Option<Uid>,
-    /// The text that page tokens are bound to, together with the caller: kind, order and filters.
-    pub(crate) canonical: String,
+    /// The kind, the order and the filters.
+    pub(crate) binding: Binding,
 }
 
 impl ListRequest {
@@ -153,27 +149,63 @@ impl ListRequest {
         let filters = method.map(|list| filters(list, &values)).unwrap_or_default();
         // Page tokens are bound to the parsed request and not to its text, so that a token is valid for the same list
         // in another spelling. The page size and `skip` are not part of it and may differ from page to page.
-        let mut canonical = format!("{}\n{order:?}", kind.name);
-        // Writing to a string does not fail.
-        if uidp != UidpFilter::default() {
-            let _ = write!(canonical, "\n{uidp:?}");
-        }
-        if !filters.is_empty() {
-            let _ = write!(canonical, "\n{filters:?}");
-        }
+        let binding = bind_filters(bind_list(kind, order, &uidp), &filters);
         let of = method.and_then(|list| list.of).map(|(param, _)| text(param)).filter(|uid| !uid.is_empty());
         let of = of.map(Uid::opaque);
-        Ok(Self { uidp, filters, order, page_size, page_token, skip, of, canonical })
+        Ok(Self { uidp, filters, order, page_size, page_token, skip, of, binding })
     }
 
     /// Adds filters. Page tokens are bound to them too.
     pub(crate) fn with_filters(mut self, filters: Vec<Filter>) -> Self {
-        if !filters.is_empty() {
-            let _ = write!(self.canonical, "\n{filters:?}");
-            self.filters.extend(filters);
-        }
+        self.binding = bind_filters(self.binding, &filters);
+        self.filters.extend(filters);
         self
     }
+}
+
+/// Returns the binding of a list of all resources that pass the hierarchy filter.
+fn bind_list(kind: &Kind, order: Order, uidp: &UidpFilter) -> Binding {
+    let by = match order.by {
+        OrderBy::Uid => ["uid", ""],
+        OrderBy::Sequence => ["sequence", ""],
+        OrderBy::Key(name) => ["key", name],
+    };
+    let direction = if order.descending { "desc" } else { "asc" };
+    let mut binding = Binding::default()
+        .with("kind", [kind.name.as_bytes()])
+        .with("order", [by[0], by[1], direction].map(str::as_bytes));
+    let UidpFilter { ancestors_of, descendants_of, children_of, in_root, ids } = uidp;
+    if let Some(uid) = ancestors_of {
+        binding = binding.with("ancestorsOf", [uid.as_bytes()]);
+    }
+    if let Some(uid) = descendants_of {
+        binding = binding.with("descendantsOf", [uid.as_bytes()]);
+    }
+    match children_of {
+        Some(Parent::Root) => binding = binding.with("childrenOf", [&b"/"[..]]),
+        Some(Parent::Uid(uid)) => binding = binding.with("childrenOf", [uid.as_bytes()]),
+        None => {}
+    }
+    if *in_root {
+        binding = binding.with("inRoot", []);
+    }
+    if !ids.is_empty() {
+        binding = binding.with("ids", ids.iter().map(|uid| uid.as_bytes()));
+    }
+    binding
+}
+
+fn bind_filters(binding: Binding, filters: &[Filter]) -> Binding {
+    filters.iter().fold(binding, |binding, filter| {
+        let (name, values) = match filter {
+            Filter::AnyOf { values, .. } => ("anyOf", values.as_slice()),
+            Filter::NoneOf { values, .. } => ("noneOf", values.as_slice()),
+            Filter::Above { value, .. } => ("above", std::slice::from_ref(value)),
+            Filter::Contains { bytes, .. } => ("contains", std::slice::from_ref(bytes)),
+        };
+        let keys = filter.keys().iter().map(|key| key.as_bytes());
+        binding.with("keys", keys).with(name, values.iter().map(KeyValue::as_bytes))
+    })
 }
 
 /// Builds a [`ListRequest`] for a kind, for callers in process.

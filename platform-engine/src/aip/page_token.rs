@@ -13,9 +13,9 @@
 //! | … | uid of the last resource of the page |
 //! | 16 | HMAC-SHA-256, truncated, over all of the above and the binding |
 //!
-//! The binding is the caller and the parsed request (`ListRequest::canonical`). A token of another caller or of another
-//! list is therefore rejected, and none can be forged. The caller's grants are not part of the binding: they are
-//! evaluated for every page. The token is not encrypted, because its holder has just read the resource that it names.
+//! The [`Binding`] is the caller and the parsed request. A token of another caller or of another list is therefore
+//! rejected, and none can be forged. The caller's grants are not part of the binding: they are evaluated for every page.
+//! The token is not encrypted, because its holder has just read the resource that it names.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
@@ -38,6 +38,27 @@ pub const VALIDITY_MILLIS: i64 = 3 * 24 * 60 * 60 * 1000;
 #[derive(Clone)]
 pub struct PageKeys(Vec<(u64, Hmac<Sha256>)>);
 
+/// What a page token is bound to: properties of a list, each with a name and values.
+///
+/// Names and values are encoded with their lengths, so that different lists never have the same bytes. The encoding is
+/// part of the format of a token: a change makes all tokens of an earlier release invalid, and requires a new version.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Binding(Vec<u8>);
+
+impl Binding {
+    /// Returns the binding with another property.
+    #[must_use]
+    pub(crate) fn with<'v>(mut self, name: &'v str, values: impl IntoIterator<Item = &'v [u8]>) -> Self {
+        for part in [name.as_bytes()].into_iter().chain(values) {
+            // Saturates only above the limit of a request's length.
+            self.0.extend(u32::try_from(part.len()).unwrap_or(u32::MAX).to_be_bytes());
+            self.0.extend(part);
+        }
+        self.0.extend(u32::MAX.to_be_bytes());
+        self
+    }
+}
+
 /// The error for a token that was not issued with one of the keys for this list and caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is not a page token of this list for this caller; omit it to restart the list")]
@@ -55,7 +76,7 @@ impl PageKeys {
     }
 
     /// Returns the token for the page after `position`, in the list that `binding` identifies.
-    pub(crate) fn issue(&self, now: Timestamp, binding: &[u8], position: &Position) -> String {
+    pub(crate) fn issue(&self, now: Timestamp, binding: &Binding, position: &Position) -> String {
         let Some((id, mac)) = self.0.first() else { return String::new() };
         let value = position.value.as_bytes();
         let mut token = Vec::with_capacity(HEAD_LEN + value.len() + position.uid.len() + MAC_LEN);
@@ -74,7 +95,12 @@ impl PageKeys {
     ///
     /// # Errors
     /// [`InvalidToken`] when it was not issued with one of these keys for this binding.
-    pub(crate) fn open(&self, now: Timestamp, binding: &[u8], token: &str) -> Result<Option<Position>, InvalidToken> {
+    pub(crate) fn open(
+        &self,
+        now: Timestamp,
+        binding: &Binding,
+        token: &str,
+    ) -> Result<Option<Position>, InvalidToken> {
         let token = URL_SAFE_NO_PAD.decode(token).map_err(|_| InvalidToken)?;
         let (signed, found) = token.split_last_chunk::<MAC_LEN>().ok_or(InvalidToken)?;
         let mut rest = signed;
@@ -101,8 +127,8 @@ impl PageKeys {
     pub fn open_signed(&self, signed: &[u8]) {
         let Some((_, mac)) = self.0.first() else { return };
         let mut token = signed.to_vec();
-        token.extend(tag(mac, signed, b""));
-        let opened = self.open(Timestamp::EPOCH, b"", &URL_SAFE_NO_PAD.encode(token));
+        token.extend(tag(mac, signed, &Binding::default()));
+        let opened = self.open(Timestamp::EPOCH, &Binding::default(), &URL_SAFE_NO_PAD.encode(token));
         drop(opened);
     }
 }
@@ -114,12 +140,12 @@ impl std::fmt::Debug for PageKeys {
 }
 
 /// Returns the truncated MAC of a token's content and its binding.
-fn tag(mac: &Hmac<Sha256>, token: &[u8], binding: &[u8]) -> [u8; MAC_LEN] {
+fn tag(mac: &Hmac<Sha256>, token: &[u8], binding: &Binding) -> [u8; MAC_LEN] {
     let mut mac = mac.clone();
     // The length separates the token from the binding, so that no bytes can move from one to the other.
     mac.update(&(token.len() as u64).to_be_bytes());
     mac.update(token);
-    mac.update(binding);
+    mac.update(&binding.0);
     let mut tag = [0; MAC_LEN];
     tag.iter_mut().zip(mac.finalize().into_bytes()).for_each(|(byte, full)| *byte = full);
     tag
@@ -134,6 +160,8 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], InvalidToken> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
@@ -142,46 +170,67 @@ mod tests {
         Position { value: KeyValue::text("nginx"), uid: Uid::opaque("a/b") }
     }
 
+    fn list() -> Binding {
+        Binding::default().with("kind", [&b"repo"[..]])
+    }
+
+    #[test]
+    fn properties_with_other_boundaries_have_other_bytes() {
+        let of = |properties: &[(&str, &[&[u8]])]| {
+            let with = |binding: Binding, (name, values): &(&str, &[&[u8]])| binding.with(name, values.iter().copied());
+            properties.iter().fold(Binding::default(), with).0
+        };
+        let all = [
+            of(&[("a", &[b"b", b"c"])]),
+            of(&[("a", &[b"bc"])]),
+            of(&[("ab", &[b"c"])]),
+            of(&[("a", &[b"b"]), ("c", &[])]),
+            of(&[("a", &[]), ("b", &[b"c"])]),
+            of(&[("a", &[b"b", b"", b"c"])]),
+        ];
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+    }
+
     #[test]
     fn a_token_opens_only_for_the_list_that_it_was_issued_for() {
         let keys = PageKeys::new([(7, [1; 32])]);
-        let token = keys.issue(NOW, b"list", &position());
-        assert_eq!(keys.open(NOW, b"list", &token), Ok(Some(position())));
-        assert_eq!(keys.open(NOW, b"another list", &token), Err(InvalidToken));
-        assert_eq!(PageKeys::new([(7, [2; 32])]).open(NOW, b"list", &token), Err(InvalidToken));
+        let token = keys.issue(NOW, &list(), &position());
+        assert_eq!(keys.open(NOW, &list(), &token), Ok(Some(position())));
+        assert_eq!(keys.open(NOW, &list().with("filter", [&b"a"[..]]), &token), Err(InvalidToken));
+        assert_eq!(PageKeys::new([(7, [2; 32])]).open(NOW, &list(), &token), Err(InvalidToken));
     }
 
     #[test]
     fn a_token_with_a_changed_bit_or_truncated_is_rejected() {
         let keys = PageKeys::new([(7, [1; 32])]);
-        let token = URL_SAFE_NO_PAD.decode(keys.issue(NOW, b"list", &position())).unwrap();
+        let token = URL_SAFE_NO_PAD.decode(keys.issue(NOW, &list(), &position())).unwrap();
         for bit in 0..token.len() * 8 {
             let mut forged = token.clone();
             forged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(keys.open(NOW, b"list", &URL_SAFE_NO_PAD.encode(forged)), Err(InvalidToken), "bit {bit}");
+            assert_eq!(keys.open(NOW, &list(), &URL_SAFE_NO_PAD.encode(forged)), Err(InvalidToken), "bit {bit}");
         }
         for len in 0..token.len() {
-            assert_eq!(keys.open(NOW, b"list", &URL_SAFE_NO_PAD.encode(&token[..len])), Err(InvalidToken));
+            assert_eq!(keys.open(NOW, &list(), &URL_SAFE_NO_PAD.encode(&token[..len])), Err(InvalidToken));
         }
         for text in ["", "!", "AAAA", "Zm9v=="] {
-            assert_eq!(keys.open(NOW, b"list", text), Err(InvalidToken));
+            assert_eq!(keys.open(NOW, &list(), text), Err(InvalidToken));
         }
     }
 
     #[test]
     fn a_token_older_than_three_days_restarts_the_list() {
         let keys = PageKeys::new([(7, [1; 32])]);
-        let token = keys.issue(NOW, b"list", &position());
-        assert_eq!(keys.open(NOW.plus_millis(VALIDITY_MILLIS), b"list", &token), Ok(Some(position())));
-        assert_eq!(keys.open(NOW.plus_millis(VALIDITY_MILLIS + 1), b"list", &token), Ok(None));
+        let token = keys.issue(NOW, &list(), &position());
+        assert_eq!(keys.open(NOW.plus_millis(VALIDITY_MILLIS), &list(), &token), Ok(Some(position())));
+        assert_eq!(keys.open(NOW.plus_millis(VALIDITY_MILLIS + 1), &list(), &token), Ok(None));
     }
 
     #[test]
     fn tokens_of_an_older_key_still_open_after_a_rotation() {
         let old = PageKeys::new([(1, [1; 32])]);
         let rotated = PageKeys::new([(2, [2; 32]), (1, [1; 32])]);
-        let token = old.issue(NOW, b"list", &position());
-        assert_eq!(rotated.open(NOW, b"list", &token), Ok(Some(position())));
-        assert_eq!(old.open(NOW, b"list", &rotated.issue(NOW, b"list", &position())), Err(InvalidToken));
+        let token = old.issue(NOW, &list(), &position());
+        assert_eq!(rotated.open(NOW, &list(), &token), Ok(Some(position())));
+        assert_eq!(old.open(NOW, &list(), &rotated.issue(NOW, &list(), &position())), Err(InvalidToken));
     }
 }

@@ -64,12 +64,12 @@ pub(crate) async fn list_in(
     let kind = registered.kind;
     let (platform, now) = (cx.platform(), cx.now());
     let identity = cx.caller().map_or("", |caller| &caller.identity);
-    let binding = format!("{identity}\n{}", request.canonical);
+    let binding = request.binding.clone().with("caller", [identity.as_bytes()]);
     let after = match request.page_token.as_str() {
         "" => None,
         token => platform
             .page_keys()
-            .open(now, binding.as_bytes(), token)
+            .open(now, &binding, token)
             .map_err(|rule| Error::invalid_field("page_token", rule.to_string()))?,
     };
     let page = cx
@@ -91,7 +91,7 @@ pub(crate) async fn list_in(
     let next = next.or(page.next);
     Ok(ListReply {
         items,
-        next_page_token: next.map(|next| platform.page_keys().issue(now, binding.as_bytes(), &next)),
+        next_page_token: next.map(|next| platform.page_keys().issue(now, &binding, &next)),
         total_count: page.total.unwrap_or_default(),
         skipped: request.skip,
     })
