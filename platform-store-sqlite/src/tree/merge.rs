@@ -150,13 +150,16 @@ fn merge_leaf<I: Iterator<Item = Result<NewEntry, StoreError>>>(
     Ok(Pieces { nodes: packer.finish(nodes)?, appended })
 }
 
+/// The length up to which new nodes are filled, so that later insertions between their entries do not split them at once.
+const FILL_LEN: usize = MAX_NODE_LEN / 10 * 9;
+
 /// Packs entries into nodes, of which the first replaces an existing one.
 struct Packer {
     tag: u8,
     /// The node to replace, until it has been.
     id: Option<u64>,
-    /// Whether later entries are expected at the end: then all nodes but the last are full, as after single insertions
-    /// at the end. Otherwise, the last two have about the same length, so that neither is nearly empty.
+    /// Whether later entries are expected at the end: then only the last node may be short. Otherwise, the last two have
+    /// about the same length, so that neither is nearly empty.
     appended: bool,
     full: Option<Packed>,
     filling: Packed,
@@ -202,7 +205,10 @@ impl Packer {
     fn push(&mut self, nodes: &mut impl NodesMut, key: &[u8], target: u64, count: u64) -> Result<(), StoreError> {
         let count = (self.tag == BRANCH).then_some(count);
         let len = 2 + key.len() + NUMBER_LEN + count.map_or(0, |_| NUMBER_LEN);
-        if self.filling.entries >= MIN_ENTRIES && self.filling.bytes.len() + len > MAX_NODE_LEN {
+        // The node that is replaced may become full, as it does by single insertions.
+        let is_first = self.done.is_empty() && self.full.is_none();
+        let max = if is_first && self.id.is_some() { MAX_NODE_LEN } else { FILL_LEN };
+        if self.filling.entries >= MIN_ENTRIES && self.filling.bytes.len() + len > max {
             let full = std::mem::replace(&mut self.filling, Packed::new(self.tag));
             if let Some(before) = self.full.replace(full) {
                 self.write(nodes, before)?;
