@@ -54,7 +54,7 @@ impl List {
 }
 
 /// Identifies a list: the primary key of the `list` table.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ListKey {
     pub(crate) kind: NameId,
     pub(crate) place: Vec<u8>,

@@ -14,7 +14,7 @@
 //! of all records with this value, because the index does not find roots.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     mem,
 };
 
@@ -78,8 +78,21 @@ pub(crate) struct ListCache {
 struct Replay {
     /// The lists that were built from the tables, which have the changes that are still to come.
     built: HashSet<ListKey>,
-    /// The memory of all edits of trees that are not done yet, in bytes.
-    edits: u64,
+    /// The edits of trees that are not done yet.
+    edits: BTreeMap<ListKey, Vec<TreeEdit>>,
+    /// The memory of these edits, in bytes.
+    memory: u64,
+}
+
+impl Replay {
+    /// Adds an edit that is done later.
+    fn defer(&mut self, key: &ListKey, edit: TreeEdit) {
+        self.memory += edit.memory();
+        match self.edits.get_mut(key) {
+            Some(edits) => edits.push(edit),
+            None => _ = self.edits.insert(key.clone(), vec![edit]),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -88,8 +101,6 @@ enum Slot {
         list: List,
         /// Whether the list has changes that are not in the delta.
         changed: bool,
-        /// During a replay: the edits of its trees that are not done yet.
-        edits: Vec<TreeEdit>,
     },
     /// Not materialized, with at most this many members. Puts of new records raise the bound and deletes do not lower
     /// it; when it exceeds [`SHORT_LEN`], the members are counted.
@@ -156,7 +167,7 @@ impl ListCache {
     pub(crate) fn settle(&mut self, transaction: Transaction<'_>) {
         for key in self.changed.drain(..) {
             // A list that became empty is in the delta already.
-            let Some(Slot::Materialized { list, changed: changed @ true, .. }) = self.lists.get_mut(&key) else {
+            let Some(Slot::Materialized { list, changed: changed @ true }) = self.lists.get_mut(&key) else {
                 continue;
             };
             *changed = false;
@@ -209,27 +220,25 @@ impl ListCache {
     /// In the order of the records, almost every edit would read a leaf and its parent that no edit before has read, or
     /// that are no longer cached.
     fn edit_trees(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
-        let keys = self.changed.clone();
-        for key in keys {
-            let Some(Slot::Materialized { edits, .. }) = self.lists.get_mut(&key) else { continue };
-            let mut edits = mem::take(edits);
+        let Some(replay) = &mut self.replay else { return Ok(()) };
+        replay.memory = 0;
+        for (key, mut edits) in mem::take(&mut replay.edits) {
             edits.sort_unstable();
             for edit in edits {
                 let Self { lists, delta, nodes, .. } = &mut *self;
-                let Some(Slot::Materialized { list, .. }) = lists.get_mut(&key) else { continue };
+                let Some(Slot::Materialized { list, .. }) = lists.get_mut(&key) else {
+                    return Err(corrupt("a list that a replay has changed is not materialized"));
+                };
                 list.edit(&edit, &mut EditedNodes { connection: transaction.connection, delta, cache: nodes })?;
                 self.trim_nodes(transaction)?;
             }
-        }
-        if let Some(replay) = &mut self.replay {
-            replay.edits = 0;
         }
         Ok(())
     }
 
     /// Bounds the memory, after the change of a record.
     pub(crate) fn trim(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
-        if self.replay.as_ref().is_some_and(|replay| replay.edits > self.bound) {
+        if self.replay.as_ref().is_some_and(|replay| replay.memory > self.bound) {
             self.edit_trees(transaction)?;
         }
         self.trim_nodes(transaction)
@@ -267,7 +276,7 @@ impl ListCache {
             replay.built.insert(key.clone());
         }
         self.changed.push(key.clone());
-        self.lists.insert(key, Slot::Materialized { list, changed: true, edits: Vec::new() });
+        self.lists.insert(key, Slot::Materialized { list, changed: true });
     }
 
     /// Returns a list, if it is materialized.
@@ -398,17 +407,17 @@ impl Maintenance<'_> {
         let Transaction { connection, cache: readers, sequence } = self.transaction;
         let ListCache { lists, changed: all_changed, nodes, delta, replay, .. } = &mut *self.cache;
         let at_most = match lists.get_mut(&key) {
-            Some(Slot::Materialized { list, changed, edits }) => {
+            Some(Slot::Materialized { list, changed }) => {
                 let nodes = &mut EditedNodes { connection, delta, cache: nodes };
                 match replay {
                     None => list.change(change, place, |list, edit| list.edit(&edit, nodes))?,
                     Some(replay) => list.change(change, place, |_, edit| {
-                        replay.edits += edit.memory();
-                        edits.push(edit);
+                        replay.defer(&key, edit);
                         Ok(())
                     })?,
                 }
                 if list.is_empty() {
+                    let mut edits = replay.as_mut().and_then(|replay| replay.edits.remove(&key)).unwrap_or_default();
                     edits.sort_unstable();
                     edits.iter().try_for_each(|edit| list.edit(edit, nodes))?;
                     // Drop the list now, not at the end of the group. A record that is created at this uid skips its
@@ -430,7 +439,7 @@ impl Maintenance<'_> {
                 // materialized, and then the roots are too.
                 let is_always_materialized = place == Place::Roots || place == Place::All && filter.is_none();
                 if let Some(list) = stored.or_else(|| is_always_materialized.then(List::default)) {
-                    self.cache.lists.insert(key, Slot::Materialized { list, changed: false, edits: Vec::new() });
+                    self.cache.lists.insert(key, Slot::Materialized { list, changed: false });
                     return self.change_list(change, place, filter);
                 }
                 // Not materialized, so it had at most `SHORT_LEN` members; how many is not known.
