@@ -16,6 +16,7 @@ use std::{collections::VecDeque, fmt, ops::Bound, sync::Arc};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use platform_engine::store::StoreError;
+use quick_cache::DefaultHashBuilder;
 use rpds::{HashTrieMapSync, RedBlackTreeMapSync};
 
 use crate::{
@@ -37,9 +38,9 @@ pub(crate) struct Delta {
     /// The records of index entries (see [`crate::index`]). A removed entry has none.
     entries: RedBlackTreeMapSync<Box<[u8]>, Option<i64>>,
     /// A deleted list has no content.
-    lists: HashTrieMapSync<ListKey, Option<Arc<(ListKey, List)>>>,
+    lists: HashTrieMapSync<ListKey, Option<Arc<(ListKey, List)>>, DefaultHashBuilder>,
     /// A deleted node has no content.
-    nodes: HashTrieMapSync<u64, Option<Changed>>,
+    nodes: HashTrieMapSync<u64, Option<Changed>, DefaultHashBuilder>,
     bytes: u64,
 }
 

@@ -22,6 +22,7 @@ use platform_engine::store::{
     StoreError,
     place::{Part, Place, SHORT_LEN},
 };
+use quick_cache::DefaultHashBuilder;
 use rusqlite::Connection;
 
 use crate::{
@@ -60,7 +61,7 @@ impl ListKey {
 /// cache is emptied and the delta is the one of the last commit again.
 #[derive(Debug, Default)]
 pub(crate) struct ListCache {
-    lists: HashMap<ListKey, Slot>,
+    lists: HashMap<ListKey, Slot, DefaultHashBuilder>,
     /// The lists that have changes that are not in the delta.
     changed: Vec<ListKey>,
     nodes: NodeCache,
@@ -175,7 +176,7 @@ impl ListCache {
             self.delta.set_list(&key, Some(list.clone()));
         }
         if self.lists.len() > MAX_CACHED {
-            self.lists = HashMap::new();
+            self.lists = HashMap::default();
         }
         self.nodes.settle(&mut self.delta, transaction);
     }

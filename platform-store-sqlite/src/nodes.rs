@@ -7,6 +7,7 @@ use std::{
 };
 
 use platform_engine::store::StoreError;
+use quick_cache::DefaultHashBuilder;
 use rusqlite::Connection;
 
 use crate::{
@@ -76,7 +77,7 @@ fn node_checksum(id: u64, bytes: &[u8]) -> i64 {
 /// back.
 #[derive(Debug, Default)]
 pub(crate) struct NodeCache {
-    nodes: HashMap<u64, Cached>,
+    nodes: HashMap<u64, Cached, DefaultHashBuilder>,
     /// The nodes that are changed, in any order and with repetitions.
     changed: Vec<u64>,
     deleted: Vec<u64>,

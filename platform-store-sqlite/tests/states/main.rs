@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "these are tests")]
 
 mod backups;
+mod groups;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
