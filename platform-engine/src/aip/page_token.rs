@@ -13,7 +13,7 @@
 //! | … | uid of the last resource of the page |
 //! | 16 | HMAC-SHA-256, truncated, over all of the above and the binding |
 //!
-//! The [`Binding`] is the caller and the parsed request. A token of another caller or of another list is therefore
+//! The binding is the caller and the parsed request. A token of another caller or of another list is therefore
 //! rejected, and none can be forged. The caller's grants are not part of the binding: they are evaluated for every page.
 //! The token is not encrypted, because its holder has just read the resource that it names.
 
