@@ -186,6 +186,11 @@ impl ListCache {
         self.spilled || self.delta.bytes() > self.bound
     }
 
+    /// Returns whether the transaction has written a part of the delta to the tables, so that it must end with a fold.
+    pub(crate) fn has_spilled(&self) -> bool {
+        self.spilled
+    }
+
     /// Writes the delta to the tables. It must be settled.
     pub(crate) fn fold(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
         self.delta.fold(transaction)

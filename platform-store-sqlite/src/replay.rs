@@ -3,7 +3,7 @@
 //!
 //! Every record that was created, changed or deleted since the fold gets one [`Change`], from what it was then (see
 //! [`crate::replaced`]) to what it is now. The result is a delta, as it was before the crash; the file is not changed,
-//! unless the delta exceeds its bound.
+//! unless the delta exceeds twice its bound.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,8 @@
 //!
 //! A group writes records; index entries, lists and tree nodes stay in the delta. When the delta or the number of
 //! changed records exceeds its bound, the group's transaction ends with a fold, and commits wait for it. So the delta is
-//! never larger than its bound, and a replay never longer.
+//! never larger than its bound, and a replay never longer. Only the delta that a replay makes can be up to twice as
+//! large, because it does not have the changes in the same pieces; the first commit folds it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -211,10 +212,11 @@ impl<'c> Writer<'c> {
         let transaction = Transaction { connection: self.connection, cache: &self.cache, sequence };
         self.replaced = replay(transaction, &names, self.state, &mut self.lists, &self.pending)?;
         self.lists.settle(transaction);
-        if self.lists.must_fold() {
+        if self.lists.has_spilled() {
             self.end(true)?;
         } else {
-            // Nothing is written, so that a store can be opened on a full disk.
+            // Nothing is written, so that a store can be opened on a full disk, and soon. A delta above its bound is
+            // folded by the first commit.
             self.execute("COMMIT").map_err(store_error)?;
         }
         let delta = self.lists.delta().clone();

@@ -187,6 +187,26 @@ fn the_delta_never_exceeds_its_bound_after_a_commit() {
     assert_eq!(store.check().unwrap(), []);
 }
 
+#[test]
+fn a_replay_above_the_bound_is_folded_by_the_first_commit() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("platform.db");
+    let store = open(&path, 1 << 20).unwrap();
+    let mut random = Random(4);
+    for first in [0, 150, 300] {
+        let put = (first..first + 300).map(|number| put(number, &mut random)).collect();
+        block_on(store.commit(Commit { put, ..Commit::default() })).unwrap();
+    }
+    let before = lists(&store);
+    let bound = store.unfolded_bytes() * 2 / 3;
+    let again = open(&crash(&path, directory.path()), bound).unwrap();
+    assert!(again.unfolded_bytes() > bound);
+    assert!(lists(&again) == before);
+    block_on(again.commit(Commit { put: vec![put(999, &mut random)], ..Commit::default() })).unwrap();
+    assert_eq!(again.unfolded_bytes(), 0);
+    assert_eq!(again.check().unwrap(), []);
+}
+
 /// Each change leaves the file valid for SQLite, so that only the store's own checksums can detect it.
 #[test]
 fn a_changed_or_missing_row_of_a_replaced_version_is_detected() {
