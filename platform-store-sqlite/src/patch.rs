@@ -1,6 +1,6 @@
 //! The difference between two versions of a node.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 /// Replacements of ranges of bytes, each in the result of the one before.
 ///
@@ -9,6 +9,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Patch(Arc<[u8]>);
 
+/// The length of a replacement without its new bytes.
+const HEADER_LEN: usize = 6;
 /// The number of bytes that are compared at once.
 const CHUNK: usize = 64;
 
@@ -18,20 +20,20 @@ impl Patch {
         self.0.len()
     }
 
-    /// Returns this patch followed by the replacement that turns `old` into `new`. `None` if one of them is too long for
+    /// Returns this patch followed by the replacements that turn `old` into `new`. `None` if one of them is too long for
     /// a patch.
     pub(crate) fn then(&self, old: &[u8], new: &[u8]) -> Option<Self> {
-        let prefix = common_prefix(old, new);
-        let (old, new) = (old.get(prefix..)?, new.get(prefix..)?);
-        let suffix = common_suffix(old, new);
-        let removed = old.len() - suffix;
-        let added = new.get(..new.len() - suffix)?;
-        let mut bytes = Vec::with_capacity(self.0.len() + 6 + added.len());
-        bytes.extend_from_slice(&self.0);
-        for number in [prefix, removed, added.len()] {
-            bytes.extend(u16::try_from(number).ok()?.to_le_bytes());
+        let mut bytes = self.0.to_vec();
+        if old.len() == new.len() {
+            for range in differences(old, new) {
+                push(&mut bytes, range.start, range.len(), new.get(range)?)?;
+            }
+        } else {
+            let prefix = common_prefix(old, new);
+            let (old, new) = (old.get(prefix..)?, new.get(prefix..)?);
+            let suffix = common_suffix(old, new);
+            push(&mut bytes, prefix, old.len() - suffix, new.get(..new.len() - suffix)?)?;
         }
-        bytes.extend_from_slice(added);
         Some(Self(bytes.into()))
     }
 
@@ -49,10 +51,38 @@ impl Patch {
     }
 }
 
+/// Appends a replacement. `None` if one of the numbers is too large.
+fn push(patch: &mut Vec<u8>, at: usize, removed: usize, added: &[u8]) -> Option<()> {
+    for number in [at, removed, added.len()] {
+        patch.extend(u16::try_from(number).ok()?.to_le_bytes());
+    }
+    patch.extend_from_slice(added);
+    Some(())
+}
+
 fn number(bytes: &mut &[u8]) -> Option<usize> {
     let (number, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
     Some(usize::from(u16::from_le_bytes(*number)))
+}
+
+/// Returns the ranges in which versions of the same length differ, such as the counts in a branch below which there are
+/// new entries. Ranges are joined if one replacement is shorter than two.
+fn differences(old: &[u8], new: &[u8]) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for (chunk, (old, new)) in old.chunks(CHUNK).zip(new.chunks(CHUNK)).enumerate() {
+        if old == new {
+            continue;
+        }
+        for (at, _) in old.iter().zip(new).enumerate().filter(|(_, (old, new))| old != new) {
+            let at = chunk * CHUNK + at;
+            match ranges.last_mut() {
+                Some(last) if at < last.end + HEADER_LEN => last.end = at + 1,
+                _ => ranges.push(at..at + 1),
+            }
+        }
+    }
+    ranges
 }
 
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
@@ -96,6 +126,18 @@ mod tests {
         let mut new = old.clone();
         new.splice(1_000..1_000, [255; 70]);
         assert_eq!(Patch::default().then(&old, &new).unwrap().len(), 6 + 70);
+    }
+
+    #[test]
+    fn changed_numbers_take_their_own_lengths() {
+        let old: Vec<u8> = (0..250).cycle().take(3_900).collect();
+        let mut new = old.clone();
+        // The second change is so near to the first one that both are one replacement.
+        for at in [100, 105, 2_000, 3_895] {
+            new[at..at + 2].copy_from_slice(&[255, 254]);
+        }
+        let patch = Patch::default().then(&old, &new).unwrap();
+        assert_eq!((patch.len(), patch.apply(&old)), (3 * 6 + 7 + 2 + 2, Some(new)));
     }
 
     #[test]
