@@ -73,6 +73,9 @@ fn node_checksum(id: u64, bytes: &[u8]) -> i64 {
     checksum(Table::Node, [&id.to_le_bytes(), bytes])
 }
 
+/// The room of a cached node for later insertions, in bytes: a few entries, so that the first ones do not move the node.
+const GROWTH: usize = 256;
+
 /// The writer's cache of nodes. It outlives the transaction that filled it, and is emptied when a transaction is rolled
 /// back.
 #[derive(Debug, Default)]
@@ -164,7 +167,12 @@ impl NodeCache {
         let node = match self.nodes.entry(id) {
             Entry::Occupied(cached) => cached.into_mut(),
             Entry::Vacant(vacant) => {
-                let bytes = SnapshotNodes(connection, delta).read(id, |node| node.0.to_vec())?;
+                let copy = |node: Node<'_>| {
+                    let mut bytes = Vec::with_capacity(node.0.len() + GROWTH);
+                    bytes.extend_from_slice(node.0);
+                    bytes
+                };
+                let bytes = SnapshotNodes(connection, delta).read(id, copy)?;
                 vacant.insert(Cached { bytes, change: Change::None })
             }
         };

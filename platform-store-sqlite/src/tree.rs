@@ -115,6 +115,23 @@ fn parse_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_le_bytes(wide), rest))
 }
 
+/// Appends an entry. Entries of branches have a count.
+fn push_entry(bytes: &mut Vec<u8>, key: &[u8], target: u64, count: Option<u64>) {
+    // Never saturates: a key is a value of at most `KeyValue::MAX_LEN` bytes, escaped, and a uid.
+    bytes.extend_from_slice(&u16::try_from(key.len()).unwrap_or(u16::MAX).to_le_bytes());
+    bytes.extend_from_slice(key);
+    bytes.extend_from_slice(&number(target));
+    if let Some(count) = count {
+        bytes.extend_from_slice(&number(count));
+    }
+}
+
+/// Returns the bytes of a number in a node.
+fn number(number: u64) -> [u8; NUMBER_LEN] {
+    let [a, b, c, d, e, ..] = number.to_le_bytes();
+    [a, b, c, d, e]
+}
+
 /// Returns the number of entries that are less than the key, or, if `inclusive`, not greater than it.
 pub(crate) fn rank(nodes: &impl Nodes, root: u64, key: &[u8], inclusive: bool) -> Result<u64, StoreError> {
     let (mut id, mut rank) = (root, 0);

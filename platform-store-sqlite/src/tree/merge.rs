@@ -8,7 +8,7 @@ use std::{collections::VecDeque, iter::Peekable};
 use platform_engine::store::StoreError;
 
 use super::{
-    BRANCH, LEAF, MAX_NODE_LEN, MIN_ENTRIES, NUMBER_LEN, Node,
+    BRANCH, LEAF, MAX_NODE_LEN, MIN_ENTRIES, NUMBER_LEN, Node, push_entry,
     write::{NodesMut, has_key},
 };
 
@@ -184,14 +184,7 @@ impl Packed {
         if self.entries == 0 {
             self.key = key.to_vec();
         }
-        // Never saturates: a key is a value of at most `KeyValue::MAX_LEN` bytes, escaped, and a uid.
-        self.bytes.extend(u16::try_from(key.len()).unwrap_or(u16::MAX).to_le_bytes());
-        self.bytes.extend(key);
-        let number = |number: u64| number.to_le_bytes().into_iter().take(NUMBER_LEN);
-        self.bytes.extend(number(target));
-        if let Some(count) = count {
-            self.bytes.extend(number(count));
-        }
+        push_entry(&mut self.bytes, key, target, count);
         self.entries += 1;
         self.count += count.unwrap_or(1);
     }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use platform_engine::store::StoreError;
 
-use super::{BRANCH, LEAF, MAX_NODE_LEN, MIN_ENTRIES, NUMBER_LEN, Node};
+use super::{BRANCH, LEAF, MAX_NODE_LEN, MIN_ENTRIES, NUMBER_LEN, Node, number, push_entry};
 use crate::error::corrupt;
 
 /// Write access to nodes. Changed nodes are buffered until the end of the transaction, so that a node that many commits
@@ -63,13 +63,13 @@ fn insert_below(nodes: &mut impl NodesMut, id: u64, key: &[u8], record: u64) -> 
         return split(nodes, id, at);
     }
     let (_, child, _) = node.child_for(key).ok_or_else(no_children)?;
-    let (child_key, target, count, place) = (child.key.to_vec(), child.target, child.count, child.start..child.end);
+    let (target, count, end) = (child.target, child.count, child.end);
     let new = insert_below(nodes, target, key, record)?;
-    // `place` is still valid: the recursion changes descendants only. The inserted entry is counted in one of the two
+    // `end` is still valid: the recursion changes descendants only. The inserted entry is counted in one of the two
     // nodes if the child was split.
     let bytes = nodes.edit(id)?;
     let moved = new.as_ref().map_or(0, |split| split.count);
-    let end = put_entry(bytes, place, &child_key, target, Some(count + 1 - moved));
+    set_count(bytes, end, count + 1 - moved);
     let Some(new) = new else { return Ok(None) };
     put_entry(bytes, end..end, &new.key, new.id, Some(new.count));
     split(nodes, id, end)
@@ -137,7 +137,7 @@ fn remove_below(nodes: &mut impl NodesMut, id: u64, key: &[u8]) -> Result<Remain
         return Ok(remaining_in(bytes));
     }
     let (index, child, _) = node.child_for(key).ok_or_else(no_children)?;
-    let (child_key, target, count, place) = (child.key.to_vec(), child.target, child.count, child.start..child.end);
+    let (target, count, place) = (child.target, child.count, child.start..child.end);
     if remove_below(nodes, target, key)? == Remaining::Nothing {
         nodes.delete(target);
         // If this was the first child, its successor becomes the first, and its key is ignored from now on.
@@ -145,7 +145,7 @@ fn remove_below(nodes: &mut impl NodesMut, id: u64, key: &[u8]) -> Result<Remain
         bytes.drain(place);
         return Ok(remaining_in(bytes));
     }
-    put_entry(nodes.edit(id)?, place, &child_key, target, Some(count - 1));
+    set_count(nodes.edit(id)?, place.end, count - 1);
     // Merging only small nodes, and only up to three quarters of a node, keeps a node from being merged and split
     // again and again.
     if nodes.edit(target)?.len() < MAX_NODE_LEN / 4 {
@@ -181,13 +181,21 @@ fn merge(nodes: &mut impl NodesMut, id: u64, index: usize) -> Result<(), StoreEr
 
 /// Replaces the bytes in `place` with an entry and returns its end. Entries of branches have a count.
 fn put_entry(bytes: &mut Vec<u8>, place: Range<usize>, key: &[u8], target: u64, count: Option<u64>) -> usize {
-    let number = |number: u64| number.to_le_bytes().into_iter().take(NUMBER_LEN);
-    // Never saturates: a key is a value of at most `KeyValue::MAX_LEN` bytes, escaped, and a uid.
-    let len = u16::try_from(key.len()).unwrap_or(u16::MAX).to_le_bytes();
-    let end = place.start + len.len() + key.len() + NUMBER_LEN + count.map_or(0, |_| NUMBER_LEN);
-    let entry = len.into_iter().chain(key.iter().copied()).chain(number(target));
-    bytes.splice(place, entry.chain(count.into_iter().flat_map(number)));
-    end
+    let start = place.start;
+    bytes.drain(place);
+    let len = bytes.len();
+    push_entry(bytes, key, target, count);
+    let added = bytes.len() - len;
+    if let Some(after) = bytes.get_mut(start..) {
+        after.rotate_right(added);
+    }
+    start + added
+}
+
+/// Sets the count of the entry of a branch that ends at this offset.
+fn set_count(bytes: &mut [u8], end: usize, count: u64) {
+    let old = bytes.get_mut(end - NUMBER_LEN..end).unwrap_or_default();
+    old.iter_mut().zip(number(count)).for_each(|(old, new)| *old = new);
 }
 
 fn no_children() -> StoreError {
