@@ -165,15 +165,14 @@ impl ListRequest {
 
 /// Returns the binding of a list of all resources that pass the hierarchy filter.
 fn bind_list(kind: &Kind, order: Order, uidp: &UidpFilter) -> Binding {
-    let by = match order.by {
-        OrderBy::Uid => ["uid", ""],
-        OrderBy::Sequence => ["sequence", ""],
-        OrderBy::Key(name) => ["key", name],
+    let (by, key) = match order.by {
+        OrderBy::Uid => ("uid", ""),
+        OrderBy::Sequence => ("sequence", ""),
+        OrderBy::Key(name) => ("key", name),
     };
     let direction = if order.descending { "desc" } else { "asc" };
-    let mut binding = Binding::default()
-        .with("kind", [kind.name.as_bytes()])
-        .with("order", [by[0], by[1], direction].map(str::as_bytes));
+    let mut binding =
+        Binding::default().with("kind", [kind.name.as_bytes()]).with("order", [by, key, direction].map(str::as_bytes));
     let UidpFilter { ancestors_of, descendants_of, children_of, in_root, ids } = uidp;
     if let Some(uid) = ancestors_of {
         binding = binding.with("ancestorsOf", [uid.as_bytes()]);
