@@ -39,7 +39,7 @@ ROWS = [
     (14, "load get", "http get: [^s]", "2.4 in turn, 3.3 at random"),
     (15, "grpc", "grpc", "list 1.14, get 1.13"),
     (16, "ratio memory", "memory:", "324 bytes"),
-    (17, "ratio flat total", "flat: |total:", "to 1,000,000 only"),
+    (17, "ratio flat-memory flat-sqlite total", "flat: |total:", "to 1,000,000 only"),
     (18, "ratio writers", "writers:", "1.34"),
     (19, "ratio neighbor", "neighbor:", ""),
     (20, "ratio walk", "walk:", ""),

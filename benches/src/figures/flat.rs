@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use platform_core::store::Store;
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
@@ -90,15 +89,16 @@ pub fn compared(store: &str, large: &World, small: &World, skip: Option<Goal>) -
     lines
 }
 
-/// Measures the figure for the memory store and SQLite. Every page includes the total.
-pub fn lines() -> Vec<Line> {
-    let world = |store: Arc<dyn Store>| World::over(store);
-    let memory = [large(), small()].map(|repos| world(Arc::new(Data::One(repos).memory())));
-    let mut lines = compared("memory", &memory[0], &memory[1], Some(Goal::AtMost(3.0, 1.5)));
-    drop(memory);
-    let sqlite = [large(), small()].map(|repos| world(Arc::new(SqliteStore::open(Data::One(repos).sqlite()).unwrap())));
-    lines.extend(compared("SQLite", &sqlite[0], &sqlite[1], Some(Goal::AtMost(3.0, 1.5))));
-    lines
+/// Measures the figure for the memory store. Every page includes the total.
+pub fn memory_lines() -> Vec<Line> {
+    let open = |repos| World::over(Arc::new(Data::One(repos).memory()));
+    compared("memory", &open(large()), &open(small()), Some(Goal::AtMost(3.0, 1.5)))
+}
+
+/// Measures the figure for SQLite.
+pub fn sqlite_lines() -> Vec<Line> {
+    let open = |repos| World::over(Arc::new(SqliteStore::open(Data::One(repos).sqlite()).unwrap()));
+    compared("SQLite", &open(large()), &open(small()), Some(Goal::AtMost(3.0, 1.5)))
 }
 
 /// Measures the figure for sled, without `skip`, whose cost may be proportional to its length there.
