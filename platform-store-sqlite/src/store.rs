@@ -141,7 +141,8 @@ impl Builder {
 
     /// Sets the bound, in bytes, of the changes to indexes that are held in memory until they are written together; half
     /// of [`Self::cache_size`] by default. A larger bound means that less is written per commit, and more memory;
-    /// commits wait while the changes are written. With 0, each group of commits writes its changes.
+    /// commits wait while the changes are written. With 0, each group of commits writes its changes. After a crash, the
+    /// changes can take up to twice as much until the first commit, which writes them.
     pub const fn delta_bytes(mut self, bytes: u64) -> Self {
         self.memory.delta = bytes;
         self
