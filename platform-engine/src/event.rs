@@ -13,7 +13,6 @@ use serde_json::{Map, Value};
 use crate::{
     entropy::Entropy,
     error::{Error, Result},
-    fields,
     kind::{Domain, Kind, Verb},
     timestamp::Timestamp,
     uid::{self, Uid},
@@ -159,9 +158,11 @@ impl Draft {
         };
         let mut draft = Self::new(kind, ty, kind.plural, uid, &message);
         draft.verb = Some(verb);
-        // Receivers may parse the body strictly as the protobuf message, which has no such fields.
-        let body = fields::without(kind.fields, &body, |field| field.rest_only || field.once).into_owned();
-        if let Value::Object(body) = body {
+        if let Value::Object(mut body) = body {
+            // Receivers may parse the body strictly as the protobuf message, which has no such fields.
+            for field in kind.fields.iter().filter(|field| field.rest_only || field.once) {
+                body.shift_remove(field.name);
+            }
             draft.body = body;
         }
         Ok(draft)

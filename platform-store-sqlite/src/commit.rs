@@ -1,9 +1,10 @@
 //! One commit: its validation, and its changes to the tables and the index.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use platform_engine::store::{Commit, Conflict, Delete, Epoch, Key, Put, Require, StoreError, place::Place};
 use platform_engine::uid;
+use quick_cache::DefaultHashBuilder;
 use rusqlite::Connection;
 
 use crate::{
@@ -60,11 +61,12 @@ impl Plan {
         connection: &Connection,
         lists: &ListCache,
         names: &Names,
+        epochs: &mut Epochs,
         commit: &Commit,
     ) -> Result<Self, StoreError> {
         let index = lists.index(connection);
         for (at, require) in commit.require.iter().enumerate() {
-            if !holds(index, names, require)? {
+            if !holds(index, names, epochs, require)? {
                 return Err(StoreError::Conflict(Conflict::Require(at)));
             }
         }
@@ -132,7 +134,7 @@ pub(crate) fn reads_index(commit: &Commit, names: &Names, pending: &Pending) -> 
 }
 
 /// Returns whether a requirement holds. A name that is not registered has no records.
-fn holds(index: Index<'_>, names: &Names, require: &Require) -> Result<bool, StoreError> {
+fn holds(index: Index<'_>, names: &Names, epochs: &mut Epochs, require: &Require) -> Result<bool, StoreError> {
     let revision = |kind: &str, uid: &str| match names.get(kind) {
         Some(kind) => index.find(kind.id, uid, |stored| stored.revision),
         None => Ok(None),
@@ -153,7 +155,7 @@ fn holds(index: Index<'_>, names: &Names, require: &Require) -> Result<bool, Sto
             let (Some(kind), Some(key)) = (names.get(kind), names.get(key)) else { return Ok(true) };
             !index.has(&Range::of(kind.id, Some((key.id, value.as_bytes()))))?
         }
-        Require::Epoch(epoch, wanted) => self::epoch(index.connection, epoch)? == *wanted,
+        Require::Epoch(epoch, wanted) => epochs.value(index.connection, epoch)? == *wanted,
         // Checked when the changes of the commit are known.
         Require::AtMost(..) => true,
     })
@@ -182,6 +184,37 @@ pub(crate) fn epoch(connection: &Connection, epoch: &Epoch) -> Result<u64, Store
         return Ok(value.cast_unsigned());
     }
     Err(corrupt(format!("the row of epoch `{name}` does not match its checksum")))
+}
+
+/// The epochs that the writer has read or raised: nearly every commit requires some, and they rarely change. Outlives
+/// transactions; emptied when one is rolled back.
+#[derive(Debug, Default)]
+pub(crate) struct Epochs(HashMap<Epoch, u64, DefaultHashBuilder>);
+
+/// The number of epochs above which the writer forgets them all.
+const MAX_EPOCHS: usize = 10_000;
+
+impl Epochs {
+    /// Returns the value of an epoch: 0 if it was never raised.
+    fn value(&mut self, connection: &Connection, epoch: &Epoch) -> Result<u64, StoreError> {
+        if let Some(value) = self.0.get(epoch) {
+            return Ok(*value);
+        }
+        let value = self::epoch(connection, epoch)?;
+        self.set(epoch, value);
+        Ok(value)
+    }
+
+    fn set(&mut self, epoch: &Epoch, value: u64) {
+        if self.0.len() >= MAX_EPOCHS {
+            self.clear();
+        }
+        self.0.insert(epoch.clone(), value);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
 }
 
 pub(crate) fn epoch_checksum(name: &str, value: i64) -> i64 {
@@ -237,6 +270,7 @@ pub(crate) struct Target<'a> {
     pub(crate) transaction: Transaction<'a>,
     pub(crate) names: &'a Names,
     pub(crate) lists: &'a mut ListCache,
+    pub(crate) epochs: &'a mut Epochs,
     pub(crate) state: &'a mut State,
     /// `None` if the transaction ends with a fold, so that replaced versions are not needed.
     pub(crate) replaced: Option<&'a mut Replaced>,
@@ -357,7 +391,8 @@ impl Target<'_> {
     /// Sets an epoch to the commit's sequence.
     fn raise(&mut self, epoch: &Epoch) -> Result<(), StoreError> {
         let name = epoch.to_string();
-        let old = self::epoch(self.transaction.connection, epoch)?.cast_signed();
+        let old = self.epochs.value(self.transaction.connection, epoch)?.cast_signed();
+        self.epochs.set(epoch, self.transaction.sequence);
         if old != 0 {
             self.state.digest = self.state.digest.wrapping_sub(epoch_checksum(&name, old));
         }

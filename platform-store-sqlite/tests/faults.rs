@@ -12,7 +12,7 @@
 use std::{fs, path::Path};
 
 use platform_engine::{
-    store::{Commit, Epoch, Key, KeyValue, Put, Query, Scope, Store, StoreError},
+    store::{Commit, Delete, Epoch, Key, KeyValue, Put, Query, Require, Scope, Store, StoreError},
     uid::Uid,
 };
 use platform_store_sqlite::{OpenError, SqliteStore};
@@ -67,7 +67,7 @@ fn fill_and_free(delta_bytes: u64) {
     assert_eq!(total(&store), taken as u64);
     assert!(matches!(store.health(), Err(StoreError::Full(_))));
     // Deletes need no further pages, and free some.
-    let delete = (0..taken / 2).map(|i| platform_engine::store::Delete::Key(put(i, 0).put[0].key.clone()));
+    let delete = (0..taken / 2).map(|i| Delete::Key(put(i, 0).put[0].key.clone()));
     block_on(store.commit(Commit { delete: delete.collect(), ..Commit::default() })).unwrap();
     assert!(store.health().is_ok(), "the last commit succeeded");
     block_on(store.commit(put(0, 2_000))).unwrap();
@@ -85,6 +85,32 @@ fn fill_in_a_group(store: &SqliteStore) {
         let small: Vec<_> = (0..8).map(|i| scope.spawn(move || block_on(store.commit(put(90_000 + i, 10))))).collect();
         assert!(small.into_iter().all(|thread| thread.join().unwrap().is_ok()));
     });
+}
+
+/// Some of the commits fail after they have raised the epoch: when they write what is in memory to the tables.
+#[test]
+fn a_commit_that_fails_raises_no_epoch() {
+    let epoch = Epoch::new("grants", Uid::opaque("group"));
+    for len in [300, 400, 500, 600] {
+        let directory = tempfile::tempdir().unwrap();
+        let builder = SqliteStore::builder().max_pages(60).delta_bytes(0);
+        let store = builder.open(directory.path().join("platform.db")).unwrap();
+        let raise = |value, change| {
+            let require = vec![Require::Epoch(epoch.clone(), value)];
+            block_on(store.commit(Commit { require, raise: vec![epoch.clone()], ..change }))
+        };
+        let (mut value, mut number) = (0, 0);
+        let full = loop {
+            match raise(value, put(number, len)) {
+                Ok(committed) => value = committed.sequence,
+                Err(error) => break error,
+            }
+            number += 1;
+        };
+        assert!(matches!(full, StoreError::Full(_)), "{full}");
+        let delete = (0..number).map(|number| Delete::Key(put(number, 0).put[0].key.clone())).collect();
+        raise(value, Commit { delete, ..Commit::default() }).unwrap();
+    }
 }
 
 #[test]
