@@ -79,7 +79,7 @@ impl Plan {
             Require::Absent(key) => Some(key),
             _ => None,
         });
-        let absent: HashSet<&Key> = absent.collect();
+        let absent: HashSet<&Key, DefaultHashBuilder> = absent.collect();
         let mut replaced = Vec::with_capacity(commit.put.len());
         for put in &commit.put {
             if absent.contains(&put.key) {
