@@ -23,6 +23,7 @@ import contextlib
 import json
 import os
 import pathlib
+import secrets
 import shutil
 import socket
 import sqlite3
@@ -291,10 +292,9 @@ def pocketbase(folder: pathlib.Path, some: list[dict]):
 
 
 @contextlib.contextmanager
-def fastapi(folder: pathlib.Path, some: list[dict]):
+def fastapi(folder: pathlib.Path, some: list[dict], module: str = "fastapi_app", note: str = "bodies as they are stored"):
     programs = environment()
-    sys.path.insert(0, str(HERE))
-    file, port = folder / "fastapi.sqlite", free_port()
+    file, port = folder / f"{module}.sqlite", free_port()
     # The module with the schema needs FastAPI, so the interpreter that has it makes the file.
     make = "import sqlite3, sys, fastapi_app as app; sqlite3.connect(sys.argv[1]).executescript(app.SCHEMA)"
     finish = "import sqlite3, sys, fastapi_app as app; sqlite3.connect(sys.argv[1]).executescript(app.INDEXES)"
@@ -306,18 +306,30 @@ def fastapi(folder: pathlib.Path, some: list[dict]):
     database.execute("COMMIT")
     database.close()
     subprocess.run([programs / "python", "-c", finish, file], check=True, cwd=HERE)
-    command = [programs / "uvicorn", "fastapi_app:app", "--app-dir", HERE, "--port", str(port), "--no-access-log"]
+    command = [programs / "uvicorn", f"{module}:app", "--app-dir", HERE, "--port", str(port), "--no-access-log"]
     command += ["--workers", str(os.cpu_count()), "--log-level", "error"]
-    log = folder / "fastapi.log"
-    with started(command, log, {"PEERS_DATABASE": str(file)}) as process:
+    log, token = folder / f"{module}.log", secrets.token_hex(20)
+    with started(command, log, {"PEERS_DATABASE": str(file), "PEERS_TOKEN": token}) as process:
         wait_for(f"http://127.0.0.1:{port}/repos", process, log)
-        requests = requests_of_repos(some)
-        headers = {"content-type": "application/json"}
-        note = f"{os.cpu_count()} processes of uvicorn, SQLite, a total that triggers keep"
-        yield Peer("FastAPI", f"127.0.0.1:{port}", [process.pid], requests, headers, note)
+        headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
+        name = "FastAPI" if module == "fastapi_app" else "FastAPI with models"
+        note = f"{os.cpu_count()} processes of uvicorn, SQLite, a total that triggers keep; {note}"
+        yield Peer(name, f"127.0.0.1:{port}", [process.pid], requests_of_repos(some), headers, note)
 
 
-PEERS = {"platform": platform, "etcd": etcd, "pocketbase": pocketbase, "fastapi": fastapi, "postgres": postgres}
+def fastapi_models(folder: pathlib.Path, some: list[dict]):
+    note = "a token, and validation of requests and replies by models, as its tutorial has it"
+    return fastapi(folder, some, "fastapi_models", note)
+
+
+PEERS = {
+    "platform": platform,
+    "etcd": etcd,
+    "pocketbase": pocketbase,
+    "fastapi": fastapi,
+    "fastapi_models": fastapi_models,
+    "postgres": postgres,
+}
 
 
 # ---- measuring ----
@@ -418,13 +430,16 @@ def table(measured: dict, peers: list[Peer], missing: dict[str, str]) -> str:
         memory = f"{one.memory / 1e6:,.0f} MB ({one.growth:+,.0f} B)"
         return f"{one.rate:,.0f}/s, {one.cpu:,.0f} us, {memory}"
 
+    def clients_of(number: int) -> str:
+        return "1 client" if number == 1 else f"{number} clients"
+
     lines = [
         f"{REPOS:,} repos; {ROUNDS} turns of {SECONDS:g} s; medians. Each cell: requests a second, processor time of the "
         "server per request, memory of its processes after the load (growth per request).",
         "",
     ]
     for operation, about in OPERATIONS.items():
-        lines += [f"### {about}", "", "| Server | " + " | ".join(f"{number} clients" for number in CLIENTS) + " |"]
+        lines += [f"### {about}", "", "| Server | " + " | ".join(map(clients_of, CLIENTS)) + " |"]
         lines.append("|---" * (len(CLIENTS) + 1) + "|")
         for peer in peers:
             cells = [cell(measured.get((peer.name, operation, clients))) for clients in CLIENTS]
