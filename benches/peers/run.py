@@ -318,7 +318,7 @@ def fastapi(folder: pathlib.Path, some: list[dict], module: str = "fastapi_app",
 
 
 def fastapi_models(folder: pathlib.Path, some: list[dict]):
-    note = "a token, and validation of requests and replies by models, as its tutorial has it"
+    note = "a token, and validation of requests and replies by models, as the tutorial of FastAPI writes them"
     return fastapi(folder, some, "fastapi_models", note)
 
 
