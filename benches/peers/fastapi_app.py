@@ -45,27 +45,42 @@ def as_json(body: str) -> Response:
     return Response(body, media_type="application/json")
 
 
-@app.get("/repos")
-def page(skip: int = 0) -> Response:
+def read_page(skip: int) -> tuple[int, list[str]]:
+    """Returns the total and the bodies of a page, of one state of the database."""
     database = connection()
     database.execute("BEGIN")
     (total,) = database.execute("SELECT total FROM counter").fetchone()
-    bodies = ",".join(body for (body,) in database.execute(PAGE, (skip,)))
+    bodies = [body for (body,) in database.execute(PAGE, (skip,))]
     database.execute("COMMIT")
-    return as_json(f'{{"repos":[{bodies}],"totalCount":"{total}"}}')
+    return total, bodies
+
+
+def read_one(uid: str) -> str:
+    """Returns the body of a repo."""
+    found = connection().execute("SELECT body FROM repo WHERE uid = ?", (uid,)).fetchone()
+    if not found:
+        raise HTTPException(404)
+    return found[0]
+
+
+def insert(uid: str, name: str, body: str) -> None:
+    connection().execute("INSERT INTO repo (uid, name, body) VALUES (?, ?, ?)", (uid, name, body))
+
+
+@app.get("/repos")
+def page(skip: int = 0) -> Response:
+    total, bodies = read_page(skip)
+    return as_json(f'{{"repos":[{",".join(bodies)}],"totalCount":"{total}"}}')
 
 
 @app.get("/repos/{uid:path}")
 def one(uid: str) -> Response:
-    found = connection().execute("SELECT body FROM repo WHERE uid = ?", (uid,)).fetchone()
-    if not found:
-        raise HTTPException(404)
-    return as_json(found[0])
+    return as_json(read_one(uid))
 
 
 @app.post("/repos")
 def create(repo: dict = Body()) -> Response:
     uid = secrets.token_hex(20)
     body = json.dumps({"uid": uid, **repo})
-    connection().execute("INSERT INTO repo (uid, name, body) VALUES (?, ?, ?)", (uid, repo["name"], body))
+    insert(uid, repo["name"], body)
     return as_json(body)

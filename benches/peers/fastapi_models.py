@@ -1,6 +1,7 @@
-"""The application of fastapi_app.py as the tutorial of FastAPI would write it, which does more of what platform-server does
-for each request: it checks a bearer token, validates parameters and bodies, and describes replies by models, so that it
-has an OpenAPI document. `PEERS_TOKEN` is the token.
+"""The application of fastapi_app.py as the tutorial of FastAPI would write it, for run.py.
+
+It does more of what platform-server does for each request: it checks a bearer token, validates parameters and bodies,
+and describes replies by models, so that it has an OpenAPI document. `PEERS_TOKEN` is the token.
 """
 
 import os
@@ -11,7 +12,7 @@ from fastapi import Depends, FastAPI, HTTPException, Query
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, Field
 
-from fastapi_app import PAGE, connection
+from fastapi_app import insert, read_one, read_page
 
 
 class Repo(BaseModel):
@@ -40,25 +41,17 @@ app = FastAPI(dependencies=[Depends(caller)])
 
 @app.get("/repos")
 def page(skip: Annotated[int, Query(ge=0)] = 0) -> Page:
-    database = connection()
-    database.execute("BEGIN")
-    (total,) = database.execute("SELECT total FROM counter").fetchone()
-    repos = [Repo.model_validate_json(body) for (body,) in database.execute(PAGE, (skip,))]
-    database.execute("COMMIT")
-    return Page(repos=repos, totalCount=str(total))
+    total, bodies = read_page(skip)
+    return Page(repos=[Repo.model_validate_json(body) for body in bodies], totalCount=str(total))
 
 
 @app.get("/repos/{uid:path}")
 def one(uid: str) -> Repo:
-    found = connection().execute("SELECT body FROM repo WHERE uid = ?", (uid,)).fetchone()
-    if not found:
-        raise HTTPException(404)
-    return Repo.model_validate_json(found[0])
+    return Repo.model_validate_json(read_one(uid))
 
 
 @app.post("/repos")
 def create(repo: Repo) -> Repo:
     repo.uid = secrets.token_hex(20)
-    body = repo.model_dump_json(exclude_none=True)
-    connection().execute("INSERT INTO repo (uid, name, body) VALUES (?, ?, ?)", (repo.uid, repo.name, body))
+    insert(repo.uid, repo.name, repo.model_dump_json(exclude_none=True))
     return repo

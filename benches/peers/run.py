@@ -292,7 +292,8 @@ def pocketbase(folder: pathlib.Path, some: list[dict]):
 
 
 @contextlib.contextmanager
-def fastapi(folder: pathlib.Path, some: list[dict], module: str = "fastapi_app", note: str = "bodies as they are stored"):
+def served_by_fastapi(folder: pathlib.Path, some: list[dict], module: str, name: str, note: str):
+    """Starts the application of a module of this folder, over a database of its own."""
     programs = environment()
     file, port = folder / f"{module}.sqlite", free_port()
     # The module with the schema needs FastAPI, so the interpreter that has it makes the file.
@@ -312,14 +313,17 @@ def fastapi(folder: pathlib.Path, some: list[dict], module: str = "fastapi_app",
     with started(command, log, {"PEERS_DATABASE": str(file), "PEERS_TOKEN": token}) as process:
         wait_for(f"http://127.0.0.1:{port}/repos", process, log)
         headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
-        name = "FastAPI" if module == "fastapi_app" else "FastAPI with models"
         note = f"{os.cpu_count()} processes of uvicorn, SQLite, a total that triggers keep; {note}"
         yield Peer(name, f"127.0.0.1:{port}", [process.pid], requests_of_repos(some), headers, note)
 
 
+def fastapi(folder: pathlib.Path, some: list[dict]):
+    return served_by_fastapi(folder, some, "fastapi_app", "FastAPI", "bodies as they are stored")
+
+
 def fastapi_models(folder: pathlib.Path, some: list[dict]):
     note = "a token, and validation of requests and replies by models, as the tutorial of FastAPI writes them"
-    return fastapi(folder, some, "fastapi_models", note)
+    return served_by_fastapi(folder, some, "fastapi_models", "FastAPI with models", note)
 
 
 PEERS = {

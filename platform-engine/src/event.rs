@@ -4,7 +4,7 @@
 //! builds it and adds a record to the commit for each matching subscription, so that a change and its event are stored
 //! atomically. An event that no subscription and no stream matches is not built. [`EventLog`] stores the records.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::{
     entropy::Entropy,
     error::{Error, Result},
+    fields,
     kind::{Domain, Kind, Verb},
     timestamp::Timestamp,
     uid::{self, Uid},
@@ -158,11 +159,9 @@ impl Draft {
         };
         let mut draft = Self::new(kind, ty, kind.plural, uid, &message);
         draft.verb = Some(verb);
-        if let Value::Object(mut body) = body {
-            // Receivers may parse the body strictly as the protobuf message, which has no such fields.
-            for field in kind.fields.iter().filter(|field| field.rest_only || field.once) {
-                body.shift_remove(field.name);
-            }
+        // Receivers may parse the body strictly as the protobuf message, which has no such fields.
+        let body = fields::without(kind.fields, Cow::Owned(body), |field| field.rest_only || field.once).into_owned();
+        if let Value::Object(body) = body {
             draft.body = body;
         }
         Ok(draft)

@@ -1,6 +1,9 @@
 //! A commit under construction: its requirements and changes, and how each conflict is handled.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, HashSet},
+};
 
 use bytes::Bytes;
 use heck::ToLowerCamelCase;
@@ -245,7 +248,7 @@ impl Write {
         private: Bytes,
     ) -> Result<()> {
         // Fields that only the reply of a create shows are never stored.
-        let body = &fields::without(kind.fields, body, |field| field.once);
+        let body = &fields::without(kind.fields, Cow::Borrowed(body), |field| field.once);
         self.add_references(kind, uid, before, body)?;
         let Keys { sort, filter } = Keys::of(kind, body, &private)?;
         let (mut unique, mut rivals) = (Vec::new(), Vec::new());

@@ -53,10 +53,13 @@ fn remove_within(ty: &Type, value: &mut Value, is_removed: fn(&Field, &mut Value
     }
 }
 
-/// Returns a body without the fields for which `is_removed` returns true. Nested messages stay as they are. The body is
-/// copied only if it has such a field.
-pub(crate) fn without<'a>(fields: &[Field], body: &'a Value, is_removed: fn(&Field) -> bool) -> Cow<'a, Value> {
-    let mut body = Cow::Borrowed(body);
+/// Returns a body without the fields for which `is_removed` returns true. Nested messages stay as they are. A borrowed
+/// body is copied only if it has such a field.
+pub(crate) fn without<'a>(
+    fields: &[Field],
+    mut body: Cow<'a, Value>,
+    is_removed: fn(&Field) -> bool,
+) -> Cow<'a, Value> {
     for field in fields.iter().filter(|field| is_removed(field)) {
         if body.get(field.name).is_some()
             && let Value::Object(object) = body.to_mut()

@@ -1,5 +1,7 @@
 //! Lists (AIP-132, AIP-158; `docs/api.md`, Lists).
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use serde_json::Value;
@@ -145,5 +147,5 @@ fn position(kind: &Kind, order: Order, item: &Item) -> Result<Position> {
 /// Returns a resource's JSON without the fields that lists omit.
 fn listed(kind: &Kind, item: &[u8]) -> Result<Bytes> {
     let body: Value = serde_json::from_slice(item).map_err(Error::internal)?;
-    encode(&fields::without(kind.fields, &body, |field| field.unlisted))
+    encode(&fields::without(kind.fields, Cow::Owned(body), |field| field.unlisted))
 }
