@@ -94,6 +94,7 @@ pub(crate) fn index(
     pending: &Pending,
     directory: &Path,
 ) -> Result<(), StoreError> {
+    lists.edit_trees(transaction)?;
     let mut tallies = Tallies::make(transaction.connection, lists, pending)?;
     let mut entries = Entries { filters: Sorter::new(directory), lists: Sorter::new(directory), key: Vec::new() };
     let mut targets = Targets::resolve(transaction.connection, lists, pending, &mut tallies, &mut entries)?;

@@ -14,7 +14,7 @@
 //! of all records with this value, because the index does not find roots.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     mem,
 };
 
@@ -64,6 +64,8 @@ pub(crate) struct ListCache {
     lists: HashMap<ListKey, Slot, DefaultHashBuilder>,
     /// The lists that have changes that are not in the delta.
     changed: Vec<ListKey>,
+    /// The memory of the edits of all lists, in bytes.
+    edits: u64,
     nodes: NodeCache,
     delta: Delta,
     /// The size of the delta in bytes above which it must be folded.
@@ -71,35 +73,16 @@ pub(crate) struct ListCache {
     /// Whether the transaction has written index entries and nodes to their tables, because the delta exceeded its bound.
     /// Then it must end with a fold.
     spilled: bool,
-    replay: Option<Replay>,
-}
-
-/// The state of a replay.
-#[derive(Debug, Default)]
-struct Replay {
-    /// The lists that were built from the tables, which have the changes that are still to come.
-    built: HashSet<ListKey>,
-    /// The edits of trees that are not done yet.
-    edits: BTreeMap<ListKey, Vec<TreeEdit>>,
-    /// The memory of these edits, in bytes.
-    memory: u64,
-}
-
-impl Replay {
-    /// Adds an edit that is done later.
-    fn defer(&mut self, key: &ListKey, edit: TreeEdit) {
-        self.memory += edit.memory();
-        match self.edits.get_mut(key) {
-            Some(edits) => edits.push(edit),
-            None => _ = self.edits.insert(key.clone(), vec![edit]),
-        }
-    }
+    /// In a replay, the lists that were built from the tables, which have the changes that are still to come.
+    built: Option<HashSet<ListKey>>,
 }
 
 #[derive(Debug)]
 enum Slot {
     Materialized {
         list: List,
+        /// The edits of its trees that are not done yet.
+        edits: Vec<TreeEdit>,
         /// Whether the list has changes that are not in the delta.
         changed: bool,
     },
@@ -109,12 +92,12 @@ enum Slot {
 }
 
 /// The insertion of an entry into a tree of a list, or its removal.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 struct TreeEdit {
     order: NameId,
     part: Part,
     key: Vec<u8>,
-    /// `None` removes the entry, and comes first: a record that was deleted and created again has the same key.
+    /// `None` removes the entry.
     record: Option<u64>,
 }
 
@@ -165,10 +148,11 @@ impl ListCache {
     }
 
     /// Puts changed lists and nodes into the delta, at the end of a group.
-    pub(crate) fn settle(&mut self, transaction: Transaction<'_>) {
+    pub(crate) fn settle(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
+        self.edit_trees(transaction)?;
         for key in self.changed.drain(..) {
             // A list that became empty is in the delta already.
-            let Some(Slot::Materialized { list, changed: changed @ true }) = self.lists.get_mut(&key) else {
+            let Some(Slot::Materialized { list, changed: changed @ true, .. }) = self.lists.get_mut(&key) else {
                 continue;
             };
             *changed = false;
@@ -179,6 +163,7 @@ impl ListCache {
             self.lists = HashMap::default();
         }
         self.nodes.settle(&mut self.delta, transaction);
+        Ok(())
     }
 
     /// Returns whether the transaction must end with a fold. The delta must be settled.
@@ -205,6 +190,7 @@ impl ListCache {
     pub(crate) fn roll_back(&mut self, delta: Delta) {
         self.lists.clear();
         self.changed.clear();
+        self.edits = 0;
         self.nodes.clear();
         self.delta = delta;
         self.spilled = false;
@@ -212,39 +198,39 @@ impl ListCache {
 
     /// Prepares for changes to records that the tables have already, all of them.
     pub(crate) fn start_replay(&mut self) {
-        self.replay = Some(Replay::default());
+        self.built = Some(HashSet::new());
     }
 
-    pub(crate) fn end_replay(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
-        self.edit_trees(transaction)?;
-        self.replay = None;
-        Ok(())
+    pub(crate) fn end_replay(&mut self) {
+        self.built = None;
     }
 
-    /// Does the edits of trees that a replay has collected: list by list, in the order of their keys.
+    /// Does the edits of trees that were collected.
     ///
-    /// In the order of the records, almost every edit would read a leaf and its parent that no edit before has read, or
-    /// that are no longer cached.
-    fn edit_trees(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
-        let Some(replay) = &mut self.replay else { return Ok(()) };
-        replay.memory = 0;
-        for (key, mut edits) in mem::take(&mut replay.edits) {
-            edits.sort_unstable();
-            for edit in edits {
+    /// They are done list by list and in the order of their keys: neighbors change the same nodes, which are in the
+    /// processor's cache then. In the order of the records, almost every edit of a long replay would read a leaf and its
+    /// parent from the file.
+    pub(crate) fn edit_trees(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
+        if mem::take(&mut self.edits) == 0 {
+            return Ok(());
+        }
+        let changed = mem::take(&mut self.changed);
+        for key in &changed {
+            let Some(Slot::Materialized { edits, .. }) = self.lists.get_mut(key) else { continue };
+            for edit in sorted(mem::take(edits)) {
                 let Self { lists, delta, nodes, .. } = &mut *self;
-                let Some(Slot::Materialized { list, .. }) = lists.get_mut(&key) else {
-                    return Err(corrupt("a list that a replay has changed is not materialized"));
-                };
+                let Some(Slot::Materialized { list, .. }) = lists.get_mut(key) else { break };
                 list.edit(&edit, &mut EditedNodes { connection: transaction.connection, delta, cache: nodes })?;
                 self.trim_nodes(transaction)?;
             }
         }
+        self.changed = changed;
         Ok(())
     }
 
     /// Bounds the memory, after the change of a record.
     pub(crate) fn trim(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
-        if self.replay.as_ref().is_some_and(|replay| replay.memory > self.bound) {
+        if self.edits > self.bound {
             self.edit_trees(transaction)?;
         }
         self.trim_nodes(transaction)
@@ -273,19 +259,20 @@ impl ListCache {
     }
 
     fn is_built(&self, key: &ListKey) -> bool {
-        self.replay.as_ref().is_some_and(|replay| replay.built.contains(key))
+        self.built.as_ref().is_some_and(|built| built.contains(key))
     }
 
     /// Adds a list that was built from the tables.
-    fn insert_built(&mut self, key: ListKey, list: List) {
-        if let Some(replay) = &mut self.replay {
-            replay.built.insert(key.clone());
+    fn insert_built(&mut self, key: ListKey, (list, edits): (List, Vec<TreeEdit>)) {
+        if let Some(built) = &mut self.built {
+            built.insert(key.clone());
         }
+        self.edits += edits.iter().map(TreeEdit::memory).sum::<u64>();
         self.changed.push(key.clone());
-        self.lists.insert(key, Slot::Materialized { list, changed: true });
+        self.lists.insert(key, Slot::Materialized { list, edits, changed: true });
     }
 
-    /// Returns a list, if it is materialized.
+    /// Returns a list, if it is materialized. Its trees lack the edits that are not done yet.
     pub(crate) fn find(&self, key: &ListKey, connection: &Connection) -> Result<Option<List>, StoreError> {
         match self.lists.get(key) {
             Some(Slot::Materialized { list, .. }) => Ok(Some(list.clone())),
@@ -296,7 +283,7 @@ impl ListCache {
 
     /// Replaces a list, or materializes it.
     pub(crate) fn put(&mut self, key: ListKey, list: List) {
-        self.insert_built(key, list);
+        self.insert_built(key, (list, Vec::new()));
     }
 
     /// Forgets the bounds of lists of some kinds, whose records were indexed without them.
@@ -411,21 +398,16 @@ impl Maintenance<'_> {
         }
         let is_new = change.old.is_none();
         let Transaction { connection, cache: readers, sequence } = self.transaction;
-        let ListCache { lists, changed: all_changed, nodes, delta, replay, .. } = &mut *self.cache;
+        let ListCache { lists, changed: all_changed, edits: memory, nodes, delta, .. } = &mut *self.cache;
         let at_most = match lists.get_mut(&key) {
-            Some(Slot::Materialized { list, changed }) => {
-                let nodes = &mut EditedNodes { connection, delta, cache: nodes };
-                match replay {
-                    None => list.change(change, place, |list, edit| list.edit(&edit, nodes))?,
-                    Some(replay) => list.change(change, place, |_, edit| {
-                        replay.defer(&key, edit);
-                        Ok(())
-                    })?,
-                }
+            Some(Slot::Materialized { list, edits, changed }) => {
+                list.change(change, place, |edit| {
+                    *memory += edit.memory();
+                    edits.push(edit);
+                })?;
                 if list.is_empty() {
-                    let mut edits = replay.as_mut().and_then(|replay| replay.edits.remove(&key)).unwrap_or_default();
-                    edits.sort_unstable();
-                    edits.iter().try_for_each(|edit| list.edit(edit, nodes))?;
+                    let nodes = &mut EditedNodes { connection, delta, cache: nodes };
+                    sorted(mem::take(edits)).iter().try_for_each(|edit| list.edit(edit, nodes))?;
                     // Drop the list now, not at the end of the group. A record that is created at this uid skips its
                     // own list on the assumption that it does not exist (see `Change::apply`). A list that stayed here
                     // empty would lack that record when its first descendant is added.
@@ -445,7 +427,7 @@ impl Maintenance<'_> {
                 // materialized, and then the roots are too.
                 let is_always_materialized = place == Place::Roots || place == Place::All && filter.is_none();
                 if let Some(list) = stored.or_else(|| is_always_materialized.then(List::default)) {
-                    self.cache.lists.insert(key, Slot::Materialized { list, changed: false });
+                    self.cache.lists.insert(key, Slot::Materialized { list, edits: Vec::new(), changed: false });
                     return self.change_list(change, place, filter);
                 }
                 // Not materialized, so it had at most `SHORT_LEN` members; how many is not known.
@@ -459,7 +441,7 @@ impl Maintenance<'_> {
         // The bound may be too high, because deletes do not lower it: count the members.
         // One more than a short list has is enough to decide, except in a replay, where the changes that would add the
         // others are in the index already.
-        let most = if self.cache.replay.is_some() { u64::MAX } else { SHORT_LEN + 1 };
+        let most = if self.cache.built.is_some() { u64::MAX } else { SHORT_LEN + 1 };
         let members = self.cache.index(connection).members(&key, place, change.queue, (most, i64::MAX))?;
         if members.len() as u64 <= SHORT_LEN {
             self.cache.lists.insert(key, Slot::Short(members.len() as u64));
@@ -477,7 +459,6 @@ impl Maintenance<'_> {
         members: &[i64],
         newest: Change<'_>,
     ) -> Result<(), StoreError> {
-        let mut list = List::default();
         if place == Place::All {
             // Bounds of the value's lists at other places may be cached from an earlier time when the value had many
             // records. While it had few, those lists were not examined, so the bounds may be too low now.
@@ -486,31 +467,36 @@ impl Maintenance<'_> {
         }
         // No index finds the roots with a filter value, so their list is built together with the list of all records
         // with the value.
-        let mut roots = List::default();
-        let is_replay = self.cache.replay.is_some();
-        if let (Some(replay), Place::All) = (&mut self.cache.replay, place) {
+        let (mut all, mut roots) = ((List::default(), Vec::new()), (List::default(), Vec::new()));
+        let is_replay = self.cache.built.is_some();
+        if let (Some(built), Place::All) = (&mut self.cache.built, place) {
             // Also if no root has the value now: roots may have had it.
-            replay.built.insert(ListKey::new(key.kind, Place::Roots, key.filter()));
+            built.insert(ListKey::new(key.kind, Place::Roots, key.filter()));
         }
-        let ListCache { nodes, delta, .. } = &mut *self.cache;
-        let mut nodes = EditedNodes { connection: self.transaction.connection, delta, cache: nodes };
         for id in members {
             let copy = |r: record::Stored<'_>| (r.uid.to_owned(), r.revision, r.keys.0.to_vec());
             let (uid, revision, keys) = record::at(self.transaction.connection, *id, copy)?;
             let new = Some(Version { revision, keys: Keys(&keys) });
             let change = Change { uid: &uid, id: *id, old: None, new, ..newest };
-            list.change(change, place, |list, edit| list.edit(&edit, &mut nodes))?;
+            all.0.change(change, place, |edit| all.1.push(edit))?;
             // The caller adds `newest` to the roots when it gets to that list, except in a replay.
             if place == Place::All && (is_replay || *id != newest.id) {
-                roots.change(change, Place::Roots, |roots, edit| roots.edit(&edit, &mut nodes))?;
+                roots.0.change(change, Place::Roots, |edit| roots.1.push(edit))?;
             }
         }
-        if !roots.is_empty() {
+        if !roots.0.is_empty() {
             self.cache.insert_built(ListKey::new(key.kind, Place::Roots, key.filter()), roots);
         }
-        self.cache.insert_built(key, list);
+        self.cache.insert_built(key, all);
         Ok(())
     }
+}
+
+/// Sorts edits by their trees and keys. Those of the same key stay in their order: a record may have been deleted and
+/// created again.
+fn sorted(mut edits: Vec<TreeEdit>) -> Vec<TreeEdit> {
+    edits.sort_by(|a, b| (a.order, a.part, &a.key).cmp(&(b.order, b.part, &b.key)));
+    edits
 }
 
 impl List {
@@ -520,7 +506,7 @@ impl List {
         &mut self,
         change: Change<'_>,
         place: Place<'_>,
-        mut edit: impl FnMut(&mut Self, TreeEdit) -> Result<(), StoreError>,
+        mut edit: impl FnMut(TreeEdit),
     ) -> Result<(), StoreError> {
         let Some((part, rest)) = place.part_of(change.uid) else { return Ok(()) };
         // The first record decides which orders the list has; a sort key that a kind gets later is not added.
@@ -532,8 +518,7 @@ impl List {
         let count = if part == Part::Direct { &mut self.direct } else { &mut self.deep };
         let after = (*count + u64::from(change.new.is_some())).checked_sub(u64::from(change.old.is_some()));
         *count = after.ok_or_else(|| corrupt("the count of a list is too low"))?;
-        for at in 0..self.orders.len() {
-            let Some(Roots { order, .. }) = self.orders.get(at).copied() else { continue };
+        for order in self.orders.iter().map(|roots| roots.order) {
             let key = |v: Version<'_>| order_key(v.keys.value(order, v.revision).as_bytes(), rest);
             let (old, new) = (change.old.map(key), change.new.map(key));
             if old == new {
@@ -542,7 +527,7 @@ impl List {
             let removed = old.map(|key| TreeEdit { order, part, key, record: None });
             let record = Some(change.id.cast_unsigned());
             let added = new.map(|key| TreeEdit { order, part, key, record });
-            removed.into_iter().chain(added).try_for_each(|tree_edit| edit(self, tree_edit))?;
+            removed.into_iter().chain(added).for_each(&mut edit);
         }
         Ok(())
     }

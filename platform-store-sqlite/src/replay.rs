@@ -63,7 +63,7 @@ pub(crate) fn replay(
         let new = Some(Version { revision, keys });
         Change { kind, queue: names.is_queue(kind), uid, id, old: None, new }.apply(transaction, lists)
     })?;
-    lists.end_replay(transaction)?;
+    lists.end_replay();
     // Only now, because the lists that the replay builds from the index must not have them.
     if !pending.is_empty() {
         each_new(connection, state, |Stored { id, kind, uid, keys, .. }| {

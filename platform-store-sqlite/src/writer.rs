@@ -213,7 +213,7 @@ impl<'c> Writer<'c> {
         let sequence = self.state.sequence;
         let transaction = Transaction { connection: self.connection, cache: &self.cache, sequence };
         self.replaced = replay(transaction, &names, self.state, &mut self.lists, &self.pending)?;
-        self.lists.settle(transaction);
+        self.lists.settle(transaction)?;
         if self.lists.has_spilled() {
             self.end(true)?;
         } else {
@@ -233,7 +233,7 @@ impl<'c> Writer<'c> {
         let transaction = Transaction { connection: self.connection, cache: &self.cache, sequence };
         // The changes of a group are invalidated with the sequence of its last commit. The group becomes visible as a
         // whole, so no snapshot is between its commits.
-        self.lists.settle(transaction);
+        self.lists.settle(transaction)?;
         let changed = (self.next - self.state.first).unsigned_abs() + self.replaced.len() as u64;
         // Pending records are replayed fast, because they have no lists.
         let is_long = changed > FOLD_RECORDS && self.pending.is_empty();

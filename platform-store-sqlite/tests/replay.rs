@@ -12,6 +12,7 @@
 
 use std::{fs, path::Path};
 
+use futures_util::future::join_all;
 use platform_engine::{
     store::{Commit, Delete, Filter, Key, KeyValue, Order, OrderBy, Page, Put, Query, Scope, Store, UniqueKey},
     uid::Uid,
@@ -167,6 +168,35 @@ fn a_store_has_the_same_lists_after_a_crash_and_after_another_one_during_the_rep
         }
     }
     assert!(unfolded > rounds / 2, "{unfolded} of {rounds} states were not folded");
+}
+
+/// The edits of trees are done at the end of a group, in which a record may be created, deleted and created again.
+#[test]
+fn commits_of_a_group_have_the_lists_of_those_that_are_made_one_after_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = |name: &str, delta_bytes| open(&directory.path().join(name), delta_bytes).unwrap();
+    let (single, groups, folding) = (open("single.db", 1 << 20), open("groups.db", 1 << 20), open("folding.db", 0));
+    let mut random = Random(5);
+    for round in 0..30 {
+        // While the first commit is made, the others wait, and become a group. Some change the same few records.
+        let mut commits: Vec<Commit> = (0..3).map(|_| commit(&mut random)).collect();
+        for _ in 0..20 {
+            let number = random.below(4);
+            commits.push(match random.below(3) {
+                0 => Commit { delete: vec![Delete::Key(key(number))], ..Commit::default() },
+                _ => Commit { put: vec![put(number, &mut random)], ..Commit::default() },
+            });
+        }
+        for commit in &commits {
+            block_on(single.commit(commit.clone())).unwrap();
+        }
+        for store in [&groups, &folding] {
+            let results = block_on(join_all(commits.iter().map(|commit| store.commit(commit.clone()))));
+            assert!(results.iter().all(Result::is_ok), "round {round}: {results:?}");
+            assert_eq!(store.check().unwrap(), [], "round {round}");
+            assert!(lists(store) == lists(&single), "round {round}");
+        }
+    }
 }
 
 #[test]
