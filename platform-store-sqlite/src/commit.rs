@@ -61,12 +61,12 @@ impl Plan {
         connection: &Connection,
         lists: &ListCache,
         names: &Names,
-        epochs: &mut Epochs,
+        known: &mut Known,
         commit: &Commit,
     ) -> Result<Self, StoreError> {
         let index = lists.index(connection);
         for (at, require) in commit.require.iter().enumerate() {
-            if !holds(index, names, epochs, require)? {
+            if !holds(index, names, known, require)? {
                 return Err(StoreError::Conflict(Conflict::Require(at)));
             }
         }
@@ -134,14 +134,17 @@ pub(crate) fn reads_index(commit: &Commit, names: &Names, pending: &Pending) -> 
 }
 
 /// Returns whether a requirement holds. A name that is not registered has no records.
-fn holds(index: Index<'_>, names: &Names, epochs: &mut Epochs, require: &Require) -> Result<bool, StoreError> {
+fn holds(index: Index<'_>, names: &Names, known: &mut Known, require: &Require) -> Result<bool, StoreError> {
     let revision = |kind: &str, uid: &str| match names.get(kind) {
         Some(kind) => index.find(kind.id, uid, |stored| stored.revision),
         None => Ok(None),
     };
     Ok(match require {
         Require::Absent(key) => revision(key.kind, &key.uid)?.is_none(),
-        Require::Exists(key) => revision(key.kind, &key.uid)?.is_some(),
+        Require::Exists(key) => match names.get(key.kind) {
+            Some(kind) => known.exists(index, kind.id, &key.uid)?,
+            None => false,
+        },
         Require::Revision(key, wanted) => revision(key.kind, &key.uid)? == Some(*wanted),
         Require::NoneBelow(uid, kinds) => {
             for kind in kinds.iter().filter_map(|kind| names.get(kind)) {
@@ -155,7 +158,7 @@ fn holds(index: Index<'_>, names: &Names, epochs: &mut Epochs, require: &Require
             let (Some(kind), Some(key)) = (names.get(kind), names.get(key)) else { return Ok(true) };
             !index.has(&Range::of(kind.id, Some((key.id, value.as_bytes()))))?
         }
-        Require::Epoch(epoch, wanted) => epochs.value(index.connection, epoch)? == *wanted,
+        Require::Epoch(epoch, wanted) => known.epoch(index.connection, epoch)? == *wanted,
         // Checked when the changes of the commit are known.
         Require::AtMost(..) => true,
     })
@@ -186,34 +189,61 @@ pub(crate) fn epoch(connection: &Connection, epoch: &Epoch) -> Result<u64, Store
     Err(corrupt(format!("the row of epoch `{name}` does not match its checksum")))
 }
 
-/// The epochs that the writer has read or raised: nearly every commit requires some, and they rarely change. Outlives
-/// transactions; emptied when one is rolled back.
+/// What the writer has found out about the file: nearly every commit requires the same epochs and parents, and these
+/// rarely change. Outlives transactions; emptied when one is rolled back.
 #[derive(Debug, Default)]
-pub(crate) struct Epochs(HashMap<Epoch, u64, DefaultHashBuilder>);
+pub(crate) struct Known {
+    epochs: HashMap<Epoch, u64, DefaultHashBuilder>,
+    /// The uids of records that were required to exist, by kind.
+    existing: HashMap<NameId, HashSet<Box<str>, DefaultHashBuilder>>,
+}
 
-/// The number of epochs above which the writer forgets them all.
-const MAX_EPOCHS: usize = 10_000;
+/// The number of epochs, and of records of a kind, above which the writer forgets them all.
+const MAX_KNOWN: usize = 10_000;
 
-impl Epochs {
+impl Known {
     /// Returns the value of an epoch: 0 if it was never raised.
-    fn value(&mut self, connection: &Connection, epoch: &Epoch) -> Result<u64, StoreError> {
-        if let Some(value) = self.0.get(epoch) {
+    fn epoch(&mut self, connection: &Connection, epoch: &Epoch) -> Result<u64, StoreError> {
+        if let Some(value) = self.epochs.get(epoch) {
             return Ok(*value);
         }
         let value = self::epoch(connection, epoch)?;
-        self.set(epoch, value);
+        self.set_epoch(epoch, value);
         Ok(value)
     }
 
-    fn set(&mut self, epoch: &Epoch, value: u64) {
-        if self.0.len() >= MAX_EPOCHS {
-            self.clear();
+    fn set_epoch(&mut self, epoch: &Epoch, value: u64) {
+        if self.epochs.len() >= MAX_KNOWN {
+            self.epochs.clear();
         }
-        self.0.insert(epoch.clone(), value);
+        self.epochs.insert(epoch.clone(), value);
+    }
+
+    /// Returns whether a record exists.
+    fn exists(&mut self, index: Index<'_>, kind: NameId, uid: &str) -> Result<bool, StoreError> {
+        let existing = self.existing.entry(kind).or_default();
+        if existing.contains(uid) {
+            return Ok(true);
+        }
+        let exists = index.find(kind, uid, |_| ())?.is_some();
+        if exists {
+            if existing.len() >= MAX_KNOWN {
+                existing.clear();
+            }
+            existing.insert(uid.into());
+        }
+        Ok(exists)
+    }
+
+    /// Records that a record was deleted.
+    fn delete(&mut self, kind: NameId, uid: &str) {
+        if let Some(existing) = self.existing.get_mut(&kind) {
+            existing.remove(uid);
+        }
     }
 
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 }
 
@@ -270,7 +300,7 @@ pub(crate) struct Target<'a> {
     pub(crate) transaction: Transaction<'a>,
     pub(crate) names: &'a Names,
     pub(crate) lists: &'a mut ListCache,
-    pub(crate) epochs: &'a mut Epochs,
+    pub(crate) known: &'a mut Known,
     pub(crate) state: &'a mut State,
     /// `None` if the transaction ends with a fold, so that replaced versions are not needed.
     pub(crate) replaced: Option<&'a mut Replaced>,
@@ -318,6 +348,7 @@ impl Target<'_> {
 
     fn delete(&mut self, old: &Old) -> Result<(), StoreError> {
         self.log(old)?;
+        self.known.delete(old.kind, &old.uid);
         self.change_record(old.id, (old.kind, &old.uid), "DELETE FROM record WHERE id = ?", [old.id])?;
         self.lists.set_entry(index::key(old.kind, None, &old.uid), None);
         for filter in Keys(&old.keys).filter() {
@@ -391,8 +422,8 @@ impl Target<'_> {
     /// Sets an epoch to the commit's sequence.
     fn raise(&mut self, epoch: &Epoch) -> Result<(), StoreError> {
         let name = epoch.to_string();
-        let old = self.epochs.value(self.transaction.connection, epoch)?.cast_signed();
-        self.epochs.set(epoch, self.transaction.sequence);
+        let old = self.known.epoch(self.transaction.connection, epoch)?.cast_signed();
+        self.known.set_epoch(epoch, self.transaction.sequence);
         if old != 0 {
             self.state.digest = self.state.digest.wrapping_sub(epoch_checksum(&name, old));
         }

@@ -34,7 +34,7 @@ use crate::{
     backup::Backup,
     bulk::{self, Pending, load::Loading},
     cache::Cache,
-    commit::{Epochs, Plan, Target, reads_index},
+    commit::{Known, Plan, Target, reads_index},
     delta::{Delta, Snapshot, Snapshots},
     error::{commit_error, store_error, unavailable},
     lists::ListCache,
@@ -93,7 +93,7 @@ pub(crate) struct Writer<'c> {
     group_commits: usize,
     snapshots: Arc<Snapshots>,
     lists: ListCache,
-    epochs: Epochs,
+    known: Known,
     state: State,
     replaced: Replaced,
     /// The number of the next record.
@@ -180,7 +180,7 @@ impl<'c> Writer<'c> {
             group_commits,
             snapshots: Arc::new(Snapshots::new(snapshot)),
             lists,
-            epochs: Epochs::default(),
+            known: Known::default(),
             state,
             replaced: Replaced::default(),
             next,
@@ -424,7 +424,7 @@ impl<'c> Writer<'c> {
     /// Rolls the transaction back. (`next` may stay: numbers of records can have gaps.)
     fn roll_back(&mut self) {
         self.lists.roll_back(self.snapshots.current().delta.clone());
-        self.epochs.clear();
+        self.known.clear();
         self.replaced.roll_back();
         // Some errors make SQLite roll back by itself; then this fails, which is harmless.
         drop(self.connection.execute_batch("ROLLBACK"));
@@ -444,7 +444,7 @@ impl<'c> Writer<'c> {
             if *index || reads_index(commit, &names, &self.pending) {
                 indexed_at = indexed_at.max(self.index_pending(self.state.sequence + 1)?);
             }
-            let plan = match Plan::make(self.connection, &self.lists, &names, &mut self.epochs, commit) {
+            let plan = match Plan::make(self.connection, &self.lists, &names, &mut self.known, commit) {
                 Ok(plan) => plan,
                 // A failed read fails the whole group; conflicts and damaged records fail one commit.
                 Err(error @ StoreError::Unavailable(_)) => return Err(error),
@@ -465,7 +465,7 @@ impl<'c> Writer<'c> {
                 transaction: Transaction { connection: self.connection, cache: &self.cache, sequence },
                 names: &names,
                 lists: &mut self.lists,
-                epochs: &mut self.epochs,
+                known: &mut self.known,
                 state: &mut self.state,
                 replaced: (!fold).then_some(&mut self.replaced),
                 next: &mut self.next,
