@@ -39,6 +39,8 @@ use crate::{
     tree::write::{NodesMut, insert, remove},
 };
 
+/// The number of edits of trees after which the memory of nodes is bounded.
+const EDITS: usize = 256;
 /// The number of cached lists above which the writer drops them all at the end of a group.
 const MAX_CACHED: usize = 20_000;
 
@@ -207,9 +209,8 @@ impl ListCache {
 
     /// Does the edits of trees that were collected.
     ///
-    /// They are done list by list and in the order of their keys: neighbors change the same nodes, which are in the
-    /// processor's cache then. In the order of the records, almost every edit of a long replay would read a leaf and its
-    /// parent from the file.
+    /// They are done list by list and in the order of their keys, so that a node is searched once for all entries below
+    /// it. In the order of the records, almost every edit of a long replay would read a leaf and its parent from the file.
     pub(crate) fn edit_trees(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
         if mem::take(&mut self.edits) == 0 {
             return Ok(());
@@ -217,10 +218,10 @@ impl ListCache {
         let changed = mem::take(&mut self.changed);
         for key in &changed {
             let Some(Slot::Materialized { edits, .. }) = self.lists.get_mut(key) else { continue };
-            for edit in sorted(mem::take(edits)) {
+            for edits in sorted(mem::take(edits)).chunks(EDITS) {
                 let Self { lists, delta, nodes, .. } = &mut *self;
                 let Some(Slot::Materialized { list, .. }) = lists.get_mut(key) else { break };
-                list.edit(&edit, &mut EditedNodes { connection: transaction.connection, delta, cache: nodes })?;
+                list.edit(edits, &mut EditedNodes { connection: transaction.connection, delta, cache: nodes })?;
                 self.trim_nodes(transaction)?;
             }
         }
@@ -407,7 +408,7 @@ impl Maintenance<'_> {
                 })?;
                 if list.is_empty() {
                     let nodes = &mut EditedNodes { connection, delta, cache: nodes };
-                    sorted(mem::take(edits)).iter().try_for_each(|edit| list.edit(edit, nodes))?;
+                    list.edit(&sorted(mem::take(edits)), nodes)?;
                     // Drop the list now, not at the end of the group. A record that is created at this uid skips its
                     // own list on the assumption that it does not exist (see `Change::apply`). A list that stayed here
                     // empty would lack that record when its first descendant is added.
@@ -532,16 +533,20 @@ impl List {
         Ok(())
     }
 
-    /// Edits one of the trees.
-    fn edit(&mut self, edit: &TreeEdit, nodes: &mut EditedNodes<'_>) -> Result<(), StoreError> {
-        let TreeEdit { order, part, key, record } = edit;
-        let roots = self.orders.iter_mut().find(|roots| roots.order == *order);
-        let roots = roots.ok_or_else(|| corrupt("a list lacks an order of its trees"))?;
-        let root = if *part == Part::Direct { &mut roots.direct } else { &mut roots.deep };
-        *root = match record {
-            Some(record) => insert(nodes, *root, key, *record)?,
-            None => remove(nodes, *root, key)?,
-        };
+    /// Edits the trees. The edits are [`sorted`].
+    fn edit(&mut self, edits: &[TreeEdit], nodes: &mut EditedNodes<'_>) -> Result<(), StoreError> {
+        let tree = |edit: &TreeEdit| (edit.order, edit.part, edit.record.is_some());
+        for edits in edits.chunk_by(|a, b| tree(a) == tree(b)) {
+            let Some(TreeEdit { order, part, .. }) = edits.first() else { continue };
+            let roots = self.orders.iter_mut().find(|roots| roots.order == *order);
+            let roots = roots.ok_or_else(|| corrupt("a list lacks an order of its trees"))?;
+            let root = if *part == Part::Direct { &mut roots.direct } else { &mut roots.deep };
+            let inserted: Vec<_> = edits.iter().filter_map(|edit| Some((&*edit.key, edit.record?))).collect();
+            *root = insert(nodes, *root, &inserted)?;
+            for removed in edits.iter().filter(|edit| edit.record.is_none()) {
+                *root = remove(nodes, *root, &removed.key)?;
+            }
+        }
         Ok(())
     }
 }

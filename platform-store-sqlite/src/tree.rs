@@ -62,7 +62,12 @@ impl<'a> Node<'a> {
     }
 
     pub(crate) fn entries(self) -> Entries<'a> {
-        Entries { bytes: self.0, is_leaf: self.is_leaf(), at: 1 }
+        self.entries_from(1)
+    }
+
+    /// Returns the entries from one on, by its offset.
+    fn entries_from(self, at: usize) -> Entries<'a> {
+        Entries { bytes: self.0, is_leaf: self.is_leaf(), at }
     }
 
     pub(crate) fn count(self) -> u64 {

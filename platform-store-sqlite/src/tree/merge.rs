@@ -330,8 +330,10 @@ mod tests {
                     }
                 }
                 bulk_root = merge_all(&mut bulk, bulk_root, &new).unwrap();
-                for (key, record) in &new {
-                    single_root = insert(&mut single, single_root, key, *record).unwrap();
+                // In runs of one entry or of many.
+                let insertions: Vec<_> = new.iter().map(|(key, record)| (&**key, *record)).collect();
+                for run in insertions.chunks([1, 7, 3_000][random.next(3) as usize]) {
+                    single_root = insert(&mut single, single_root, run).unwrap();
                 }
                 model.extend(new);
                 // Both are changed in the same way afterwards.

@@ -1,6 +1,6 @@
 //! Insertion into and removal from counted trees.
 //!
-//! Both descend to a leaf and adjust the counts on the way back. Every count on the path changes, so every operation
+//! Both descend to the leaves and adjust the counts on the way back. Every count on the path changes, so every operation
 //! rewrites the nodes of its path; [`NodesMut`] buffers them, because the commits of a group share most of the path.
 
 use std::ops::Range;
@@ -31,48 +31,89 @@ struct Split {
     count: u64,
 }
 
-/// Inserts an entry and returns the tree's root, which is a new one if the tree was empty or became deeper.
+/// The key and the record of a new entry.
+pub(crate) type Insertion<'k> = (&'k [u8], u64);
+
+/// Inserts entries, in strictly ascending order of their keys, and returns the tree's root, which is a new one if the
+/// tree was empty or became deeper.
+///
+/// Each node is searched once for all entries below it, unless one of its children is split.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] if the tree already has the key.
-pub(crate) fn insert(nodes: &mut impl NodesMut, root: u64, key: &[u8], record: u64) -> Result<u64, StoreError> {
-    if root == 0 {
+/// [`StoreError::Corrupt`] if the tree already has one of the keys.
+pub(crate) fn insert(
+    nodes: &mut impl NodesMut,
+    mut root: u64,
+    mut entries: &[Insertion<'_>],
+) -> Result<u64, StoreError> {
+    if let (0, Some(((key, record), rest))) = (root, entries.split_first()) {
         let mut leaf = vec![LEAF];
-        put_entry(&mut leaf, 1..1, key, record, None);
-        return Ok(nodes.add(leaf));
+        put_entry(&mut leaf, 1..1, key, *record, None);
+        root = nodes.add(leaf);
+        entries = rest;
     }
-    let Some(split) = insert_below(nodes, root, key, record)? else { return Ok(root) };
-    // The root was split: a new root has both halves as its children. Its first key is never compared.
-    let left = Node(nodes.edit(root)?).count();
-    let mut branch = vec![BRANCH];
-    let end = put_entry(&mut branch, 1..1, &[], root, Some(left));
-    put_entry(&mut branch, end..end, &split.key, split.id, Some(split.count));
-    Ok(nodes.add(branch))
+    while let (_, Some(split)) = insert_below(nodes, root, &mut entries, None)? {
+        // The root was split: a new root has both halves as its children. Its first key is never compared.
+        let left = Node(nodes.edit(root)?).count();
+        let mut branch = vec![BRANCH];
+        let end = put_entry(&mut branch, 1..1, &[], root, Some(left));
+        put_entry(&mut branch, end..end, &split.key, split.id, Some(split.count));
+        root = nodes.add(branch);
+    }
+    Ok(root)
 }
 
-fn insert_below(nodes: &mut impl NodesMut, id: u64, key: &[u8], record: u64) -> Result<Option<Split>, StoreError> {
-    let bytes = nodes.edit(id)?;
-    let node = Node(bytes);
-    if node.is_leaf() {
-        let next = node.entries().find(|entry| entry.key >= key);
-        if next.is_some_and(|entry| entry.key == key) {
-            return Err(has_key());
+/// Inserts the entries before `end` below a node, up to one that splits it. Returns how many were inserted.
+fn insert_below(
+    nodes: &mut impl NodesMut,
+    id: u64,
+    entries: &mut &[Insertion<'_>],
+    end: Option<&[u8]>,
+) -> Result<(u64, Option<Split>), StoreError> {
+    // All entries of the node before `at` have smaller keys than the next new one.
+    let (mut inserted, mut at) = (0, 1);
+    while let Some(((key, record), rest)) = entries.split_first() {
+        if end.is_some_and(|end| *key >= end) {
+            break;
         }
-        let at = next.map_or(bytes.len(), |entry| entry.start);
-        put_entry(bytes, at..at, key, record, None);
-        return split(nodes, id, at);
+        let bytes = nodes.edit(id)?;
+        let node = Node(bytes);
+        if node.is_leaf() {
+            let next = node.entries_from(at).find(|entry| entry.key >= *key);
+            if next.is_some_and(|entry| entry.key == *key) {
+                return Err(has_key());
+            }
+            let place = next.map_or(bytes.len(), |entry| entry.start);
+            at = put_entry(bytes, place..place, key, *record, None);
+            *entries = rest;
+            inserted += 1;
+            if let Some(split) = split(nodes, id, place)? {
+                return Ok((inserted, Some(split)));
+            }
+            continue;
+        }
+        let mut children = node.entries_from(at).peekable();
+        let mut child = children.next().ok_or_else(no_children)?;
+        while let Some(next) = children.next_if(|next| next.key <= *key) {
+            child = next;
+        }
+        let next = children.peek().map(|next| next.key.to_vec());
+        let (target, count, start, place) = (child.target, child.count, child.start, child.end);
+        let (added, new) = insert_below(nodes, target, entries, next.as_deref().or(end))?;
+        inserted += added;
+        at = start;
+        // `place` is still valid: the recursion changes descendants only. The inserted entries are counted in one of the
+        // two nodes if the child was split.
+        let bytes = nodes.edit(id)?;
+        let moved = new.as_ref().map_or(0, |split| split.count);
+        set_count(bytes, place, count + added - moved);
+        let Some(new) = new else { continue };
+        put_entry(bytes, place..place, &new.key, new.id, Some(new.count));
+        if let Some(split) = split(nodes, id, place)? {
+            return Ok((inserted, Some(split)));
+        }
     }
-    let (_, child, _) = node.child_for(key).ok_or_else(no_children)?;
-    let (target, count, end) = (child.target, child.count, child.end);
-    let new = insert_below(nodes, target, key, record)?;
-    // `end` is still valid: the recursion changes descendants only. The inserted entry is counted in one of the two
-    // nodes if the child was split.
-    let bytes = nodes.edit(id)?;
-    let moved = new.as_ref().map_or(0, |split| split.count);
-    set_count(bytes, end, count + 1 - moved);
-    let Some(new) = new else { return Ok(None) };
-    put_entry(bytes, end..end, &new.key, new.id, Some(new.count));
-    split(nodes, id, end)
+    Ok((inserted, None))
 }
 
 /// Splits the node if it has become too long. `last` is the offset of the entry that was added.
@@ -255,7 +296,7 @@ mod tests {
                 7,
             );
             if growing && !model.contains_key(&key) {
-                root = insert(&mut nodes, root, &key, round).unwrap();
+                root = insert(&mut nodes, root, &[(&key, round)]).unwrap();
                 model.insert(key, round);
             } else if !growing && model.remove(&key).is_some() {
                 root = remove(&mut nodes, root, &key).unwrap();
@@ -274,7 +315,7 @@ mod tests {
     fn ascending_insertions_fill_the_nodes() {
         let (mut nodes, mut root) = (Memory::default(), 0);
         for number in 0..10_000_u64 {
-            root = insert(&mut nodes, root, &number.to_be_bytes(), number).unwrap();
+            root = insert(&mut nodes, root, &[(&number.to_be_bytes(), number)]).unwrap();
         }
         let bytes: usize = nodes.0.values().map(Vec::len).sum();
         assert!(bytes > nodes.0.len() * MAX_NODE_LEN * 9 / 10);
