@@ -264,7 +264,7 @@ impl ListCache {
     }
 
     /// Adds a list that was built from the tables.
-    fn insert_built(&mut self, key: ListKey, (list, edits): (List, Vec<TreeEdit>)) {
+    fn insert_built(&mut self, key: ListKey, list: List, edits: Vec<TreeEdit>) {
         if let Some(built) = &mut self.built {
             built.insert(key.clone());
         }
@@ -284,7 +284,7 @@ impl ListCache {
 
     /// Replaces a list, or materializes it.
     pub(crate) fn put(&mut self, key: ListKey, list: List) {
-        self.insert_built(key, (list, Vec::new()));
+        self.insert_built(key, list, Vec::new());
     }
 
     /// Forgets the bounds of lists of some kinds, whose records were indexed without them.
@@ -407,8 +407,9 @@ impl Maintenance<'_> {
                     edits.push(edit);
                 })?;
                 if list.is_empty() {
-                    let nodes = &mut EditedNodes { connection, delta, cache: nodes };
-                    list.edit(&sorted(mem::take(edits)), nodes)?;
+                    let edits = sorted(mem::take(edits));
+                    *memory = memory.saturating_sub(edits.iter().map(TreeEdit::memory).sum());
+                    list.edit(&edits, &mut EditedNodes { connection, delta, cache: nodes })?;
                     // Drop the list now, not at the end of the group. A record that is created at this uid skips its
                     // own list on the assumption that it does not exist (see `Change::apply`). A list that stayed here
                     // empty would lack that record when its first descendant is added.
@@ -468,7 +469,8 @@ impl Maintenance<'_> {
         }
         // No index finds the roots with a filter value, so their list is built together with the list of all records
         // with the value.
-        let (mut all, mut roots) = ((List::default(), Vec::new()), (List::default(), Vec::new()));
+        let (mut list, mut edits) = (List::default(), Vec::new());
+        let (mut roots, mut edits_of_roots) = (List::default(), Vec::new());
         let is_replay = self.cache.built.is_some();
         if let (Some(built), Place::All) = (&mut self.cache.built, place) {
             // Also if no root has the value now: roots may have had it.
@@ -479,16 +481,16 @@ impl Maintenance<'_> {
             let (uid, revision, keys) = record::at(self.transaction.connection, *id, copy)?;
             let new = Some(Version { revision, keys: Keys(&keys) });
             let change = Change { uid: &uid, id: *id, old: None, new, ..newest };
-            all.0.change(change, place, |edit| all.1.push(edit))?;
+            list.change(change, place, |edit| edits.push(edit))?;
             // The caller adds `newest` to the roots when it gets to that list, except in a replay.
             if place == Place::All && (is_replay || *id != newest.id) {
-                roots.0.change(change, Place::Roots, |edit| roots.1.push(edit))?;
+                roots.change(change, Place::Roots, |edit| edits_of_roots.push(edit))?;
             }
         }
-        if !roots.0.is_empty() {
-            self.cache.insert_built(ListKey::new(key.kind, Place::Roots, key.filter()), roots);
+        if !roots.is_empty() {
+            self.cache.insert_built(ListKey::new(key.kind, Place::Roots, key.filter()), roots, edits_of_roots);
         }
-        self.cache.insert_built(key, all);
+        self.cache.insert_built(key, list, edits);
         Ok(())
     }
 }
@@ -536,6 +538,7 @@ impl List {
     /// Edits the trees. The edits are [`sorted`].
     fn edit(&mut self, edits: &[TreeEdit], nodes: &mut EditedNodes<'_>) -> Result<(), StoreError> {
         let tree = |edit: &TreeEdit| (edit.order, edit.part, edit.record.is_some());
+        // A run has either insertions into one tree or removals from it.
         for edits in edits.chunk_by(|a, b| tree(a) == tree(b)) {
             let Some(TreeEdit { order, part, .. }) = edits.first() else { continue };
             let roots = self.orders.iter_mut().find(|roots| roots.order == *order);

@@ -37,7 +37,8 @@ pub(crate) type Insertion<'k> = (&'k [u8], u64);
 /// Inserts entries, in strictly ascending order of their keys, and returns the tree's root, which is a new one if the
 /// tree was empty or became deeper.
 ///
-/// Each node is searched once for all entries below it, unless one of its children is split.
+/// Each node is searched once for all entries below it, unless one of its children is split. For the few entries of a
+/// group; those of a bulk load are inserted by [`super::merge`], which takes a stream of them and makes whole nodes.
 ///
 /// # Errors
 /// [`StoreError::Corrupt`] if the tree already has one of the keys.
@@ -70,31 +71,15 @@ fn insert_below(
     entries: &mut &[Insertion<'_>],
     end: Option<&[u8]>,
 ) -> Result<(u64, Option<Split>), StoreError> {
-    // All entries of the node before `at` have smaller keys than the next new one.
+    if Node(nodes.edit(id)?).is_leaf() {
+        return insert_into_leaf(nodes, id, entries, end);
+    }
+    // All children before this offset have smaller keys than the next entry.
     let (mut inserted, mut at) = (0, 1);
-    while let Some(((key, record), rest)) = entries.split_first() {
-        if end.is_some_and(|end| *key >= end) {
-            break;
-        }
-        let bytes = nodes.edit(id)?;
-        let node = Node(bytes);
-        if node.is_leaf() {
-            let next = node.entries_from(at).find(|entry| entry.key >= *key);
-            if next.is_some_and(|entry| entry.key == *key) {
-                return Err(has_key());
-            }
-            let place = next.map_or(bytes.len(), |entry| entry.start);
-            at = put_entry(bytes, place..place, key, *record, None);
-            *entries = rest;
-            inserted += 1;
-            if let Some(split) = split(nodes, id, place)? {
-                return Ok((inserted, Some(split)));
-            }
-            continue;
-        }
-        let mut children = node.entries_from(at).peekable();
+    while let Some((key, _)) = next_before(entries, end) {
+        let mut children = Node(nodes.edit(id)?).entries_from(at).peekable();
         let mut child = children.next().ok_or_else(no_children)?;
-        while let Some(next) = children.next_if(|next| next.key <= *key) {
+        while let Some(next) = children.next_if(|next| next.key <= key) {
             child = next;
         }
         let next = children.peek().map(|next| next.key.to_vec());
@@ -114,6 +99,37 @@ fn insert_below(
         }
     }
     Ok((inserted, None))
+}
+
+/// The same for a leaf.
+fn insert_into_leaf(
+    nodes: &mut impl NodesMut,
+    id: u64,
+    entries: &mut &[Insertion<'_>],
+    end: Option<&[u8]>,
+) -> Result<(u64, Option<Split>), StoreError> {
+    // All entries before this offset have smaller keys than the next new one.
+    let (mut inserted, mut at) = (0, 1);
+    while let Some((key, record)) = next_before(entries, end) {
+        let bytes = nodes.edit(id)?;
+        let next = Node(bytes).entries_from(at).find(|entry| entry.key >= key);
+        if next.is_some_and(|entry| entry.key == key) {
+            return Err(has_key());
+        }
+        let place = next.map_or(bytes.len(), |entry| entry.start);
+        at = put_entry(bytes, place..place, key, record, None);
+        *entries = entries.get(1..).unwrap_or_default();
+        inserted += 1;
+        if let Some(split) = split(nodes, id, place)? {
+            return Ok((inserted, Some(split)));
+        }
+    }
+    Ok((inserted, None))
+}
+
+/// Returns the first entry, if it is before `end`.
+fn next_before<'k>(entries: &[Insertion<'k>], end: Option<&[u8]>) -> Option<Insertion<'k>> {
+    entries.first().copied().filter(|(key, _)| end.is_none_or(|end| *key < end))
 }
 
 /// Splits the node if it has become too long. `last` is the offset of the entry that was added.
