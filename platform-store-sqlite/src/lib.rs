@@ -9,6 +9,7 @@ mod backup;
 mod bulk;
 mod cache;
 
+mod checkpoint;
 mod commit;
 mod delta;
 mod index;

@@ -424,6 +424,14 @@ impl Maintenance<'_> {
             }
             Some(Slot::Short(at_most)) => *at_most + u64::from(is_new),
             None => {
+                // A value of one record, such as a unique name: its list would have been dropped when it was empty, so
+                // it does not exist and need not be looked up.
+                if is_new && place == Place::All && filter.is_some() && self.cache.built.is_none() {
+                    let members = self.cache.index(connection).members(&key, place, change.queue, (2, i64::MAX))?;
+                    if members.len() < 2 {
+                        return Ok(false);
+                    }
+                }
                 let stored = self.cache.load(&key, connection)?;
                 // The roots are reached here with a filter only if the list of all records with the value is
                 // materialized, and then the roots are too.

@@ -21,6 +21,7 @@ use crate::{
     backup::Backup,
     bulk::load::{Loading, Reading},
     cache::Cache,
+    checkpoint::Checkpoints,
     check,
     compact::{self, Space},
     error::{OpenError, store_error, unavailable},
@@ -163,7 +164,8 @@ impl Builder {
         // What an interrupted compaction has left.
         drop(fs::remove_file(compact::new_file(path)));
         restrict(path);
-        let connection = self.connect(path).map_err(|error| open_error(path, error))?;
+        let mut connection = self.connect(path).map_err(|error| open_error(path, error))?;
+        let checkpoints = Checkpoints::of(&mut connection).map_err(|error| open_error(path, error))?;
         prepare(path, &connection)?;
         let damaged = |error: StoreError| match error {
             StoreError::Corrupt(cause) => OpenError::Damaged { path: path.to_owned(), cause },
@@ -183,7 +185,8 @@ impl Builder {
         let run = {
             let (names, cache, health) = (names.clone(), cache.clone(), Arc::clone(&health));
             move || {
-                let writer = Writer::new(&connection, names, cache, health, lists, group_commits, bulk);
+                let connected = (&connection, checkpoints);
+                let writer = Writer::new(connected, names, cache, health, lists, group_commits, bulk);
                 match writer.and_then(|mut writer| writer.finish_load().map(|()| writer)) {
                     Ok(writer) => {
                         drop(opened.send(Ok(writer.snapshots())));
@@ -239,9 +242,6 @@ impl Builder {
             if self.synchronous == Synchronous::Full { "FULL" } else { "NORMAL" },
         )?;
         connection.pragma_update(None, "cache_size", -self.memory.writer_pages.cast_signed())?;
-        // The writer runs checkpoints itself, between groups. The automatic checkpoint is only for a single commit that
-        // is very large.
-        connection.pragma_update(None, "wal_autocheckpoint", 100_000)?;
         if let Some(pages) = self.max_pages {
             connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
         }

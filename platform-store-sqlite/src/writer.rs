@@ -34,6 +34,7 @@ use crate::{
     backup::Backup,
     bulk::{self, Pending, load::Loading},
     cache::Cache,
+    checkpoint::Checkpoints,
     commit::{Known, Plan, Target, reads_index},
     delta::{Delta, Snapshot, Snapshots},
     error::{commit_error, store_error, unavailable},
@@ -49,13 +50,6 @@ use crate::{
 const GROUP_RECORDS: usize = 2_000;
 /// The number of records that changed since the last fold above which the next one runs. It bounds the time of a replay.
 const FOLD_RECORDS: u64 = 50_000;
-/// The number of written records after which a checkpoint runs.
-const CHECKPOINT_RECORDS: usize = 4_000;
-/// The same in a bulk load, which changes the pages of indexes again and again.
-const CHECKPOINT_RECORDS_OF_LOADS: usize = 100_000;
-/// The number of pages in the WAL above which a checkpoint waits for readers, so that the WAL can restart from its
-/// beginning: otherwise it grows while there is always some reader.
-const MAX_WAL_PAGES: i64 = 100_000;
 /// The time without a commit after which a checkpoint runs.
 const IDLE_CHECKPOINT: Duration = Duration::from_millis(500);
 
@@ -106,8 +100,7 @@ pub(crate) struct Writer<'c> {
     /// The reason why the store rejects all commits, after an error that left the file in an unknown state.
     failure: Option<String>,
     health: Arc<Health>,
-    /// The number of records written since the last checkpoint.
-    since_checkpoint: usize,
+    checkpoints: Checkpoints,
     /// For metrics.
     group_sizes: Histogram,
 }
@@ -158,7 +151,7 @@ impl Health {
 impl<'c> Writer<'c> {
     /// Returns a writer, with the delta of the changes since the last fold.
     pub(crate) fn new(
-        connection: &'c Connection,
+        (connection, checkpoints): (&'c Connection, Checkpoints),
         names: Arc<ArcSwap<Names>>,
         cache: Arc<Cache>,
         health: Arc<Health>,
@@ -189,7 +182,7 @@ impl<'c> Writer<'c> {
             bulk,
             failure: None,
             health,
-            since_checkpoint: 0,
+            checkpoints,
             group_sizes: histogram!("platform_store_group_commits"),
         };
         writer.replay()?;
@@ -241,7 +234,6 @@ impl<'c> Writer<'c> {
             self.lists.fold(transaction)?;
             self.replaced.clear(transaction, &mut self.state)?;
             (self.state.folded, self.state.first) = (sequence, self.next);
-            self.since_checkpoint += CHECKPOINT_RECORDS;
         }
         self.state.save(self.connection)?;
         let delta = self.lists.delta().clone();
@@ -312,10 +304,8 @@ impl<'c> Writer<'c> {
         }
         self.group_sizes.record(group.len() as f64);
         self.commit_group(group);
-        self.since_checkpoint += records;
-        let most = if self.bulk.loading.is_some() { CHECKPOINT_RECORDS_OF_LOADS } else { CHECKPOINT_RECORDS };
-        if self.since_checkpoint > most {
-            self.checkpoint();
+        if self.failure.is_none() {
+            self.checkpoints.run_if_due(self.connection, self.bulk.loading.is_some());
         }
         backup
     }
@@ -534,7 +524,6 @@ impl<'c> Writer<'c> {
         }
         let (reply, _) = oneshot::channel();
         let outcomes = self.transact(&[Request { commit: Commit::default(), reply, index: true }], true)?;
-        self.since_checkpoint += 1;
         self.checkpoint();
         outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
     }
@@ -580,16 +569,10 @@ impl<'c> Writer<'c> {
         Ok(())
     }
 
-    /// Runs a checkpoint: moves pages from the WAL to the file, except those that readers still need in the WAL.
+    /// Runs a checkpoint, if there was a commit since the last one.
     fn checkpoint(&mut self) {
-        if self.since_checkpoint == 0 || self.failure.is_some() {
-            return;
-        }
-        self.since_checkpoint = 0;
-        let pages = |mode| self.connection.query_row(mode, [], |row| row.get::<_, i64>(1));
-        // Errors are ignored: pages that are not moved stay in the WAL until the next checkpoint.
-        if pages("PRAGMA wal_checkpoint(PASSIVE)").is_ok_and(|pages| pages > MAX_WAL_PAGES) {
-            drop(pages("PRAGMA wal_checkpoint(RESTART)"));
+        if self.failure.is_none() {
+            self.checkpoints.run(self.connection);
         }
     }
 }
