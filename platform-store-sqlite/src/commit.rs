@@ -43,13 +43,44 @@ impl Old {
     }
 }
 
+/// What has the uid of a put before the commit.
+#[derive(Debug)]
+enum Before {
+    Record(Old),
+    /// No record.
+    Nothing {
+        /// Whether it is known that no record of the kind is below the uid.
+        is_leaf: bool,
+    },
+}
+
+impl Before {
+    /// Returns the record that the put replaces.
+    fn record(&self) -> Option<&Old> {
+        match self {
+            Self::Record(old) => Some(old),
+            Self::Nothing { .. } => None,
+        }
+    }
+
+    /// Looks up whether nothing has a uid; `None` if there is a record.
+    fn nothing(index: Index<'_>, kind: NameId, uid: &str) -> Result<Option<Self>, StoreError> {
+        // One search finds that there is no record, and none below, which nearly all new records need to know.
+        if !index.has(&Range::from(kind, uid))? {
+            return Ok(Some(Self::Nothing { is_leaf: true }));
+        }
+        let record = index.find(kind, uid, |_| ())?;
+        Ok(record.is_none().then_some(Self::Nothing { is_leaf: false }))
+    }
+}
+
 /// A valid commit's effect on existing records.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// The records to delete, by number, except those that a put replaces.
     deleted: BTreeMap<i64, Old>,
-    /// For each put, the record that it replaces.
-    replaced: Vec<Option<Old>>,
+    /// For each put, what was there before.
+    before: Vec<Before>,
 }
 
 impl Plan {
@@ -65,8 +96,10 @@ impl Plan {
         commit: &Commit,
     ) -> Result<Self, StoreError> {
         let index = lists.index(connection);
+        // Records whose absence was just verified as a requirement need no second lookup.
+        let mut absent = Absent::default();
         for (at, require) in commit.require.iter().enumerate() {
-            if !holds(index, names, known, require)? {
+            if !holds(index, names, known, &mut absent, require)? {
                 return Err(StoreError::Conflict(Conflict::Require(at)));
             }
         }
@@ -74,16 +107,10 @@ impl Plan {
         for delete in &commit.delete {
             find_deleted(index, names, delete, &mut deleted)?;
         }
-        // Records whose absence was just verified as a requirement need no second lookup.
-        let absent = commit.require.iter().filter_map(|require| match require {
-            Require::Absent(key) => Some(key),
-            _ => None,
-        });
-        let absent: HashSet<&Key, DefaultHashBuilder> = absent.collect();
-        let mut replaced = Vec::with_capacity(commit.put.len());
+        let mut before = Vec::with_capacity(commit.put.len());
         for put in &commit.put {
-            if absent.contains(&put.key) {
-                replaced.push(None);
+            if let Some(nothing) = absent.remove(&put.key) {
+                before.push(nothing);
                 continue;
             }
             let old = index.find(names.id(put.key.kind)?, &put.key.uid, Old::of)?;
@@ -91,9 +118,9 @@ impl Plan {
             if let Some(old) = &old {
                 deleted.remove(&old.id);
             }
-            replaced.push(old);
+            before.push(old.map_or(Before::Nothing { is_leaf: false }, Before::Record));
         }
-        let is_new = |at: usize| replaced.get(at).is_some_and(Option::is_none);
+        let is_new = |at: usize| before.get(at).is_some_and(|before| before.record().is_none());
         let dropped = |kind: &str, top: &str| {
             let Some(kind) = names.get(kind) else { return 0 };
             let of_limit = |old: &&Old| old.kind == kind.id && uid::is_at_or_below(&old.uid, top);
@@ -105,20 +132,25 @@ impl Plan {
         {
             return Err(StoreError::Conflict(conflict));
         }
-        let changed: BTreeSet<i64> = replaced.iter().flatten().map(|old| old.id).collect();
+        let changed: BTreeSet<i64> = before.iter().filter_map(Before::record).map(|old| old.id).collect();
         let conflict = commit.unique_conflict(|key| {
             let owner = owner(index, (names.id(key.space)?, key.value.as_bytes()))?;
             Ok::<_, StoreError>(owner.is_none_or(|id| changed.contains(&id) || deleted.contains_key(&id)))
         })?;
         match conflict {
-            None => Ok(Self { deleted, replaced }),
+            None => Ok(Self { deleted, before }),
             Some(conflict) => Err(StoreError::Conflict(conflict)),
         }
     }
 
     /// Returns the kinds of the records that the commit replaces or deletes.
     pub(crate) fn changed(&self) -> HashSet<NameId> {
-        self.deleted.values().chain(self.replaced.iter().flatten()).map(|old| old.kind).collect()
+        self.old().map(|old| old.kind).collect()
+    }
+
+    /// Returns the records that the commit replaces or deletes.
+    fn old(&self) -> impl Iterator<Item = &Old> {
+        self.deleted.values().chain(self.before.iter().filter_map(Before::record))
     }
 }
 
@@ -133,14 +165,27 @@ pub(crate) fn reads_index(commit: &Commit, names: &Names, pending: &Pending) -> 
         || commit.delete.iter().any(|delete| matches!(delete, Delete::With(kind, ..) if is_pending(kind)))
 }
 
+/// The keys that a commit requires to be absent.
+type Absent<'c> = HashMap<&'c Key, Before, DefaultHashBuilder>;
+
 /// Returns whether a requirement holds. A name that is not registered has no records.
-fn holds(index: Index<'_>, names: &Names, known: &mut Known, require: &Require) -> Result<bool, StoreError> {
+fn holds<'c>(
+    index: Index<'_>,
+    names: &Names,
+    known: &mut Known,
+    absent: &mut Absent<'c>,
+    require: &'c Require,
+) -> Result<bool, StoreError> {
     let revision = |kind: &str, uid: &str| match names.get(kind) {
         Some(kind) => index.find(kind.id, uid, |stored| stored.revision),
         None => Ok(None),
     };
     Ok(match require {
-        Require::Absent(key) => revision(key.kind, &key.uid)?.is_none(),
+        Require::Absent(key) => {
+            let Some(kind) = names.get(key.kind) else { return Ok(true) };
+            let nothing = Before::nothing(index, kind.id, &key.uid)?;
+            nothing.map(|nothing| absent.insert(key, nothing)).is_some()
+        }
         Require::Exists(key) => match names.get(key.kind) {
             Some(kind) => known.exists(index, kind.id, &key.uid)?,
             None => false,
@@ -316,7 +361,7 @@ impl Target<'_> {
     /// Writes a commit, with the sequence of the transaction.
     pub(crate) fn apply(&mut self, commit: &Commit, plan: &Plan) -> Result<(), StoreError> {
         // First release the unique keys of all changed records, because a put may take over the key of another one.
-        for old in plan.deleted.values().chain(plan.replaced.iter().flatten()) {
+        for old in plan.old() {
             for unique in Keys(&old.keys).unique() {
                 self.lists.set_entry(index::unique_key(unique), None);
             }
@@ -325,14 +370,14 @@ impl Target<'_> {
             self.delete(old)?;
         }
         // Number the puts in the order of their uids, which breaks ties in the order by sequence.
-        let mut puts: Vec<_> = commit.put.iter().zip(&plan.replaced).collect();
+        let mut puts: Vec<_> = commit.put.iter().zip(&plan.before).collect();
         puts.sort_unstable_by_key(|(put, _)| (put.key.kind, &put.key.uid));
-        for (place, (put, old)) in (0_i64..).zip(puts) {
+        for (place, (put, before)) in (0_i64..).zip(puts) {
             let place = match put.revision {
                 Some(revision) => self.next_place(put, revision)?,
                 None => place,
             };
-            self.put(put, old.as_ref(), place)?;
+            self.put(put, before, place)?;
         }
         commit.raise.iter().try_for_each(|epoch| self.raise(epoch))
     }
@@ -357,7 +402,7 @@ impl Target<'_> {
         self.state.digest = self.state.digest.wrapping_sub(old.sum);
         let Old { id, kind, uid, .. } = old;
         let queue = self.names.is_queue(*kind);
-        let change = Change { kind: *kind, queue, uid, id: *id, old: Some(old.version()), new: None };
+        let change = Change { kind: *kind, queue, uid, id: *id, old: Some(old.version()), new: None, is_leaf: false };
         change.apply(self.transaction, self.lists)
     }
 
@@ -372,7 +417,8 @@ impl Target<'_> {
         Ok(last.map_err(store_error)?.map_or(0, |last| last + 1))
     }
 
-    fn put(&mut self, put: &Put, old: Option<&Old>, place: i64) -> Result<(), StoreError> {
+    fn put(&mut self, put: &Put, before: &Before, place: i64) -> Result<(), StoreError> {
+        let old = before.record();
         let revision = put.revision.unwrap_or(self.transaction.sequence);
         let (Name { id: kind, flags }, uid) = (self.names.registered(put.key.kind)?, &*put.key.uid);
         let id = old.map_or(*self.next, |old| old.id);
@@ -405,7 +451,9 @@ impl Target<'_> {
         self.put_filters(&stored, old);
         let new = Some(Version { revision, keys });
         let queue = flags.has(NameFlags::QUEUE);
-        Change { kind, queue, uid, id, old: old.map(Old::version), new }.apply(self.transaction, self.lists)
+        let is_leaf = matches!(before, Before::Nothing { is_leaf: true });
+        let old = old.map(Old::version);
+        Change { kind, queue, uid, id, old, new, is_leaf }.apply(self.transaction, self.lists)
     }
 
     /// Updates the entries of filter values; only values that were added or removed are changed.

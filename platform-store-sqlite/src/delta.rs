@@ -99,14 +99,14 @@ impl Delta {
         Found::of(self.entries.get(key))
     }
 
-    /// Returns the changed and removed index entries between two keys, both exclusive.
+    /// Returns the changed and removed index entries from one key to another, which is exclusive.
     pub(crate) fn entries<'d>(
         &'d self,
         from: &'d [u8],
         to: &'d [u8],
     ) -> impl DoubleEndedIterator<Item = (&'d [u8], Option<i64>)> {
         // The map panics if the bounds are in the wrong order.
-        let range = (from < to).then(|| self.entries.range::<[u8], _>((Bound::Excluded(from), Bound::Excluded(to))));
+        let range = (from < to).then(|| self.entries.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to))));
         range.into_iter().flatten().map(|(key, record)| (&**key, *record))
     }
 

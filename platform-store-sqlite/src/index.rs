@@ -103,7 +103,7 @@ pub(crate) fn filter_of(key: &[u8]) -> Option<(NameId, NameId, Vec<u8>)> {
     Some((kind, name, value))
 }
 
-/// A range of keys; both bounds are exclusive.
+/// A range of keys, from the first bound to the second one, which is exclusive.
 #[derive(Debug, Clone)]
 pub(crate) struct Range {
     from: Vec<u8>,
@@ -128,6 +128,11 @@ impl Range {
         packed::push(&mut from, &bounds.0);
         packed::push(&mut to, &bounds.1);
         Self { from, to, prefix }
+    }
+
+    /// The entries of the record with a uid and of the records below it, and few others or none between them.
+    pub(crate) fn from(kind: NameId, uid: &str) -> Self {
+        Self { from: key(kind, None, uid), ..Self::below(kind, None, uid) }
     }
 
     /// The entries with a greater value under a filter key, sorted by value and uid.
@@ -156,6 +161,10 @@ impl Range {
         let bound = if descending { &mut self.to } else { &mut self.from };
         bound.truncate(self.prefix);
         packed::push(bound, uid);
+        if !descending {
+            // What follows the key immediately.
+            bound.push(0);
+        }
         self
     }
 
@@ -242,9 +251,9 @@ impl Index<'_> {
         mut take: impl FnMut(&[u8], i64) -> Result<ControlFlow<()>, StoreError>,
     ) -> Result<(), StoreError> {
         let select = if descending {
-            "SELECT key, record FROM entry WHERE key > ? AND key < ? ORDER BY key DESC"
+            "SELECT key, record FROM entry WHERE key >= ? AND key < ? ORDER BY key DESC"
         } else {
-            "SELECT key, record FROM entry WHERE key > ? AND key < ? ORDER BY key"
+            "SELECT key, record FROM entry WHERE key >= ? AND key < ? ORDER BY key"
         };
         let mut select = self.connection.prepare_cached(select).map_err(store_error)?;
         let mut rows = select.query((&range.from, &range.to)).map_err(store_error)?;

@@ -338,6 +338,8 @@ pub(crate) struct Change<'a> {
     pub(crate) id: i64,
     pub(crate) old: Option<Version<'a>>,
     pub(crate) new: Option<Version<'a>>,
+    /// Whether it is known that no record of the kind is below it.
+    pub(crate) is_leaf: bool,
 }
 
 impl<'a> Change<'a> {
@@ -348,7 +350,7 @@ impl<'a> Change<'a> {
         // This saves a lookup for each filter value of each new leaf. If descendants are created later, they count
         // the record when they build the list.
         let below = || lists.index(transaction.connection).has(&Range::below(self.kind, None, self.uid));
-        let own = !self.queue && (self.old.is_some() || below()?);
+        let own = !self.queue && (self.old.is_some() || !self.is_leaf && below()?);
         let mut maintenance = Maintenance { transaction, cache: &mut *lists };
         maintenance.change(self, None, own)?;
         let filters = |version: &Option<Version<'a>>| -> Vec<FilterValue<'a>> {

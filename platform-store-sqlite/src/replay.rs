@@ -43,7 +43,7 @@ pub(crate) fn replay(
     for (id, before) in &before {
         let Before { kind, uid, revision, keys } = before;
         let old = Some(Version { revision: *revision, keys: Keys(keys) });
-        let change = Change { kind: *kind, queue: names.is_queue(*kind), uid, id: *id, old, new: None };
+        let change = Change { kind: *kind, queue: names.is_queue(*kind), uid, id: *id, old, new: None, is_leaf: false };
         let copy = |stored: Stored<'_>| {
             let is_same = stored.kind == *kind && stored.uid == uid;
             is_same.then(|| (stored.revision, stored.keys.0.to_vec())).ok_or_else(|| record::misplaced(*id))
@@ -61,7 +61,7 @@ pub(crate) fn replay(
             return Ok(());
         }
         let new = Some(Version { revision, keys });
-        Change { kind, queue: names.is_queue(kind), uid, id, old: None, new }.apply(transaction, lists)
+        Change { kind, queue: names.is_queue(kind), uid, id, old: None, new, is_leaf: false }.apply(transaction, lists)
     })?;
     lists.end_replay();
     // Only now, because the lists that the replay builds from the index must not have them.
