@@ -5,6 +5,7 @@
 
 mod backups;
 mod groups;
+mod log;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

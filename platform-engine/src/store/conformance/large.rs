@@ -2,7 +2,7 @@
 //! model.
 
 use super::{
-    super::{Commit, Delete, Filter, Key, Order, OrderBy, Put, Query, Scope, model::Model},
+    super::{Commit, Delete, Filter, Key, Order, OrderBy, Put, Query, Require, Scope, model::Model},
     Case, Fixture, cases,
     fixture::differ,
     records::{
@@ -209,6 +209,11 @@ async fn children_and_subtree_differ_once_deeper_records_exist(fixture: &mut Fix
     both.delete(vec![Delete::Key(key(&deep))]).await;
     both.agree_on_all().await;
     both.put(vec![thing(&deep).named("name 0000"), member(17, 4)]).await;
+    both.agree_on_all().await;
+    // A create, above records that exist.
+    both.delete(vec![Delete::Key(key(GROUP))]).await;
+    let require = vec![Require::Absent(key(GROUP))];
+    both.commit(Commit { require, put: vec![thing(GROUP).named("name 1998")], ..Commit::default() }).await;
     both.agree_on_all().await;
 }
 
