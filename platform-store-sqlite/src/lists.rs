@@ -428,7 +428,7 @@ impl Maintenance<'_> {
             None => {
                 // A value of one record, such as a unique name: its list would have been dropped when it was empty, so
                 // it does not exist and need not be looked up.
-                if is_new && place == Place::All && filter.is_some() && self.cache.built.is_none() {
+                if is_new && place == Place::All && filter.is_some() {
                     let members = self.cache.index(connection).members(&key, place, change.queue, (2, i64::MAX))?;
                     if members.len() < 2 {
                         return Ok(false);
