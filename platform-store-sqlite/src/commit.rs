@@ -66,7 +66,7 @@ impl Before {
     /// Looks up whether nothing has a uid; `None` if there is a record.
     fn nothing(index: Index<'_>, kind: NameId, uid: &str) -> Result<Option<Self>, StoreError> {
         // One search finds that there is no record, and none below, which nearly all new records need to know.
-        if !index.has(&Range::from(kind, uid))? {
+        if !index.has(&Range::at_or_below(kind, uid))? {
             return Ok(Some(Self::Nothing { is_leaf: true }));
         }
         let record = index.find(kind, uid, |_| ())?;

@@ -130,8 +130,8 @@ impl Range {
         Self { from, to, prefix }
     }
 
-    /// The entries of the record with a uid and of the records below it, and few others or none between them.
-    pub(crate) fn from(kind: NameId, uid: &str) -> Self {
+    /// The entries of the record with a uid and of the records below it. May contain others, of uids that sort between.
+    pub(crate) fn at_or_below(kind: NameId, uid: &str) -> Self {
         Self { from: key(kind, None, uid), ..Self::below(kind, None, uid) }
     }
 
