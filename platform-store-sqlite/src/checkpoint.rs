@@ -20,30 +20,30 @@ const PAGES_OF_LOADS: u32 = 65_536;
 const MAX_WAL_PAGES: u32 = 100_000;
 
 /// When the writer's connection runs checkpoints.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Checkpoints {
-    /// The number of pages in the WAL after the last commit.
-    pages: Arc<AtomicU32>,
-    /// The same when it was last examined.
-    examined: u32,
-    /// The number of these pages that were there at the last checkpoint.
-    done: u32,
+    /// The number of pages by which commits have made the WAL longer since the last checkpoint.
+    grown: Arc<AtomicU32>,
 }
 
 impl Checkpoints {
     /// Observes the commits of a connection, instead of SQLite's automatic checkpoint.
     pub(crate) fn of(connection: &mut Connection) -> rusqlite::Result<Self> {
-        let pages = Arc::new(AtomicU32::new(0));
-        let observed = Arc::clone(&pages);
+        let grown = Arc::new(AtomicU32::new(0));
+        let (observed, mut before) = (Arc::clone(&grown), 0);
         connection.wal_hook(Some(move |_: &mut Wal, pages: i32| {
-            observed.store(pages.unsigned_abs(), Ordering::Relaxed);
+            let pages = pages.unsigned_abs();
+            // Every commit adds a page, so that the WAL has started again if it is not longer.
+            let added = if pages > before { pages - before } else { pages };
+            observed.fetch_add(added, Ordering::Relaxed);
+            before = pages;
             Ok(())
         }))?;
-        Ok(Self { pages, ..Self::default() })
+        Ok(Self { grown })
     }
 
-    /// Runs a checkpoint if the WAL has grown enough since the last one. Must be called after each group of commits.
-    pub(crate) fn run_if_due(&mut self, connection: &Connection, is_load: bool) {
+    /// Runs a checkpoint if the WAL has grown enough since the last one.
+    pub(crate) fn run_if_due(&self, connection: &Connection, is_load: bool) {
         let most = if is_load { PAGES_OF_LOADS } else { PAGES };
         if self.grown() >= most {
             self.run(connection);
@@ -51,11 +51,10 @@ impl Checkpoints {
     }
 
     /// Runs a checkpoint if the WAL has grown since the last one, except for pages that readers still need in the WAL.
-    pub(crate) fn run(&mut self, connection: &Connection) {
-        if self.grown() == 0 {
+    pub(crate) fn run(&self, connection: &Connection) {
+        if self.grown.swap(0, Ordering::Relaxed) == 0 {
             return;
         }
-        self.done = self.examined;
         let pages = |mode| connection.query_row(mode, [], |row| row.get::<_, u32>(1));
         // Errors are ignored: pages that are not moved stay in the WAL until the next checkpoint.
         if pages("PRAGMA wal_checkpoint(PASSIVE)").is_ok_and(|pages| pages > MAX_WAL_PAGES) {
@@ -63,14 +62,29 @@ impl Checkpoints {
         }
     }
 
-    /// Returns the number of pages by which the WAL has grown since the last checkpoint.
-    fn grown(&mut self) -> u32 {
-        let pages = self.pages.load(Ordering::Relaxed);
-        if pages < self.examined {
-            // It has started again.
-            self.done = 0;
+    fn grown(&self) -> u32 {
+        self.grown.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_commit_after_a_checkpoint_is_followed_by_another_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut connection = Connection::open(directory.path().join("log.db")).unwrap();
+        connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+        let checkpoints = Checkpoints::of(&mut connection).unwrap();
+        connection.execute_batch("CREATE TABLE t (x INTEGER); INSERT INTO t VALUES (0)").unwrap();
+        checkpoints.run(&connection);
+        // Each commit starts the WAL again, and makes it as long as the one before.
+        for _ in 0..3 {
+            connection.execute("UPDATE t SET x = x + 1", []).unwrap();
+            assert_eq!(checkpoints.grown(), 1);
+            checkpoints.run(&connection);
+            assert_eq!(checkpoints.grown(), 0);
         }
-        self.examined = pages;
-        pages - self.done
     }
 }

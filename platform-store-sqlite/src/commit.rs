@@ -45,7 +45,7 @@ impl Old {
 
 /// What has the uid of a put before the commit.
 #[derive(Debug)]
-enum Before {
+enum Previous {
     Record(Old),
     /// No record.
     Nothing {
@@ -54,7 +54,7 @@ enum Before {
     },
 }
 
-impl Before {
+impl Previous {
     /// Returns the record that the put replaces.
     fn record(&self) -> Option<&Old> {
         match self {
@@ -79,8 +79,8 @@ impl Before {
 pub(crate) struct Plan {
     /// The records to delete, by number, except those that a put replaces.
     deleted: BTreeMap<i64, Old>,
-    /// For each put, what was there before.
-    before: Vec<Before>,
+    /// For each put, what has its uid.
+    previous: Vec<Previous>,
 }
 
 impl Plan {
@@ -107,10 +107,10 @@ impl Plan {
         for delete in &commit.delete {
             find_deleted(index, names, delete, &mut deleted)?;
         }
-        let mut before = Vec::with_capacity(commit.put.len());
+        let mut previous = Vec::with_capacity(commit.put.len());
         for put in &commit.put {
             if let Some(nothing) = absent.remove(&put.key) {
-                before.push(nothing);
+                previous.push(nothing);
                 continue;
             }
             let old = index.find(names.id(put.key.kind)?, &put.key.uid, Old::of)?;
@@ -118,9 +118,9 @@ impl Plan {
             if let Some(old) = &old {
                 deleted.remove(&old.id);
             }
-            before.push(old.map_or(Before::Nothing { is_leaf: false }, Before::Record));
+            previous.push(old.map_or(Previous::Nothing { is_leaf: false }, Previous::Record));
         }
-        let is_new = |at: usize| before.get(at).is_some_and(|before| before.record().is_none());
+        let is_new = |at: usize| previous.get(at).is_some_and(|previous| previous.record().is_none());
         let dropped = |kind: &str, top: &str| {
             let Some(kind) = names.get(kind) else { return 0 };
             let of_limit = |old: &&Old| old.kind == kind.id && uid::is_at_or_below(&old.uid, top);
@@ -132,13 +132,13 @@ impl Plan {
         {
             return Err(StoreError::Conflict(conflict));
         }
-        let changed: BTreeSet<i64> = before.iter().filter_map(Before::record).map(|old| old.id).collect();
+        let changed: BTreeSet<i64> = previous.iter().filter_map(Previous::record).map(|old| old.id).collect();
         let conflict = commit.unique_conflict(|key| {
             let owner = owner(index, (names.id(key.space)?, key.value.as_bytes()))?;
             Ok::<_, StoreError>(owner.is_none_or(|id| changed.contains(&id) || deleted.contains_key(&id)))
         })?;
         match conflict {
-            None => Ok(Self { deleted, before }),
+            None => Ok(Self { deleted, previous }),
             Some(conflict) => Err(StoreError::Conflict(conflict)),
         }
     }
@@ -150,7 +150,7 @@ impl Plan {
 
     /// Returns the records that the commit replaces or deletes.
     fn old(&self) -> impl Iterator<Item = &Old> {
-        self.deleted.values().chain(self.before.iter().filter_map(Before::record))
+        self.deleted.values().chain(self.previous.iter().filter_map(Previous::record))
     }
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn reads_index(commit: &Commit, names: &Names, pending: &Pending) -> 
 }
 
 /// The keys that a commit requires to be absent.
-type Absent<'c> = HashMap<&'c Key, Before, DefaultHashBuilder>;
+type Absent<'c> = HashMap<&'c Key, Previous, DefaultHashBuilder>;
 
 /// Returns whether a requirement holds. A name that is not registered has no records.
 fn holds<'c>(
@@ -183,7 +183,7 @@ fn holds<'c>(
     Ok(match require {
         Require::Absent(key) => {
             let Some(kind) = names.get(key.kind) else { return Ok(true) };
-            let nothing = Before::nothing(index, kind.id, &key.uid)?;
+            let nothing = Previous::nothing(index, kind.id, &key.uid)?;
             nothing.map(|nothing| absent.insert(key, nothing)).is_some()
         }
         Require::Exists(key) => match names.get(key.kind) {
@@ -370,14 +370,14 @@ impl Target<'_> {
             self.delete(old)?;
         }
         // Number the puts in the order of their uids, which breaks ties in the order by sequence.
-        let mut puts: Vec<_> = commit.put.iter().zip(&plan.before).collect();
+        let mut puts: Vec<_> = commit.put.iter().zip(&plan.previous).collect();
         puts.sort_unstable_by_key(|(put, _)| (put.key.kind, &put.key.uid));
-        for (place, (put, before)) in (0_i64..).zip(puts) {
+        for (place, (put, previous)) in (0_i64..).zip(puts) {
             let place = match put.revision {
                 Some(revision) => self.next_place(put, revision)?,
                 None => place,
             };
-            self.put(put, before, place)?;
+            self.put(put, previous, place)?;
         }
         commit.raise.iter().try_for_each(|epoch| self.raise(epoch))
     }
@@ -417,8 +417,8 @@ impl Target<'_> {
         Ok(last.map_err(store_error)?.map_or(0, |last| last + 1))
     }
 
-    fn put(&mut self, put: &Put, before: &Before, place: i64) -> Result<(), StoreError> {
-        let old = before.record();
+    fn put(&mut self, put: &Put, previous: &Previous, place: i64) -> Result<(), StoreError> {
+        let old = previous.record();
         let revision = put.revision.unwrap_or(self.transaction.sequence);
         let (Name { id: kind, flags }, uid) = (self.names.registered(put.key.kind)?, &*put.key.uid);
         let id = old.map_or(*self.next, |old| old.id);
@@ -451,7 +451,7 @@ impl Target<'_> {
         self.put_filters(&stored, old);
         let new = Some(Version { revision, keys });
         let queue = flags.has(NameFlags::QUEUE);
-        let is_leaf = matches!(before, Before::Nothing { is_leaf: true });
+        let is_leaf = matches!(previous, Previous::Nothing { is_leaf: true });
         let old = old.map(Old::version);
         Change { kind, queue, uid, id, old, new, is_leaf }.apply(self.transaction, self.lists)
     }
