@@ -9,17 +9,19 @@
 //!
 //! After a crash, the delta is computed again from the records that changed since the fold (see [`crate::replay`]).
 //!
-//! The maps are persistent: a copy shares its content with the original, so that each snapshot has its own delta.
+//! The maps of lists and nodes are persistent: a copy shares its content with the original, so that each snapshot has its
+//! own delta. The entries, of which a commit changes more, have versions instead (see [`crate::entries`]).
 
-use std::{collections::VecDeque, fmt, ops::Bound, sync::Arc};
+use std::{collections::VecDeque, fmt, sync::Arc};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use platform_engine::store::StoreError;
 use quick_cache::DefaultHashBuilder;
-use rpds::{HashTrieMapSync, RedBlackTreeMapSync};
+use rpds::HashTrieMapSync;
 
 use crate::{
+    entries::{Entries, Entry},
     list::{List, ListKey},
     nodes::{self, SnapshotNodes},
     patch::Patch,
@@ -27,20 +29,21 @@ use crate::{
     tree::Nodes as _,
 };
 
-/// An estimate of the memory of an entry in addition to its content, in bytes: its key, and its part of the map.
-const ENTRY_OVERHEAD: u64 = 150;
+/// An estimate of the memory of a list or a node in addition to its content, in bytes: its key, and its part of the map.
+const OVERHEAD: u64 = 150;
 /// The number of snapshots that readers can find by the state of their transactions.
 const RECENT: usize = 4;
 
 /// Changed index entries, lists and nodes.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Delta {
-    /// The records of index entries (see [`crate::index`]). A removed entry has none.
-    entries: RedBlackTreeMapSync<Box<[u8]>, Option<i64>>,
+    /// The records of index entries (see [`crate::index`]).
+    entries: Entries,
     /// A deleted list has no content.
     lists: HashTrieMapSync<ListKey, Option<Arc<(ListKey, List)>>, DefaultHashBuilder>,
     /// A deleted node has no content.
     nodes: HashTrieMapSync<u64, Option<Changed>, DefaultHashBuilder>,
+    /// The approximate memory of the lists and nodes, in bytes.
     bytes: u64,
 }
 
@@ -85,9 +88,21 @@ impl<T> Found<T> {
 }
 
 impl Delta {
+    /// Returns the delta as it is now. Later changes do not affect it.
+    pub(crate) fn snapshot(&mut self) -> Self {
+        let Self { lists, nodes, bytes, .. } = self;
+        Self { lists: lists.clone(), nodes: nodes.clone(), bytes: *bytes, entries: self.entries.snapshot() }
+    }
+
+    /// Returns a copy that can be changed, although there may be later states than this snapshot.
+    pub(crate) fn copy(&self) -> Self {
+        let Self { entries, lists, nodes, bytes } = self;
+        Self { entries: entries.copy(), lists: lists.clone(), nodes: nodes.clone(), bytes: *bytes }
+    }
+
     /// Returns its approximate memory in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        self.entries.bytes() + self.bytes
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -95,19 +110,23 @@ impl Delta {
     }
 
     /// Returns the record of an index entry.
-    pub(crate) fn entry(&self, key: &[u8]) -> Found<&i64> {
-        Found::of(self.entries.get(key))
+    pub(crate) fn entry(&self, key: &[u8]) -> Found<i64> {
+        match self.entries.get(key) {
+            None => Found::Stored,
+            Some(None) => Found::Deleted,
+            Some(Some(record)) => Found::Changed(record),
+        }
     }
 
-    /// Returns the changed and removed index entries from one key to another, which is exclusive.
+    /// Returns the changed and removed index entries from one key to another, which is exclusive, in ascending or
+    /// descending order.
     pub(crate) fn entries<'d>(
         &'d self,
         from: &'d [u8],
         to: &'d [u8],
-    ) -> impl DoubleEndedIterator<Item = (&'d [u8], Option<i64>)> {
-        // The map panics if the bounds are in the wrong order.
-        let range = (from < to).then(|| self.entries.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to))));
-        range.into_iter().flatten().map(|(key, record)| (&**key, *record))
+        descending: bool,
+    ) -> impl Iterator<Item = Entry> + use<'d> {
+        self.entries.range(from, to, descending)
     }
 
     pub(crate) fn list(&self, key: &ListKey) -> Found<&Arc<(ListKey, List)>> {
@@ -128,19 +147,15 @@ impl Delta {
         self.nodes.iter().map(|(id, bytes)| (*id, bytes.is_some()))
     }
 
-    /// Sets the record of an index entry; `None` if it is removed.
+    /// Sets the record of an index entry; `None` removes the entry.
     pub(crate) fn set_entry(&mut self, key: Vec<u8>, record: Option<i64>) {
-        let (entries, len) = (self.entries.size(), key.len() as u64);
-        self.entries.insert_mut(key.into(), record);
-        if self.entries.size() > entries {
-            self.bytes += ENTRY_OVERHEAD + len;
-        }
+        self.entries.set(key, record);
     }
 
     /// Sets the content of a list; `None` if it is deleted.
     pub(crate) fn set_list(&mut self, key: &ListKey, list: Option<List>) {
         if !self.lists.contains_key(key) {
-            self.bytes += ENTRY_OVERHEAD + 2 * (size_of::<ListKey>() + key.place.len() + key.value.len()) as u64;
+            self.bytes += OVERHEAD + 2 * (size_of::<ListKey>() + key.place.len() + key.value.len()) as u64;
         }
         let list = list.map(|list| Arc::new((key.clone(), list)));
         self.lists.insert_mut(key.clone(), list);
@@ -176,9 +191,7 @@ impl Delta {
 
     /// Writes index entries and nodes to their tables, and removes them from the delta.
     pub(crate) fn spill(&mut self, transaction: Transaction<'_>) -> Result<(), StoreError> {
-        for (key, record) in &self.entries {
-            save_entry(transaction, key, *record)?;
-        }
+        self.entries.try_for_each(|key, record| save_entry(transaction, key, record))?;
         // In the order of their numbers, so that neighboring rows are written together.
         let mut changed: Vec<_> = self.nodes.iter().collect();
         changed.sort_unstable_by_key(|(id, _)| **id);
@@ -191,10 +204,9 @@ impl Delta {
                 None => nodes::delete(transaction, *id)?,
             }
         }
-        let entries: u64 = self.entries.keys().map(|key| ENTRY_OVERHEAD + key.len() as u64).sum();
         let nodes: u64 = self.nodes.values().map(|node| memory(node.as_ref())).sum();
-        self.bytes = self.bytes.saturating_sub(entries + nodes);
-        self.entries = RedBlackTreeMapSync::default();
+        self.bytes = self.bytes.saturating_sub(nodes);
+        self.entries = Entries::default();
         self.nodes = HashTrieMapSync::default();
         Ok(())
     }
@@ -212,7 +224,7 @@ impl Delta {
 
 /// Returns an estimate of the memory of a changed node, in bytes.
 fn memory(node: Option<&Changed>) -> u64 {
-    ENTRY_OVERHEAD + node.map_or(0, Changed::len) as u64
+    OVERHEAD + node.map_or(0, Changed::len) as u64
 }
 
 /// Writes the row of an index entry, or deletes it.
@@ -225,7 +237,7 @@ pub(crate) fn save_entry(transaction: Transaction<'_>, key: &[u8], record: Optio
 
 impl fmt::Debug for Delta {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Delta").field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("Delta").field("bytes", &self.bytes()).finish_non_exhaustive()
     }
 }
 

@@ -189,7 +189,7 @@ impl Index<'_> {
     /// Returns the number of the record under a key.
     pub(crate) fn get(self, key: &[u8]) -> Result<Option<i64>, StoreError> {
         match self.delta.entry(key) {
-            Found::Changed(record) => return Ok(Some(*record)),
+            Found::Changed(record) => return Ok(Some(record)),
             Found::Deleted => return Ok(None),
             Found::Stored => {}
         }
@@ -213,7 +213,7 @@ impl Index<'_> {
             if is_wanted { Ok(use_record(stored)) } else { Err(record::misplaced(stored.id)) }
         };
         match self.delta.entry(&key) {
-            Found::Changed(id) => return record::at(self.connection, *id, verify)?.map(Some),
+            Found::Changed(id) => return record::at(self.connection, id, verify)?.map(Some),
             Found::Deleted => return Ok(None),
             Found::Stored => {}
         }
@@ -257,9 +257,8 @@ impl Index<'_> {
         };
         let mut select = self.connection.prepare_cached(select).map_err(store_error)?;
         let mut rows = select.query((&range.from, &range.to)).map_err(store_error)?;
-        let mut changed = self.delta.entries(&range.from, &range.to);
-        let mut next_changed = || if descending { changed.next_back() } else { changed.next() };
-        let mut ahead = next_changed();
+        let mut changed = self.delta.entries(&range.from, &range.to, descending);
+        let mut ahead = changed.next();
         loop {
             let row = rows.next().map_err(store_error)?;
             let stored = match row {
@@ -271,9 +270,9 @@ impl Index<'_> {
                 None => None,
             };
             let mut is_replaced = false;
-            while let Some((key, record)) = ahead {
+            while let Some((key, record)) = &ahead {
                 let order = stored.map_or(Ordering::Less, |(stored, _)| {
-                    let order = key.cmp(stored);
+                    let order = (**key).cmp(stored);
                     if descending { order.reverse() } else { order }
                 });
                 if order == Ordering::Greater {
@@ -281,11 +280,11 @@ impl Index<'_> {
                 }
                 is_replaced |= order == Ordering::Equal;
                 if let Some(record) = record
-                    && take(key, record)?.is_break()
+                    && take(key, *record)?.is_break()
                 {
                     return Ok(());
                 }
-                ahead = next_changed();
+                ahead = changed.next();
             }
             let Some((key, record)) = stored else { return Ok(()) };
             if !is_replaced && take(key, record)?.is_break() {

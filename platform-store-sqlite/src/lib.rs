@@ -12,6 +12,7 @@ mod cache;
 mod checkpoint;
 mod commit;
 mod delta;
+mod entries;
 mod index;
 mod list;
 mod lists;

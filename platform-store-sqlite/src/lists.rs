@@ -188,13 +188,18 @@ impl ListCache {
         self.spilled = false;
     }
 
+    /// Returns the delta of a snapshot.
+    pub(crate) fn snapshot(&mut self) -> Delta {
+        self.delta.snapshot()
+    }
+
     /// Drops the changes of the transaction; `delta` is the one of the last commit.
-    pub(crate) fn roll_back(&mut self, delta: Delta) {
+    pub(crate) fn roll_back(&mut self, delta: &Delta) {
         self.lists.clear();
         self.changed.clear();
         self.edits = 0;
         self.nodes.clear();
-        self.delta = delta;
+        self.delta = delta.copy();
         self.spilled = false;
     }
 

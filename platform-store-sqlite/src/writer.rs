@@ -214,7 +214,7 @@ impl<'c> Writer<'c> {
             // folded by the first commit.
             self.execute("COMMIT").map_err(store_error)?;
         }
-        let delta = self.lists.delta().clone();
+        let delta = self.lists.snapshot();
         self.snapshots = Arc::new(Snapshots::new(Snapshot { sequence, folded: self.state.folded, delta }));
         Ok(())
     }
@@ -236,7 +236,7 @@ impl<'c> Writer<'c> {
             (self.state.folded, self.state.first) = (sequence, self.next);
         }
         self.state.save(self.connection)?;
-        let delta = self.lists.delta().clone();
+        let delta = self.lists.snapshot();
         let snapshot = Arc::new(Snapshot { sequence, folded: self.state.folded, delta });
         self.snapshots.announce(&snapshot);
         self.execute("COMMIT").map_err(commit_error)?;
@@ -413,7 +413,7 @@ impl<'c> Writer<'c> {
 
     /// Rolls the transaction back. (`next` may stay: numbers of records can have gaps.)
     fn roll_back(&mut self) {
-        self.lists.roll_back(self.snapshots.current().delta.clone());
+        self.lists.roll_back(&self.snapshots.current().delta);
         self.known.clear();
         self.replaced.roll_back();
         // Some errors make SQLite roll back by itself; then this fails, which is harmless.
