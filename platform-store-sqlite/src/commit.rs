@@ -183,7 +183,11 @@ fn holds<'c>(
     Ok(match require {
         Require::Absent(key) => {
             let Some(kind) = names.get(key.kind) else { return Ok(true) };
-            let nothing = Previous::nothing(index, kind.id, &key.uid)?;
+            let is_last = kind.flags.has(NameFlags::QUEUE) && known.is_after_queue(index, kind.id, &key.uid)?;
+            let nothing = match is_last {
+                true => Some(Previous::Nothing { is_leaf: false }),
+                false => Previous::nothing(index, kind.id, &key.uid)?,
+            };
             nothing.map(|nothing| absent.insert(key, nothing)).is_some()
         }
         Require::Exists(key) => match names.get(key.kind) {
@@ -241,9 +245,11 @@ pub(crate) struct Known {
     epochs: HashMap<Epoch, u64, DefaultHashBuilder>,
     /// The uids of records that were required to exist, by kind.
     existing: HashMap<NameId, HashSet<Box<str>, DefaultHashBuilder>>,
+    /// For each kind that is a queue and each parent, a uid that no child's is greater than.
+    last: HashMap<NameId, HashMap<Box<str>, Box<str>, DefaultHashBuilder>>,
 }
 
-/// The number of epochs, and of records of a kind, above which the writer forgets them all.
+/// The number of epochs, and of records or parents of a kind, above which the writer forgets them all.
 const MAX_KNOWN: usize = 10_000;
 
 impl Known {
@@ -278,6 +284,33 @@ impl Known {
             existing.insert(uid.into());
         }
         Ok(exists)
+    }
+
+    /// Returns whether a uid is greater than those of all other children of its parent, so that no record of a queue has
+    /// it. Records are usually added to a queue in the order of their uids.
+    fn is_after_queue(&mut self, index: Index<'_>, kind: NameId, uid: &str) -> Result<bool, StoreError> {
+        let Some(parent) = uid::parent(uid) else { return Ok(false) };
+        let queues = self.last.entry(kind).or_default();
+        if let Some(last) = queues.get(parent) {
+            return Ok(uid > &**last);
+        }
+        let last = index.last(&Range::below(kind, None, parent))?.unwrap_or_default();
+        let is_after = *uid > *last;
+        if queues.len() >= MAX_KNOWN {
+            queues.clear();
+        }
+        queues.insert(parent.into(), last.into());
+        Ok(is_after)
+    }
+
+    /// Records that a record was added to a queue.
+    fn put_in_queue(&mut self, kind: NameId, uid: &str) {
+        let queues = self.last.get_mut(&kind);
+        if let Some(last) = queues.zip(uid::parent(uid)).and_then(|(queues, parent)| queues.get_mut(parent))
+            && *uid > **last
+        {
+            *last = uid.into();
+        }
     }
 
     /// Records that a record was deleted.
@@ -451,6 +484,9 @@ impl Target<'_> {
         self.put_filters(&stored, old);
         let new = Some(Version { revision, keys });
         let queue = flags.has(NameFlags::QUEUE);
+        if queue {
+            self.known.put_in_queue(kind, uid);
+        }
         let is_leaf = matches!(previous, Previous::Nothing { is_leaf: true });
         let old = old.map(Old::version);
         Change { kind, queue, uid, id, old, new, is_leaf }.apply(self.transaction, self.lists)

@@ -321,6 +321,16 @@ impl Index<'_> {
         Ok(!self.records(range, 1)?.is_empty())
     }
 
+    /// Returns the last uid of a range.
+    pub(crate) fn last(self, range: &Range) -> Result<Option<String>, StoreError> {
+        let mut last = None;
+        self.each(range, true, |key, _| {
+            last = Some(range.uid(key)?);
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok(last)
+    }
+
     /// Returns the number of records in a range, counting no more than `most`.
     pub(crate) fn count(self, range: &Range, most: u64) -> Result<u64, StoreError> {
         let mut count = 0;

@@ -5,11 +5,13 @@ use super::{
     Case, Fixture, cases,
     records::{Describe, PART, THING, TICKET, above, epoch, guarded, key, part, text, thing, ticket, uid},
 };
+use crate::uid::Uid;
 
 pub(super) const CASES: &[Case] = cases![
     absent_holds_until_the_record_is_put_and_after_it_is_deleted,
     exists_holds_while_the_record_exists,
     absent_and_exists_apply_to_one_kind,
+    absent_checks_queues,
     revision_holds_for_the_last_commit_that_put_the_record,
     revision_of_a_missing_record_never_holds,
     none_below_checks_any_depth_but_not_the_uid_itself,
@@ -45,6 +47,29 @@ async fn absent_and_exists_apply_to_one_kind(fixture: &mut Fixture) {
     assert!(fixture.holds(Require::Absent(key("a"))).await);
     assert!(!fixture.holds(Require::Exists(key("a"))).await);
     assert!(fixture.holds(Require::Exists(Key::new(PART, uid("a")))).await);
+}
+
+async fn absent_checks_queues(fixture: &mut Fixture) {
+    let absent = |uid: &str| Require::Absent(Key::new(TICKET, Uid::opaque(uid)));
+    let delete = |uid: &str| Delete::Key(Key::new(TICKET, Uid::opaque(uid)));
+    for uid in ["a/3", "a/5", "a/7", "b/1", "a/6", "a/7/1", "c"] {
+        fixture.commit(guarded([absent(uid)], [ticket(uid)])).await;
+        assert!(!fixture.holds(absent(uid)).await, "{uid}");
+    }
+    for uid in ["a", "a/1", "a/4", "a/8", "a/7/0", "a/7/2", "b/0", "b/2", "b", "d"] {
+        assert!(fixture.holds(absent(uid)).await, "{uid}");
+    }
+    assert_eq!(fixture.rejected(guarded([absent("a/7")], [ticket("a/7")])).await, Conflict::Require(0));
+    fixture.delete([delete("a/7"), delete("a/5")]).await;
+    for uid in ["a/7", "a/5"] {
+        fixture.commit(guarded([absent(uid)], [ticket(uid)])).await;
+        assert!(!fixture.holds(absent(uid)).await, "{uid}");
+    }
+    // Puts without a requirement, and several in one commit.
+    fixture.put([ticket("a/9"), ticket("e/2"), ticket("e/1")]).await;
+    for uid in ["a/9", "e/1", "e/2"] {
+        assert!(!fixture.holds(absent(uid)).await, "{uid}");
+    }
 }
 
 async fn revision_holds_for_the_last_commit_that_put_the_record(fixture: &mut Fixture) {
