@@ -74,25 +74,27 @@ fn kill(path: &Path, round: usize) {
     eprint!("{line}");
 }
 
-/// Creates repos from this number until the changes in memory have been written to the tables once, and then until that
-/// is about to happen again. Prints a line, and waits.
+/// Creates repos from this number until the changes in memory take nearly as many bytes as when they are written to the
+/// tables. Prints a line, and waits.
 pub(super) fn fill(first: u64, path: &Path) {
     let store = Arc::new(options().open(path).unwrap());
     let (mut number, mut before, data) = (first, 0, Data::One(large()));
-    // The number of batches since the changes were written, and between the first two times.
-    let (mut batches, mut between) = (0, None);
+    // The number of batches since the changes were written, how often that was, and the bytes before the last time. The
+    // first time does not count: the store may have had changes when it was opened.
+    let (mut batches, mut writes, mut bound) = (0, 0, u64::MAX);
     loop {
         let put = (number..number + BATCH).map(|number| repo_put(&data.repo(number))).collect();
         number += BATCH;
         block_on(store.commit(Commit { put, ..Commit::default() })).unwrap();
         let held = store.unfolded_bytes();
         batches += 1;
-        if held == 0 || held < before {
-            between.get_or_insert(batches);
+        if held < before {
+            writes += 1;
+            bound = if writes > 1 { before } else { u64::MAX };
             batches = 0;
         }
         before = held;
-        if between.is_some_and(|between| batches + 2 >= between) {
+        if held >= bound / 100 * 97 {
             println!("filled: {batches} commits of {BATCH} repos take {held} bytes");
             thread::sleep(Duration::from_secs(3_600));
         }
