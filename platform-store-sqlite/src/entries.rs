@@ -97,8 +97,9 @@ impl Entries {
                 if let Some(entry) = chunk.next() {
                     return Some(entry);
                 }
-                let (from, to) = rest.take()?;
-                let (entries, last) = self.chunk((&from, &to), descending);
+                let bounds = rest.take()?;
+                let (entries, last) = self.chunk(&bounds, descending);
+                let (from, to) = bounds;
                 let last = last.map(|last| Bound::Excluded(Cow::Owned(last.into())));
                 rest = last.map(|last| if descending { (from, last) } else { (last, to) });
                 chunk = entries.into_iter();
@@ -107,11 +108,7 @@ impl Entries {
     }
 
     /// Returns the first entries of a range, and the key after which it continues.
-    fn chunk<'a>(
-        &self,
-        (from, to): (&'a Bound<Cow<'a, [u8]>>, &'a Bound<Cow<'a, [u8]>>),
-        descending: bool,
-    ) -> (Vec<Entry>, Option<Box<[u8]>>) {
+    fn chunk(&self, (from, to): &Bounds<'_>, descending: bool) -> (Vec<Entry>, Option<Box<[u8]>>) {
         let map = self.map.read();
         let mut range = map.range::<[u8], _>((from.as_ref().map(AsRef::as_ref), to.as_ref().map(AsRef::as_ref)));
         let (mut entries, mut read, mut last) = (Vec::new(), 0, None);
