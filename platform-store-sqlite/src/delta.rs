@@ -78,11 +78,11 @@ pub(crate) enum Found<T> {
 }
 
 impl<T> Found<T> {
-    fn of(entry: Option<&Option<T>>) -> Found<&T> {
+    fn of(entry: Option<Option<T>>) -> Self {
         match entry {
-            None => Found::Stored,
-            Some(None) => Found::Deleted,
-            Some(Some(changed)) => Found::Changed(changed),
+            None => Self::Stored,
+            Some(None) => Self::Deleted,
+            Some(Some(changed)) => Self::Changed(changed),
         }
     }
 }
@@ -111,11 +111,7 @@ impl Delta {
 
     /// Returns the record of an index entry.
     pub(crate) fn entry(&self, key: &[u8]) -> Found<i64> {
-        match self.entries.get(key) {
-            None => Found::Stored,
-            Some(None) => Found::Deleted,
-            Some(Some(record)) => Found::Changed(record),
-        }
+        Found::of(self.entries.get(key))
     }
 
     /// Returns the changed and removed index entries from one key to another, which is exclusive, in ascending or
@@ -130,11 +126,11 @@ impl Delta {
     }
 
     pub(crate) fn list(&self, key: &ListKey) -> Found<&Arc<(ListKey, List)>> {
-        Found::of(self.lists.get(key))
+        Found::of(self.lists.get(key).map(Option::as_ref))
     }
 
     pub(crate) fn node(&self, id: u64) -> Found<&Changed> {
-        Found::of(self.nodes.get(&id))
+        Found::of(self.nodes.get(&id).map(Option::as_ref))
     }
 
     /// Returns all changed and deleted lists.

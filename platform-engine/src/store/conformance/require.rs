@@ -5,7 +5,6 @@ use super::{
     Case, Fixture, cases,
     records::{Describe, PART, THING, TICKET, above, epoch, guarded, key, part, text, thing, ticket, uid},
 };
-use crate::uid::Uid;
 
 pub(super) const CASES: &[Case] = cases![
     absent_holds_until_the_record_is_put_and_after_it_is_deleted,
@@ -50,25 +49,25 @@ async fn absent_and_exists_apply_to_one_kind(fixture: &mut Fixture) {
 }
 
 async fn absent_checks_queues(fixture: &mut Fixture) {
-    let absent = |uid: &str| Require::Absent(Key::new(TICKET, Uid::opaque(uid)));
-    let delete = |uid: &str| Delete::Key(Key::new(TICKET, Uid::opaque(uid)));
-    for uid in ["a/3", "a/5", "a/7", "b/1", "a/6", "a/7/1", "c"] {
-        fixture.commit(guarded([absent(uid)], [ticket(uid)])).await;
-        assert!(!fixture.holds(absent(uid)).await, "{uid}");
+    let key = |of: &str| Key::new(TICKET, uid(of));
+    let absent = |of: &str| Require::Absent(key(of));
+    for new in ["a/3", "a/5", "a/7", "b/1", "a/6", "a/7/1", "c"] {
+        fixture.commit(guarded([absent(new)], [ticket(new)])).await;
+        assert!(!fixture.holds(absent(new)).await, "{new}");
     }
-    for uid in ["a", "a/1", "a/4", "a/8", "a/7/0", "a/7/2", "b/0", "b/2", "b", "d"] {
-        assert!(fixture.holds(absent(uid)).await, "{uid}");
+    for missing in ["a", "a/1", "a/4", "a/8", "a/7/0", "a/7/2", "b/0", "b/2", "b", "d"] {
+        assert!(fixture.holds(absent(missing)).await, "{missing}");
     }
     assert_eq!(fixture.rejected(guarded([absent("a/7")], [ticket("a/7")])).await, Conflict::Require(0));
-    fixture.delete([delete("a/7"), delete("a/5")]).await;
-    for uid in ["a/7", "a/5"] {
-        fixture.commit(guarded([absent(uid)], [ticket(uid)])).await;
-        assert!(!fixture.holds(absent(uid)).await, "{uid}");
+    fixture.delete([Delete::Key(key("a/7")), Delete::Key(key("a/5"))]).await;
+    for again in ["a/7", "a/5"] {
+        fixture.commit(guarded([absent(again)], [ticket(again)])).await;
+        assert!(!fixture.holds(absent(again)).await, "{again}");
     }
     // Puts without a requirement, and several in one commit.
     fixture.put([ticket("a/9"), ticket("e/2"), ticket("e/1")]).await;
-    for uid in ["a/9", "e/1", "e/2"] {
-        assert!(!fixture.holds(absent(uid)).await, "{uid}");
+    for put in ["a/9", "e/1", "e/2"] {
+        assert!(!fixture.holds(absent(put)).await, "{put}");
     }
 }
 
