@@ -13,6 +13,8 @@ pub(crate) struct Patch(Arc<[u8]>);
 const HEADER_LEN: usize = 6;
 /// The number of bytes that are compared at once.
 const CHUNK: usize = 64;
+/// The number of equal bytes by which the end of an insertion is found.
+const ANCHOR: usize = 16;
 
 impl Patch {
     /// Returns its length in bytes.
@@ -29,10 +31,7 @@ impl Patch {
                 push(&mut bytes, range.start, range.len(), new.get(range)?)?;
             }
         } else {
-            let prefix = common_prefix(old, new);
-            let (old, new) = (old.get(prefix..)?, new.get(prefix..)?);
-            let suffix = common_suffix(old, new);
-            push(&mut bytes, prefix, old.len() - suffix, new.get(..new.len() - suffix)?)?;
+            push_insertions(&mut bytes, old, new)?;
         }
         Some(Self(bytes.into()))
     }
@@ -49,6 +48,30 @@ impl Patch {
         }
         Some(bytes)
     }
+}
+
+/// Appends the replacements that turn `old` into a version of another length. A node usually has one or more new entries
+/// at different places, so that one replacement from the first to the last would be nearly the whole node. `None` if a
+/// replacement is too long.
+fn push_insertions(patch: &mut Vec<u8>, mut old: &[u8], mut new: &[u8]) -> Option<()> {
+    let mut at = 0;
+    loop {
+        let prefix = common_prefix(old, new);
+        (at, old, new) = (at + prefix, old.get(prefix..)?, new.get(prefix..)?);
+        let surplus = new.len().saturating_sub(old.len());
+        let inserted = old.get(..ANCHOR).and_then(|next| {
+            // The shortest insertion after which the old bytes continue.
+            (1..=surplus).find(|inserted| new.get(*inserted..).is_some_and(|rest| rest.starts_with(next)))
+        });
+        let Some(inserted) = inserted else { break };
+        push(patch, at, 0, new.get(..inserted)?)?;
+        (at, new) = (at + inserted, new.get(inserted..)?);
+    }
+    if old == new {
+        return Some(());
+    }
+    let suffix = common_suffix(old, new);
+    push(patch, at, old.len() - suffix, new.get(..new.len() - suffix)?)
 }
 
 /// Appends a replacement. `None` if one of the numbers is too large.
@@ -126,6 +149,18 @@ mod tests {
         let mut new = old.clone();
         new.splice(1_000..1_000, [255; 70]);
         assert_eq!(Patch::default().then(&old, &new).unwrap().len(), 6 + 70);
+    }
+
+    #[test]
+    fn several_inserted_entries_take_their_own_lengths() {
+        let old: Vec<u8> = (0..250).cycle().take(3_900).collect();
+        let mut new = old.clone();
+        for (at, byte) in [(3_900, 255), (3_000, 254), (1_000, 253), (0, 252)] {
+            new.splice(at..at, [byte; 70]);
+        }
+        let patch = Patch::default().then(&old, &new).unwrap();
+        assert_eq!(patch.len(), 4 * (6 + 70));
+        assert!(patch.apply(&old) == Some(new));
     }
 
     #[test]
