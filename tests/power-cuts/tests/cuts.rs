@@ -1,7 +1,7 @@
 //! Acknowledged writes survive power cuts at any moment, and a failed sync is not acknowledged as a success.
 //!
 //! ```text
-//! cargo test -p power-cuts                                       400 cuts of each subject
+//! cargo test -p power-cuts                                       200 cuts of each subject
 //! POWER_CUTS=100000 cargo test --release -p power-cuts -- sled   another number of cuts
 //! POWER_SEED=7 cargo test -p power-cuts                          reproducible random choices
 //! ```
@@ -88,7 +88,7 @@ fn survives_power_cuts(subject: Subject) {
     let recording = kept.unwrap_or_else(|| record(subject, None));
     assert_eq!(recording.ran.errors, [""; 0]);
     assert!(recording.ran.acknowledged.len() > 10);
-    if let Err(violation) = cut(subject, &recording, number("POWER_CUTS").unwrap_or(400)) {
+    if let Err(violation) = cut(subject, &recording, number("POWER_CUTS").unwrap_or(200)) {
         panic!("{}", violation.keep(&recording));
     }
 }
