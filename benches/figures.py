@@ -30,6 +30,7 @@ ROWS = [
     (5, "bulk advisories", "bulk advisories", "37 minutes, 84 GB written for a file of 4 GB"),
     (6, "bulk repos", "bulk repos", "one order: 21 (507 s, 24 s), file 2.3 (1.3 GB)"),
     (7, "events recording creates", "recording:|creates with delivery:", "0.80, 0.76; with delivery 0.73, 0.69"),
+    (7, "load recording", "recording over HTTP", ""),
     (8, "ratio cold", "cold: page", "4.1 to 5.0 against the covering index"),
     (9, "ratio cold-disk", "cold-disk: page", ""),
     (10, "ratio cold", "cold: get", "2.0 to 2.6"),

@@ -71,11 +71,12 @@ fn main() -> ExitCode {
         run_file(address, connections.parse().unwrap(), seconds.parse().unwrap(), file, first);
         return ExitCode::SUCCESS;
     }
-    let figures: [Figure; 9] = [
+    let figures: [Figure; 10] = [
         ("list-sqlite", list_sqlite),
         ("list-memory", list_memory),
         ("get", gets),
         ("creates", creates),
+        ("recording", recording),
         ("many", many),
         ("skip", skips),
         ("start", start),
@@ -164,6 +165,30 @@ fn creates() -> Vec<Line> {
         micros("http creates: 64 clients", &turns, Goal::AtMost(150.0, 100.0)),
         Line::value("http creates: p99, ms", p99 / 1e3, Goal::None),
     ]
+}
+
+/// Creates with one live subscription, compared with creates without one. No sink listens, so that the server records
+/// the events and hardly delivers: after each failed delivery it waits longer for the next one.
+fn recording() -> Vec<Line> {
+    let directory = tempfile::tempdir_in(data::directory()).unwrap();
+    let options = ["--allow-http-sinks", "--allow-private-sinks", "--max-backlog", "1000000000"];
+    let start = |name: &str| {
+        let store = format!("sqlite:{}", directory.path().join(name).display());
+        Server::platform_with(&store, &options)
+    };
+    let (with, without) = (start("with.sqlite"), start("without.sqlite"));
+    let path = format!("/events/v2/subscriptions/{}", data::organization(0));
+    // Port 9 is reserved for a service that discards what it receives.
+    let subscription = send_one(&with, &request(&with, "POST", &path, r#"{"sink":"http://127.0.0.1:9/"}"#));
+    assert!(subscription.starts_with(b"{\"uid\""), "{}", String::from_utf8_lossy(&subscription));
+    let next = AtomicU64::new(0);
+    // When more than 64 MiB are pending for a subscription, the server makes dead letters of the oldest events.
+    let turn = servers::turn() / 8;
+    let creates = |server: &Server| run(server, turn, &|_| create(server, next.fetch_add(1, Ordering::Relaxed)));
+    let turns = turns(|| creates(&with), || creates(&without));
+    let dead = send_one(&with, &get_of(&with, "/events/v2/deadLetters"));
+    assert!(dead.starts_with(b"{\"deadLetters\":[]"), "the turns are too long: {}", String::from_utf8_lossy(&dead));
+    rates("recording over HTTP: 64 clients, a live subscription / none", &turns, Goal::None)
 }
 
 /// The first page of a random organization, compared with two hand-written services.
