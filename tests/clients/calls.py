@@ -251,7 +251,9 @@ def secure(server, certificate: pathlib.Path) -> None:
     with grpc.secure_channel(server.url.removeprefix("https://"), credentials) as channel:
         request = groups_pb2.GetGroupRequest(uid=server.organization)
         metadata = [("authorization", f"Bearer {server.token}")]
-        assert groups_pb2_grpc.GroupsServiceStub(channel).GetGroup(request, metadata=metadata).uid == server.organization
+        get = groups_pb2_grpc.GroupsServiceStub(channel).GetGroup
+        reply = retried_calls.repeated(lambda: get(request, metadata=metadata))
+        assert reply.uid == server.organization
 
 
 if __name__ == "__main__":

@@ -58,13 +58,13 @@ def channel(address: str):
     return grpc.intercept_channel(plain, RepeatingCalls(plain)) if retries.REPEATED else plain
 
 
-def repeated(read) -> None:
-    """Calls a function that only reads, over streams, again where a fleet has cut it off."""
+def repeated(read):
+    """Calls a function that only reads, over another channel or over streams, again where a fleet has cut it off."""
     for _ in retries.pauses() if retries.REPEATED else ():
         try:
             return read()
         except grpc.RpcError as error:
             if error.code() != grpc.StatusCode.UNAVAILABLE:
                 raise
-            retries.note("a stream", error.details())
+            retries.note("a read", error.details())
     return read()
