@@ -66,5 +66,5 @@ def repeated(read):
         except grpc.RpcError as error:
             if error.code() != grpc.StatusCode.UNAVAILABLE:
                 raise
-            retries.note("a read", error.details())
+            retries.note("gRPC read", error.details())
     return read()
