@@ -44,15 +44,16 @@ impl EventLog for PendingEvents {
         event: &Event,
         subscriptions: &[Uid],
     ) -> Result<()> {
-        let mut event = event.clone();
-        if let [first, _, ..] = subscriptions
-            && event.data.len() > SHARED_ABOVE
-        {
-            let organization = Uid::opaque(first.root());
-            let body = EventBody { uid: time_ordered_child(&organization, now, entropy), create_time: Some(now) };
-            event.event_body = Some(body.record(write, &event.data)?);
-            event.data = String::new();
-        }
+        let shared = match subscriptions {
+            [first, _, ..] if event.data.len() > SHARED_ABOVE => {
+                let organization = Uid::opaque(first.root());
+                let body = EventBody { uid: time_ordered_child(&organization, now, entropy), create_time: Some(now) };
+                let event_body = Some(body.record(write, &event.data)?);
+                Some(Event { data: String::new(), event_body, ..event.clone() })
+            }
+            _ => None,
+        };
+        let event = shared.as_ref().unwrap_or(event);
         for subscription in subscriptions {
             let uid = time_ordered_child(subscription, now, entropy);
             let pending = PendingEvent { uid, event: event.clone(), create_time: Some(now) };
