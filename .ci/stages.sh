@@ -9,20 +9,18 @@ export CARGO_INCREMENTAL=0
 export PYTHONUNBUFFERED=1
 
 output=$(mktemp)
-current='no stage'
-# Whether a stage is running. A signal ends the run in the middle of a stage, and `report` then sees the status 0.
-running=
+# The stage that is running. A signal ends the run in the middle of it, and `report` then sees the status 0.
+current=
 trap report EXIT
 
 stage() {
   local name=$1 started=$SECONDS
   current=$name
-  running=1
   shift
   printf '\n== %s: %s\n' "$name" "$*"
   "$@" | tee -a "$output"
   printf '== %s: passed in %d s\n' "$name" $((SECONDS - started))
-  running=
+  current=
 }
 
 report() {
@@ -39,8 +37,8 @@ report() {
     fi
   fi
   if [ "$status" -ne 0 ]; then
-    printf '\n== %s: FAILED after %d s in total\n' "$current" "$SECONDS"
-  elif [ -n "$running" ]; then
+    printf '\n== %s: FAILED after %d s in total\n' "${current:-no stage}" "$SECONDS"
+  elif [ -n "$current" ]; then
     printf '\n== %s: STOPPED after %d s in total\n' "$current" "$SECONDS"
   elif [ -n "$missing" ]; then
     printf '\nall stages passed in %d s, except for what did NOT RUN\n' "$SECONDS"
