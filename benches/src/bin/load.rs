@@ -108,9 +108,8 @@ fn list_sqlite() -> Vec<Line> {
 fn list_memory() -> Vec<Line> {
     let server = Server::platform("memory");
     let next = AtomicU64::new(0);
-    let request = |_: usize| create(&server, next.fetch_add(1, Ordering::Relaxed));
     while next.load(Ordering::Relaxed) < IN_MEMORY.min(large()) {
-        run(&server, servers::turn(), &request);
+        run_creates(&server, servers::turn(), &next);
     }
     compare_with_static(
         &server,
@@ -147,8 +146,7 @@ fn creates() -> Vec<Line> {
     let server = Server::platform(&format!("sqlite:{}", directory.path().join("platform.sqlite").display()));
     let hand = Server::child(&["creates", &directory.path().join("hand.sqlite").display().to_string()]);
     let next = AtomicU64::new(0);
-    let creates =
-        |server: &Server| run(server, servers::turn(), &|_| create(server, next.fetch_add(1, Ordering::Relaxed)));
+    let creates = |server| run_creates(server, servers::turn(), &next);
     let turns = turns(|| creates(&server), || creates(&hand));
     let rate = |side: fn(&(Load, Load)) -> f64| median(turns.iter().map(side).collect());
     let (a, b) = (rate(|(a, _)| a.rate), rate(|(_, b)| b.rate));
@@ -184,7 +182,7 @@ fn recording() -> Vec<Line> {
     let next = AtomicU64::new(0);
     // When more than 64 MiB are pending for a subscription, the server makes dead letters of the oldest events.
     let turn = servers::turn() / 8;
-    let creates = |server: &Server| run(server, turn, &|_| create(server, next.fetch_add(1, Ordering::Relaxed)));
+    let creates = |server| run_creates(server, turn, &next);
     let turns = turns(|| creates(&with), || creates(&without));
     let dead = send_one(&with, &get_of(&with, "/events/v2/deadLetters"));
     assert!(dead.starts_with(b"{\"deadLetters\":[]"), "the turns are too long: {}", String::from_utf8_lossy(&dead));
@@ -313,8 +311,7 @@ fn on_sled() -> Vec<Line> {
     let directory = tempfile::tempdir_in(data::directory()).unwrap();
     let server = Server::platform(&format!("sled:{}", directory.path().join("sled").display()));
     let next = AtomicU64::new(0);
-    let create = |_| create(&server, next.fetch_add(1, Ordering::Relaxed));
-    let rates = (0..=rounds(5)).map(|_| run(&server, servers::turn(), &create).rate).skip(1);
+    let rates = (0..=rounds(5)).map(|_| run_creates(&server, servers::turn(), &next).rate).skip(1);
     let rate = median(rates.collect());
     all.push(Line::value("http creates: sled, 64 clients, a second", rate, Goal::AtLeast(2_070.0, 2_070.0)));
     all
@@ -382,6 +379,11 @@ fn run(server: &Server, time: Duration, request: &Request<'_>) -> Load {
     let cpu = server.cpu_micros();
     let (latencies, time) = send(&server.address, CONNECTIONS, time, request);
     Load::of(latencies, time, server.cpu_micros() - cpu)
+}
+
+/// Creates repos as [`run`] sends requests. `next` is the number of the next one, which is part of its name.
+fn run_creates(server: &Server, time: Duration, next: &AtomicU64) -> Load {
+    run(server, time, &|_| create(server, next.fetch_add(1, Ordering::Relaxed)))
 }
 
 /// Sends requests over this number of connections for this time, one at a time on each. Returns their latencies, in
