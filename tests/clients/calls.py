@@ -248,12 +248,10 @@ def secure(server, certificate: pathlib.Path) -> None:
 
     assert server.url.startswith("https://127.0.0.1:"), server.url
     credentials = grpc.ssl_channel_credentials(certificate.read_bytes())
-    with grpc.secure_channel(server.url.removeprefix("https://"), credentials) as channel:
+    with retried_calls.channel(server.url.removeprefix("https://"), credentials) as channel:
         request = groups_pb2.GetGroupRequest(uid=server.organization)
         metadata = [("authorization", f"Bearer {server.token}")]
-        get = groups_pb2_grpc.GroupsServiceStub(channel).GetGroup
-        reply = retried_calls.repeated(lambda: get(request, metadata=metadata))
-        assert reply.uid == server.organization
+        assert groups_pb2_grpc.GroupsServiceStub(channel).GetGroup(request, metadata=metadata).uid == server.organization
 
 
 if __name__ == "__main__":

@@ -52,19 +52,19 @@ class RepeatingCalls(grpc.UnaryUnaryClientInterceptor):
         return get(types[0](uid=uid), metadata=details.metadata)
 
 
-def channel(address: str):
-    """Opens a channel in cleartext, whose calls are repeated in a fleet."""
-    plain = grpc.insecure_channel(address)
+def channel(address: str, credentials=None):
+    """Opens a channel whose calls are repeated in a fleet, in cleartext unless there are credentials."""
+    plain = grpc.secure_channel(address, credentials) if credentials else grpc.insecure_channel(address)
     return grpc.intercept_channel(plain, RepeatingCalls(plain)) if retries.REPEATED else plain
 
 
 def repeated(read):
-    """Calls a function that only reads, over another channel or over streams, again where a fleet has cut it off."""
+    """Calls a function that only reads, over streams, again where a fleet has cut it off."""
     for _ in retries.pauses() if retries.REPEATED else ():
         try:
             return read()
         except grpc.RpcError as error:
             if error.code() != grpc.StatusCode.UNAVAILABLE:
                 raise
-            retries.note("gRPC read", error.details())
+            retries.note("gRPC stream", error.details())
     return read()
