@@ -15,6 +15,7 @@
 )]
 
 pub mod bulk;
+pub mod client;
 pub mod data;
 pub mod figures;
 pub mod hand;

@@ -25,7 +25,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use platform_benches::{data, servers::Server};
+use platform_benches::{
+    client::{get_of, request_with},
+    data,
+    servers::Server,
+};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -90,7 +94,8 @@ async fn measure(store: &str, attack: &str) -> bool {
     let path = format!("/registry/v2/repos/{}", data::organization(0));
     let repo = victim.call("POST", &path, &json!({ "name": "victim" })).await["uid"].as_str().unwrap().to_owned();
     let repo = format!("/registry/v2/repos/{repo}");
-    let victims = [get(&server, &repo), get(&server, "/registry/v2/repos?page_size=10"), get(&server, "/ping/v2/ping")];
+    let victims =
+        [get_of(&server, &repo), get_of(&server, "/registry/v2/repos?page_size=10"), get_of(&server, "/ping/v2/ping")];
 
     let cpu = server.cpu_micros();
     let running = start(attack, &server).await;
@@ -323,7 +328,7 @@ async fn replies(server: &Arc<Server>) -> JoinSet<()> {
         async move {
             loop {
                 let Some(mut stream) = connect(&server.address, ATTACKER).await else { continue };
-                let _ = stream.write_all(&get(&server, "/registry/v2/repos?page_size=200").repeat(3)).await;
+                let _ = stream.write_all(&get_of(&server, "/registry/v2/repos?page_size=200").repeat(3)).await;
                 // Never reads, and reconnects whether or not the server has closed the connection.
                 sleep(Duration::from_secs(1)).await;
                 let _ = stream.write_all(b" ").await;
@@ -389,18 +394,8 @@ async fn connect(address: &str, from: [u8; 4]) -> Option<TcpStream> {
     connected.ok()
 }
 
-fn get(server: &Server, path: &str) -> Arc<[u8]> {
-    request_with(server, &server.token, "GET", path, "")
-}
-
 fn request(server: &Server, method: &str, path: &str, body: &Value) -> Arc<[u8]> {
     request_with(server, &server.token, method, path, &body.to_string())
-}
-
-fn request_with(server: &Server, token: &str, method: &str, path: &str, body: &str) -> Arc<[u8]> {
-    let (address, length) = (&server.address, body.len());
-    let head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n");
-    format!("{head}content-length: {length}\r\n\r\n{body}").into_bytes().into()
 }
 
 /// A client with one connection, which it reopens when the server closes it.
