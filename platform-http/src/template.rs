@@ -71,7 +71,8 @@ impl Template {
             None => path,
             Some(verb) => path.strip_suffix(verb.as_str())?.strip_suffix(':')?,
         };
-        let mut captured = Vec::with_capacity(2);
+        // Allocates only once a variable matches, because most of the templates that are tried do not.
+        let mut captured = Vec::new();
         // Unmatched rest of the path: `None` at the end, `Some("")` if one more empty segment follows.
         let mut left = Some(rest);
         for part in &self.before {
