@@ -57,50 +57,44 @@ const fn code(byte: u8) -> Code {
     CODES[byte as usize]
 }
 
-/// The bytes of a packed uid.
-struct Packer<'a> {
-    text: std::slice::Iter<'a, u8>,
-    /// The bits that are not returned yet, which are the lowest of this number.
-    bits: u64,
-    len: u32,
-}
-
-impl Iterator for Packer<'_> {
-    type Item = u8;
-
-    #[inline]
-    fn next(&mut self) -> Option<u8> {
-        while self.len < 8 {
-            let Some(byte) = self.text.next() else {
-                let last = (self.bits << (8 - self.len)) as u8;
-                return (std::mem::take(&mut self.len) > 0).then_some(last);
-            };
-            let Code { bits, len } = code(*byte);
-            self.bits = (self.bits << len) | u64::from(bits);
-            self.len += len;
+/// Calls a function with the pieces of the packed form of a uid, or of a part of one, until it returns `false`. Returns
+/// whether it never did.
+#[inline]
+fn pack(text: &str, mut take: impl FnMut(&[u8]) -> bool) -> bool {
+    // The lowest `len` bits are not taken yet: less than 32 before each byte, and at most 49 after it.
+    let (mut bits, mut len) = (0_u64, 0);
+    for byte in text.bytes() {
+        let code = code(byte);
+        bits = (bits << code.len) | u64::from(code.bits);
+        len += code.len;
+        if len >= u32::BITS {
+            len -= u32::BITS;
+            if !take(&((bits >> len) as u32).to_be_bytes()) {
+                return false;
+            }
         }
-        self.len -= 8;
-        Some((self.bits >> self.len) as u8)
     }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.text.len() / 2, None)
-    }
-}
-
-/// Returns the packed form of a uid, or of a part of one.
-fn packed(text: &str) -> Packer<'_> {
-    Packer { text: text.as_bytes().iter(), bits: 0, len: 0 }
+    let last = ((bits << (u32::BITS - len)) as u32).to_be_bytes();
+    last.get(..len.div_ceil(8) as usize).is_some_and(take)
 }
 
 /// Appends the packed form of a uid, or of a part of one.
 pub(crate) fn push(key: &mut Vec<u8>, text: &str) {
-    key.extend(packed(text));
+    key.reserve(text.len() / 2 + size_of::<u32>());
+    pack(text, |piece| {
+        key.extend_from_slice(piece);
+        true
+    });
 }
 
 /// Returns whether these bytes are the packed form of a text.
-pub(crate) fn is_packed(bytes: &[u8], text: &str) -> bool {
-    packed(text).eq(bytes.iter().copied())
+pub(crate) fn is_packed(mut bytes: &[u8], text: &str) -> bool {
+    let is_prefix = pack(text, |piece| {
+        let rest = bytes.strip_prefix(piece);
+        bytes = rest.unwrap_or_default();
+        rest.is_some()
+    });
+    is_prefix && bytes.is_empty()
 }
 
 /// Returns the text of a packed uid; `None` if the bytes are not a packed text.
@@ -148,8 +142,10 @@ mod tests {
 
     use super::*;
 
-    fn pack(text: &str) -> Vec<u8> {
-        packed(text).collect()
+    fn packed(text: &str) -> Vec<u8> {
+        let mut packed = Vec::new();
+        push(&mut packed, text);
+        packed
     }
 
     /// Texts with beginnings in common: of all characters, and of those next to the bounds of the ranges.
@@ -164,13 +160,13 @@ mod tests {
 
         #[test]
         fn packed_texts_sort_like_texts(left in texts(), right in texts()) {
-            prop_assert_eq!(pack(&left).cmp(&pack(&right)), left.cmp(&right));
-            prop_assert_eq!(is_packed(&pack(&left), &right), left == right);
+            prop_assert_eq!(packed(&left).cmp(&packed(&right)), left.cmp(&right));
+            prop_assert_eq!(is_packed(&packed(&left), &right), left == right);
         }
 
         #[test]
         fn a_text_is_unpacked(text in texts()) {
-            let packed = pack(&text);
+            let packed = packed(&text);
             let mut appended = b"before".to_vec();
             push(&mut appended, &text);
             prop_assert_eq!(&appended[6..], &packed);
@@ -181,14 +177,14 @@ mod tests {
         #[test]
         fn what_is_below_a_uid_is_in_its_range(uid in texts(), other in texts()) {
             let (from, to) = platform_engine::store::place::below(&uid);
-            let is_in = pack(&from) < pack(&other) && pack(&other) < pack(&to);
+            let is_in = packed(&from) < packed(&other) && packed(&other) < packed(&to);
             prop_assert_eq!(is_in, other.starts_with(&from) && other != from);
         }
 
         #[test]
         fn bytes_are_the_packed_form_of_what_they_unpack_to(bytes in vec(any::<u8>(), 0..6)) {
             if let Some(text) = unpack(&bytes) {
-                prop_assert_eq!(pack(&text), bytes);
+                prop_assert_eq!(packed(&text), bytes);
             }
         }
     }
@@ -196,6 +192,6 @@ mod tests {
     #[test]
     fn the_uid_of_a_repo_has_about_half_its_length() {
         let uid = "0123456789abcdef0123456789abcdef01234567/0123456789abcdef";
-        assert_eq!((uid.len(), pack(uid).len()), (57, 30));
+        assert_eq!((uid.len(), packed(uid).len()), (57, 30));
     }
 }

@@ -165,9 +165,9 @@ impl Source {
 
     /// Returns whether an entry of this source with this key belongs to the record. Detects damaged indexes.
     pub(super) fn has(&self, key: &[u8], stored: &Stored<'_>, order: NameId) -> bool {
-        let Some(rest) = stored.uid.strip_prefix(self.prefix()) else { return false };
-        let (value, packed) = split(key);
-        ESCAPE.is_order_key(value, stored.value(order).as_bytes(), &[]) && packed::is_packed(packed, rest)
+        let uid = stored.uid.strip_prefix(self.prefix());
+        let packed = ESCAPE.rest_after(key, stored.value(order).as_bytes());
+        packed.zip(uid).is_some_and(|(packed, uid)| packed::is_packed(packed, uid))
     }
 }
 
