@@ -59,8 +59,7 @@ impl<'a> Entries<'a> {
         let share = most.min(most / (list.sources.len() as u64).max(1) + 4);
         let head = |(sorted, start)| Head { sorted, start, ready: VecDeque::new() };
         let mut heads: Vec<_> = list.sources.iter().zip(starts).map(head).collect();
-        let mut entries = Vec::with_capacity(usize::try_from(most).unwrap_or_default());
-        let mut keys = Vec::new();
+        let (mut keys, mut entries) = (Vec::new(), Vec::new());
         let first = if list.descending { Ordering::Greater } else { Ordering::Less };
         for _ in 0..most {
             let mut best: Option<(Point<'_>, usize)> = None;
@@ -110,7 +109,6 @@ impl Head<'_> {
         }
         let most = share.min(left);
         let ready = &mut self.ready;
-        ready.reserve(usize::try_from(most).unwrap_or_default());
         if descending {
             source.slice(view, left - most, most, keys, |entry| ready.push_front(entry))?;
         } else {
