@@ -25,12 +25,12 @@ use crate::{
 };
 
 /// Number of connections of [`run`].
-const CONNECTIONS: usize = 64;
+pub const CONNECTIONS: usize = 64;
 
 /// Returns the request with a number.
 pub type Request<'a> = dyn Fn(usize) -> Arc<[u8]> + 'a;
 
-/// Sends requests over 64 connections for this time, one at a time on each.
+/// Sends requests over [`CONNECTIONS`] connections for this time, one at a time on each.
 pub fn run(server: &Server, time: Duration, request: &Request<'_>) -> Load {
     let cpu = server.cpu_micros();
     let (latencies, time) = send(&server.address, CONNECTIONS, time, request);

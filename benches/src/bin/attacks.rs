@@ -26,7 +26,7 @@ use std::{
 };
 
 use platform_benches::{
-    client::{get_of, request_with},
+    client::{self, get_of, request_with},
     data,
     servers::Server,
 };
@@ -395,7 +395,7 @@ async fn connect(address: &str, from: [u8; 4]) -> Option<TcpStream> {
 }
 
 fn request(server: &Server, method: &str, path: &str, body: &Value) -> Arc<[u8]> {
-    request_with(server, &server.token, method, path, &body.to_string())
+    client::request(server, method, path, &body.to_string())
 }
 
 /// A client with one connection, which it reopens when the server closes it.
