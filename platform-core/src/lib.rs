@@ -42,7 +42,7 @@ use std::sync::Arc;
 pub use platform_engine::testing;
 pub use platform_engine::{
     BoxFuture, aip, blob, clock, context, conversion, duration, entropy, error, event, fields, json, kind, offload,
-    platform, quota, request, scope, seal, store, timestamp, uid, verbs, write,
+    platform, quota, request, request_scope, scope, seal, store, timestamp, uid, verbs, write,
 };
 
 pub mod access {

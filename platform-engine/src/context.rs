@@ -19,6 +19,7 @@ use crate::{
     event::{Audience, Draft, Recorded},
     kind::{Kind, Registered, Resource, Roots, Verb},
     platform::{Platform, Rendered},
+    request_scope::RequestScope,
     scope::Scopes,
     store::{Key, KindName, Page, Put, Query, Record, Require, Scope},
     timestamp::Timestamp,
@@ -443,6 +444,7 @@ impl<'a> Context<'a> {
         whole.append(write);
         let recorded = std::mem::take(&mut whole.recorded);
         let (commit, meaning) = whole.into_parts();
+        RequestScope::begin_change();
         match self.platform.store().commit(commit).await {
             Ok(committed) => {
                 self.confirmed(&as_of);

@@ -87,6 +87,7 @@ pub mod offload;
 pub mod platform;
 pub mod quota;
 pub mod request;
+pub mod request_scope;
 mod restore;
 #[cfg(test)]
 mod sample;

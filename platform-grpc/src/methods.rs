@@ -89,7 +89,7 @@ pub(crate) fn all(
     pool: &DescriptorPool,
     platform: &Platform,
     mounts: &[Arc<dyn Mount>],
-) -> Result<HashMap<String, Method>, BadContract> {
+) -> Result<HashMap<String, Arc<Method>>, BadContract> {
     let own = platform.capabilities().own();
     let mut methods = HashMap::new();
     for service in pool.services() {
@@ -98,7 +98,8 @@ pub(crate) fn all(
             let path = format!("/{}/{}", service.full_name(), method.name());
             let output = Plan::of(&method.output(), own)?;
             let call = ApiMethod::new("grpc", format!("{}.{}", service.name(), method.name()));
-            methods.insert(path, Method { call, operation, domain, input: method.input(), output });
+            let method = Method { call, operation, domain, input: method.input(), output };
+            methods.insert(path, Arc::new(method));
         }
     }
     Ok(methods)

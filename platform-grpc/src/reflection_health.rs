@@ -69,7 +69,7 @@ pub(crate) struct ReflectionHealth {
 
 impl ReflectionHealth {
     /// Creates the services, which report the services of these methods of a platform.
-    pub(crate) fn new(platform: &Arc<Platform>, methods: &HashMap<String, Method>) -> Self {
+    pub(crate) fn new(platform: &Arc<Platform>, methods: &HashMap<String, Arc<Method>>) -> Self {
         let service = |path: &str| Some(path.strip_prefix('/')?.split_once('/')?.0.to_owned());
         let mut names: BTreeSet<_> = methods.keys().filter_map(|path| service(path)).collect();
         names.insert("grpc.health.v1.Health".to_owned());

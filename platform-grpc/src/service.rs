@@ -26,7 +26,7 @@ use platform_engine::{
     platform::{ActionReply, Platform},
     request::ListRequest,
 };
-use platform_http::{BoxError, Called, Limits, Origin, Shares, bearer};
+use platform_http::{BoxError, Called, Limits, Origin, Shares, bearer, within};
 use prost_reflect::DescriptorPool;
 use serde_json::{Map, Value};
 use tonic::{Status, body::Body, server::UnaryService};
@@ -63,7 +63,7 @@ struct Inner {
     /// The descriptors of the kinds.
     pool: DescriptorPool,
     mounts: Vec<Arc<dyn Mount>>,
-    methods: Arc<HashMap<String, Method>>,
+    methods: Arc<HashMap<String, Arc<Method>>>,
     statuses: Arc<Statuses>,
     reflection_health: ReflectionHealth,
     responses: Arc<ResponseCache>,
@@ -217,7 +217,7 @@ impl Service<Request<Body>> for GrpcWebService {
 }
 
 impl Inner {
-    async fn respond<B>(&self, request: Request<B>) -> Response<Body>
+    async fn respond<B>(self: Arc<Self>, request: Request<B>) -> Response<Body>
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
     {
@@ -226,7 +226,7 @@ impl Inner {
             return self.error_response(&error);
         }
         let path = request.uri().path();
-        let Some(method) = self.methods.get(path) else {
+        let Some(method) = self.methods.get(path).cloned() else {
             let response = match self.reflection_health.find(path) {
                 Ok(Some(endpoint)) => endpoint.respond(request, &origin, &self.limits).await,
                 Ok(None) => Err(origin.refused(self.no_method(path))),
@@ -242,14 +242,17 @@ impl Inner {
         // A client deadline beyond the server's limit does not extend that limit.
         let time = deadline::of(request.headers()).map_or(limit, |time| time.min(limit));
         // Unwind safe: the platform's state is guarded by locks, and no panic leaves it half changed, since every write
-        // is one commit. Boxed, since the future is large and would be moved into each of the futures that wrap it.
-        let handled = AssertUnwindSafe(Box::pin(self.handle(method, &origin, request))).catch_unwind();
+        // is one commit.
+        let handled = {
+            let (inner, method, origin) = (Arc::clone(&self), Arc::clone(&method), origin.clone());
+            async move { AssertUnwindSafe(inner.handle(&method, &origin, request)).catch_unwind().await }
+        };
         let called = |mut response: Response<Body>, code| {
             let received = origin.received();
             response.extensions_mut().insert(Called { method: Arc::clone(&method.call), code, received });
             response
         };
-        let error = match tokio::time::timeout(time, handled).await {
+        let error = match within(time, handled).await {
             Ok(Ok(Ok(response))) => return called(response, None),
             Ok(Ok(Err(error))) => error,
             Ok(Err(panic)) => Error::panicked(&*panic),

@@ -16,6 +16,7 @@ use http::{
     header::{ACCESS_CONTROL_ALLOW_METHODS, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER},
 };
 use http_body::Body;
+use platform_engine::request_scope::RequestScope;
 use tower::{
     Layer, Service,
     util::{MapRequestLayer, option_layer},
@@ -67,7 +68,8 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Every request gets an `x-request-id`, unless it already has exactly one, of at most 128 visible ASCII characters.
 /// The id is returned with the response and written to the log. The log has one line per request with method, path,
 /// status, the code of a failed gRPC call, and latency; never a query, a header or a body, since these can contain
-/// tokens. Lines are at level INFO. Lines of CORS preflights and of requests rejected by a limit (RESOURCE_EXHAUSTED)
+/// tokens. Lines are at level INFO. The line of a request whose client went away before it was answered has the status
+/// that it would have got, and `client="gone"`. Lines of CORS preflights and of requests rejected by a limit (RESOURCE_EXHAUSTED)
 /// are at DEBUG, so that clients without a token cannot fill the log. A request that takes longer than
 /// [`Layers::slow`] has a line of its own at WARN, with the API method that it called.
 #[derive(Debug, Clone, Default)]
@@ -213,10 +215,12 @@ impl<B> OnResponse<B> for LogResponse {
         let status = response.status().as_u16();
         let is_preflight = response.headers().contains_key(ACCESS_CONTROL_ALLOW_METHODS);
         let is_over_limit = response.status() == StatusCode::TOO_MANY_REQUESTS || grpc == Some(GRPC_RESOURCE_EXHAUSTED);
+        let is_gone = RequestScope::current().is_some_and(|scope| scope.is_abandoned());
+        let client = is_gone.then_some("gone");
         if is_preflight || is_over_limit {
-            tracing::debug!(status, grpc, micros, "answered");
+            tracing::debug!(status, grpc, micros, client, "answered");
         } else {
-            tracing::info!(status, grpc, micros, "answered");
+            tracing::info!(status, grpc, micros, client, "answered");
         }
         if self.0.is_exceeded(micros) {
             let (method, _) = Called::of(response);

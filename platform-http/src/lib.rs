@@ -38,6 +38,7 @@ mod request;
 pub mod status;
 
 mod calls;
+mod carrier;
 mod layers;
 mod limits;
 mod listener;
@@ -54,6 +55,7 @@ pub mod openapi;
 mod docs;
 
 pub use calls::{ApiMethod, Called, describe as describe_requests};
+pub use carrier::within;
 #[cfg(feature = "docs")]
 pub use docs::Docs;
 pub use ipnet::IpNet;

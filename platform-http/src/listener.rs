@@ -5,6 +5,9 @@
 //! timers, which work the same for both versions and for the first bytes, which decide the version. They close a
 //! connection without a request, and a connection whose client does not read a response. They never close any other
 //! connection with an open request.
+//!
+//! A request whose client has gone is carried to its end if it has begun a change, and the server waits for it when it
+//! stops.
 
 mod exchange;
 mod proxy;
@@ -23,7 +26,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
-    time::{Instant, interval, sleep, sleep_until, timeout},
+    time::{Instant, interval, sleep, sleep_until, timeout_at},
 };
 #[cfg(feature = "tls")]
 use tokio_rustls::TlsAcceptor;
@@ -34,6 +37,7 @@ use self::exchange::{Idle, Tracked};
 use crate::tls::Tls;
 use crate::{
     BoxError,
+    carrier::Carrier,
     limits::{
         Limits,
         address::Peer,
@@ -44,6 +48,10 @@ use crate::{
 
 /// Delay before the next accept after one failed, for example because no file descriptors are left.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Time that requests that have begun a change have to finish after the connections, when the server stops. Our choice:
+/// far more than a commit takes.
+const CARRY_TIME: Duration = Duration::from_secs(1);
 
 /// Number of bytes of request bodies that the HTTP library may buffer before the service reads them: per HTTP/2 stream,
 /// and for all streams of a connection together.
@@ -99,7 +107,8 @@ impl fmt::Debug for Transport {
     }
 }
 
-/// Serves connections until `shutdown` is ready, then lets open connections finish for at most [`Limits::drain_time`].
+/// Serves connections until `shutdown` is ready, then lets open connections finish for at most [`Limits::drain_time`],
+/// and requests that have begun a change for a second more.
 ///
 /// Accepts any tower service, such as a [`Rest`](crate::Rest), an axum router around one, or a service that also
 /// handles gRPC. With [`Limits::proxy_protocol`], connections from trusted proxies must start with a PROXY protocol
@@ -114,7 +123,10 @@ pub async fn serve<S, R>(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()>
 where
-    S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send + 'static>
+        + Clone
+        + Send
+        + 'static,
     R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
     let Listener { tcp, transport, shares } = listener.into();
@@ -122,6 +134,7 @@ where
     let builder = Arc::new(builder(limits));
     let limits = Arc::new(limits.clone());
     let permits = Arc::new(Semaphore::new(limits.connections as usize));
+    let carrier = Arc::<Carrier>::default();
     let (stop, stopped) = watch::channel(());
     let mut shutdown = pin!(shutdown);
     loop {
@@ -133,21 +146,24 @@ where
             Ok((mut stream, ip, permit)) => {
                 let (service, transport, stopped) = (service.clone(), transport.clone(), stopped.clone());
                 let (builder, limits, shares) = (Arc::clone(&builder), Arc::clone(&limits), Arc::clone(&shares));
+                let carrier = Arc::clone(&carrier);
                 tokio::spawn(async move {
                     let _permit = permit;
                     let Some(peer) = proxy::peer(&mut stream, ip, &limits, &shares).await else { return };
                     let Some(_charge) = charge_connection(peer, &shares) else {
                         return tracing::debug!("closing a connection: its address has too many");
                     };
-                    let service = Tracked::new(service, peer, Arc::clone(&limits), shares);
+                    let service = Tracked::new(service, peer, Arc::clone(&limits), shares, carrier);
                     match transport {
                         Transport::Cleartext => connection(stream, builder, service, limits, stopped).await,
                         #[cfg(feature = "tls")]
-                        Transport::Tls(acceptor) => match timeout(limits.head_time, acceptor.accept(stream)).await {
-                            Ok(Ok(stream)) => connection(stream, builder, service, limits, stopped).await,
-                            Ok(Err(error)) => log(Err(error.into())),
-                            Err(_) => tracing::debug!("a TLS handshake timed out"),
-                        },
+                        Transport::Tls(acceptor) => {
+                            match timeout_at(Instant::now() + limits.head_time, acceptor.accept(stream)).await {
+                                Ok(Ok(stream)) => connection(stream, builder, service, limits, stopped).await,
+                                Ok(Err(error)) => log(Err(error.into())),
+                                Err(_) => tracing::debug!("a TLS handshake timed out"),
+                            }
+                        }
                     }
                 });
             }
@@ -164,10 +180,13 @@ where
     }
     // Closes the listening socket, and makes all connections finish.
     drop((tcp, stop));
-    // Every connection holds a permit until it ends.
-    let all_ended = permits.acquire_many(limits.connections);
-    if timeout(limits.drain_time, all_ended).await.is_err() {
+    // Every connection holds a permit until it ends, and may leave requests without a client.
+    let end = Instant::now() + limits.drain_time;
+    if timeout_at(end, permits.acquire_many(limits.connections)).await.is_err() {
         tracing::warn!("connections were still open when the server stopped");
+    }
+    if timeout_at(end + CARRY_TIME, carrier.ended()).await.is_err() {
+        tracing::warn!("changes of clients that have gone were still being made when the server stopped");
     }
     Ok(())
 }
@@ -224,7 +243,10 @@ async fn connection<I, S, R>(
     mut stopped: watch::Receiver<()>,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send + 'static>
+        + Clone
+        + Send
+        + 'static,
     R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
     let activity = Arc::clone(service.activity());

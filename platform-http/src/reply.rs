@@ -15,7 +15,6 @@ use http::{
         ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, VARY,
         WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
     },
-    request::Parts,
 };
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Full, combinators::UnsyncBoxBody};
@@ -201,10 +200,10 @@ pub(crate) fn without_body(reply: Reply) -> Reply {
     Reply::from_parts(head, ReplyBody::default())
 }
 
-/// Announces that the connection closes after this response to a request, if its HTTP version has a header for that.
+/// Announces that the connection closes after this response, if the HTTP version of the request has a header for that.
 /// For services that do not read the rest of a body; [`Rest`](crate::Rest) does it for its mounts.
-pub fn close<B>(head: &Parts, reply: &mut Response<B>) {
-    if head.version < Version::HTTP_2 {
+pub fn close<B>(version: Version, reply: &mut Response<B>) {
+    if version < Version::HTTP_2 {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
 }

@@ -21,6 +21,7 @@ use platform_engine::{
     error::{Error, Result, Violations},
     json,
     platform::Platform,
+    request_scope::RequestScope,
 };
 use serde_json::{Map, Value};
 
@@ -118,7 +119,8 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
 }
 
 /// Authenticates a request and returns its caller, who must be an operator of the installation. The token is verified
-/// in the same way as for the kinds; a deleted identity is rejected.
+/// in the same way as for the kinds; a deleted identity is rejected. A write of an operator is carried to its end, even if
+/// its client goes away.
 ///
 /// # Errors
 /// UNAUTHENTICATED as [`bearer`], without a token, and for an invalid one; PERMISSION_DENIED for any other caller and
@@ -138,6 +140,10 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
         None => error,
     })?;
     platform.demand_operator(&caller).await?;
+    // What an operator's endpoint changes may be outside of the store.
+    if is_write(&head.method) {
+        RequestScope::begin_change();
+    }
     Ok(caller)
 }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use http::{Method, Request, request::Parts};
+use http::{Method, Request, Version, request::Parts};
 use http_body::Body;
 use platform_engine::{
     BoxFuture,
@@ -26,6 +26,7 @@ use tower::Service;
 use crate::{
     BoxError,
     calls::{ApiMethod, Called},
+    carrier::within,
     limits::{
         Limits,
         origin::{Origin, Shares},
@@ -148,11 +149,44 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let inner = Arc::clone(&self.0);
-        Box::pin(async move { Ok(inner.answer(request).await) })
+        let (method, uri, version) = (request.method().clone(), request.uri().clone(), request.version());
+        let answered = {
+            let inner = Arc::clone(&inner);
+            async move { inner.answer(request).await }
+        };
+        Box::pin(async move {
+            let reply = within(inner.limits.request_time, answered).await;
+            Ok(reply.unwrap_or_else(|_| inner.overdue(&method, uri.path(), version)))
+        })
     }
 }
 
 impl Inner {
+    /// Returns the reply to a request that took too long.
+    fn overdue(&self, method: &Method, path: &str, version: Version) -> Reply {
+        tracing::error!("a request took too long");
+        let refusal = Refusal::deadline("The request took too long");
+        let code = Some(refusal.code());
+        let mut reply = refusal.of_domain(self.domain(path)).into_reply(&self.platform.settings().service_domain);
+        let call = match self.mounts.iter().position(|mount| mount.has(path)) {
+            Some(mount) => self.mount_calls.get(mount),
+            None => match self.routes.find(method, path) {
+                Found::Endpoint(_, _, call) => Some(call),
+                Found::OtherMethods(_) | Found::LeftOut(_) | Found::Nothing => None,
+            },
+        };
+        if let Some(method) = call {
+            reply.extensions_mut().insert(Called { method: Arc::clone(method), code, received: 0 });
+        }
+        // A part of the body may be unread.
+        reply::close(version, &mut reply);
+        if *method == Method::HEAD {
+            return reply::without_body(reply);
+        }
+        reply::record_length(&mut reply);
+        reply
+    }
+
     async fn answer<B>(&self, request: Request<B>) -> Reply
     where
         B: Body<Data: Send, Error: Into<BoxError>> + Send,
@@ -161,19 +195,10 @@ impl Inner {
         let origin = Origin::of(&head.extensions, &self.shares);
         let mut body = pin!(origin.metered(body));
         // Unwinding is safe: the platform's state is guarded by locks, and a panic cannot leave it half changed,
-        // because every write is one commit. The future is large, so it is boxed instead of being moved into each of
-        // the futures around it.
+        // because every write is one commit.
         let mut call = None;
-        let handled = Box::pin(self.handle(&head, &origin, body.as_mut(), &mut call));
-        let handled = AssertUnwindSafe(handled).catch_unwind();
-        let reply = match tokio::time::timeout(self.limits.request_time, handled).await {
-            Ok(Ok(done)) => done,
-            Ok(Err(panic)) => Err(Error::panicked(&*panic).into()),
-            Err(_) => {
-                tracing::error!("a request took too long");
-                Err(Refusal::deadline("The request took too long"))
-            }
-        };
+        let handled = AssertUnwindSafe(self.handle(&head, &origin, body.as_mut(), &mut call)).catch_unwind();
+        let reply = handled.await.unwrap_or_else(|panic| Err(Error::panicked(&*panic).into()));
         // A reply to a read can be dropped when it does not fit into the budget; a reply to a write must be sent.
         let reply = reply.and_then(|reply| match head.method.is_safe() {
             true => origin.reply(reply::length(&reply)).map(|()| reply).map_err(Refusal::from),
@@ -186,7 +211,7 @@ impl Inner {
         };
         let mut reply = reply.unwrap_or_else(refused);
         if !request::drain(&head, body).await {
-            reply::close(&head, &mut reply);
+            reply::close(head.version, &mut reply);
         }
         if let Some(method) = call {
             reply.extensions_mut().insert(Called { method: Arc::clone(method), code, received: origin.received() });

@@ -29,6 +29,7 @@ use platform_core::{
     json,
     kind::{Imported, Resource},
     platform::{Platform, PutReply},
+    request_scope::RequestScope,
     resources::{
         advisory::VulnerabilityMetadata,
         libraries::{Artifact, ArtifactVersion},
@@ -195,7 +196,7 @@ where
             Ok(inner.answer(&head, body).await.unwrap_or_else(|refusal| {
                 // The rest of the body may be of any length, so it is not drained.
                 let mut reply = boxed(refusal.into_reply(&service_domain));
-                mount::close(&head, &mut reply);
+                mount::close(head.version, &mut reply);
                 reply
             }))
         })
@@ -223,12 +224,13 @@ impl Inner {
                 let _permit = permit;
                 (bulk.remove)(&self.platform, &caller, &parent)
             };
-            let removed = tokio::task::spawn_blocking(remove).await.map_err(Error::internal)??;
+            let removed = blocking(RequestScope::current(), remove).await??;
             return Ok(boxed(mount::json(json!({ "removed": removed }).to_string())));
         }
         let body = Box::pin(body);
         let lines = Lines { body, buffer: BytesMut::new(), number: 0, blank: 0, since: None, ended: false };
-        let mut batches = Batches { inner: self, put: bulk.put, caller, parent, lines, permit: Arc::new(permit) };
+        let (permit, scope) = (Arc::new(permit), RequestScope::current());
+        let mut batches = Batches { inner: self, put: bulk.put, caller, parent, lines, permit, scope };
         // An error that affects the whole import shows in the first batch, while the status can still be set.
         let first = batches.next().await?;
         let rest = first.is_some().then_some(batches);
@@ -257,6 +259,8 @@ struct Batches<B> {
     parent: Arc<str>,
     lines: Lines<B>,
     permit: Arc<OwnedSemaphorePermit>,
+    /// The scope of the request, which the body of its reply is not polled in.
+    scope: Option<Arc<RequestScope>>,
 }
 
 impl<B> Batches<B>
@@ -276,7 +280,7 @@ where
             let _permit = permit;
             put(&inner.platform, &caller, &parent, batch, inner.limits.depth)
         };
-        let written = tokio::task::spawn_blocking(put).await.map_err(Error::internal)??;
+        let written = blocking(self.scope.clone(), put).await??;
         let service_domain = &self.inner.platform.settings().service_domain;
         let refused =
             written.refused.iter().map(|(line, error)| json!({ "line": line, "error": error.status(service_domain) }));
@@ -379,6 +383,18 @@ where
         }
         Ok(())
     }
+}
+
+/// Runs a part of a request in a thread that it may block.
+async fn blocking<T: Send + 'static>(
+    scope: Option<Arc<RequestScope>>,
+    part: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    let part = move || match scope {
+        Some(scope) => scope.enter(part),
+        None => part(),
+    };
+    tokio::task::spawn_blocking(part).await.map_err(Error::internal)
 }
 
 /// Parses and writes a batch. Blocks its thread.

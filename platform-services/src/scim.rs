@@ -19,6 +19,7 @@ use platform_core::{
     error::{Error, Result},
     iam::Iam,
     platform::Platform,
+    request_scope::RequestScope,
     resources::iam::{DirectoryUser, DirectoryUsers},
     uid::Uid,
 };
@@ -109,6 +110,7 @@ async fn answer(call: Call<'_>, body: Body<'_>) -> Result<Reply, ScimError> {
         Err(error) => Err(error),
     };
     let access = access.map_err(|error| call.origin.refused(error))?;
+    RequestScope::set_principal(&access.provider);
     let path = with_slashes(call.path.strip_prefix(PREFIX).unwrap_or_default());
     let (provider, endpoint) = find(&path).ok_or_else(ScimError::not_found)?;
     // A token is valid only for its own provider, and must not reveal anything about another one.

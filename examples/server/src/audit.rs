@@ -1,43 +1,57 @@
 //! The audit log: who has changed what, which tokens were issued, and which requests were denied.
 //!
-//! A layer around the whole service gives each request [`Notes`]. While the request is handled, the authenticator, the
-//! token service and the store of the server add what they know: the caller, the tokens that are issued, the records that
-//! a commit changes. The layer writes the entry when the answer is known, before it is sent.
+//! A layer around the whole service attaches a [`Record`] to the scope of each request. While the request is handled, the
+//! authenticator, the token service and the store of the server add what they know: the caller, the tokens that are
+//! issued, the records that a commit changes. The entry is written when the answer is known, before it is sent, and after
+//! the last commit that the request handed to the store. Since the scope carries such a request to its end, neither a
+//! client that goes away nor a request that takes too long changes anything without an entry.
 
+mod entry;
 mod file;
+mod log;
 mod service;
 mod store;
 
 use std::{
-    cell::RefCell,
     collections::BTreeSet,
     convert::Infallible,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
 };
 
-use anyhow::Result;
-use axum::http::{Request, Response, Uri};
-use metrics::{counter, describe_counter};
+use axum::{
+    extract::Query,
+    http::{Method, Request, Response, Uri},
+};
+use futures_util::{
+    TryFutureExt,
+    future::{Either, MapOk},
+};
+use http_body::{Body, Frame, SizeHint};
+use metrics::describe_counter;
 use parking_lot::Mutex;
+use pin_project_lite::pin_project;
 use platform_core::{
+    BoxFuture,
     access::{Caller, Credential},
     clock::Clock,
     error::Code,
-    timestamp::Timestamp,
+    request_scope::RequestScope,
     uid::Uid,
 };
-use platform_http::{Called, Origin, SystemClock};
-use serde::Serialize;
+use platform_http::{ApiMethod, Called, Origin, SystemClock};
+use serde::Deserialize;
 
-use self::file::Rotated;
+use self::{
+    entry::{Changed, Entry, Event, Issued, Upstream},
+    log::Part,
+};
 pub(crate) use self::{
+    log::AuditLog,
     service::{Authenticated, IssuedBy},
     store::Audited as AuditedStore,
 };
-use crate::config::AuditOptions;
 
 /// The maximum length of a path in an entry, in bytes. Our choice.
 const MAX_PATH: usize = 1024;
@@ -51,9 +65,36 @@ pub(crate) fn describe() {
     describe_counter!(FAILURES, "Entries of the audit log that could not be written");
 }
 
-tokio::task_local! {
-    /// Of the request that this task handles.
-    static NOTES: RefCell<Notes>;
+/// What the entry of a request is made of.
+#[derive(Debug)]
+struct Record {
+    log: Arc<AuditLog>,
+    /// The names of the methods that write, for gRPC.
+    writes: Arc<BTreeSet<String>>,
+    head: Head,
+    notes: Mutex<Notes>,
+}
+
+/// What an entry has of the request itself.
+#[derive(Debug)]
+struct Head {
+    method: Method,
+    uri: Uri,
+    address: Option<String>,
+}
+
+/// The query of an import.
+#[derive(Deserialize)]
+struct ImportQuery {
+    parent: String,
+}
+
+impl Head {
+    /// Returns the group to which an import writes.
+    fn group(&self) -> Option<String> {
+        self.uri.path().strip_prefix("/import/")?;
+        Query::<ImportQuery>::try_from_uri(&self.uri).ok().map(|query| query.0.parent)
+    }
 }
 
 /// What is known of a request while it is handled.
@@ -66,16 +107,55 @@ struct Notes {
     changed: Vec<Changed>,
     /// The number of further records.
     more: usize,
+    /// The sequence of the last commit.
+    sequence: Option<u64>,
+    /// Whether the outcome of a commit is unknown.
+    uncertain: bool,
+    /// The number of commits that the store has not finished.
+    open: usize,
+    answer: Option<Answer>,
+    has_entry: bool,
 }
 
-/// Adds to the notes of the current request. Does nothing in tasks that handle none.
-fn note(add: impl FnOnce(&mut Notes)) {
-    // An error says that there is no request.
-    let _ = NOTES.try_with(|notes| {
-        if let Ok(mut notes) = notes.try_borrow_mut() {
-            add(&mut notes);
+/// The answer to a request.
+#[derive(Debug)]
+struct Answer {
+    method: Arc<ApiMethod>,
+    code: Option<Code>,
+    request_id: Option<String>,
+    /// Whether the request has begun a change.
+    has_begun: bool,
+    client_gone: bool,
+    /// The resource whose credential the request had, if it had no caller.
+    principal: Option<Uid>,
+}
+
+impl Answer {
+    fn new<B>(response: &Response<B>) -> Self {
+        let (method, code) = Called::of(response);
+        let request_id = response.headers().get("x-request-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let scope = RequestScope::current();
+        Self {
+            method,
+            code,
+            request_id,
+            has_begun: scope.as_ref().is_some_and(|scope| scope.has_begun()),
+            client_gone: scope.as_ref().is_some_and(|scope| scope.is_abandoned()),
+            principal: scope.and_then(|scope| scope.principal().cloned()),
         }
-    });
+    }
+}
+
+/// Returns the record of the current request; `None` in work that belongs to no request.
+fn current() -> Option<Arc<Record>> {
+    RequestScope::current()?.attached()
+}
+
+/// Adds to the notes of the current request, if there is one.
+fn note(add: impl FnOnce(&mut Notes)) {
+    if let Some(record) = current() {
+        add(&mut record.notes.lock());
+    }
 }
 
 impl Notes {
@@ -84,225 +164,195 @@ impl Notes {
     }
 
     fn add_changed(&mut self, changed: Changed) {
-        match self.changed.len() < MAX_RECORDS {
-            // A commit that met a conflict is repeated.
-            true if self.changed.contains(&changed) => {}
-            true => self.changed.push(changed),
-            false => self.more += 1,
+        if self.changed.len() >= MAX_RECORDS {
+            self.more += 1;
+        } else if !self.changed.contains(&changed) {
+            self.changed.push(changed);
         }
     }
 }
 
-/// Records that a commit has changed.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-enum Changed {
-    /// One that was created or updated: its kind and uid.
-    Put(&'static str, Uid),
-    /// One that was deleted: its kind and uid.
-    Deleted(&'static str, Uid),
-    /// All below this uid, which were deleted.
-    DeletedBelow(Uid),
-}
-
-/// The event that an entry is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-enum Event {
-    /// A write, successful or not.
-    Write,
-    /// An upstream token was exchanged for a token of this server.
-    Exchange,
-    /// A refresh token was exchanged for the next tokens.
-    Refresh,
-    /// A person has signed in with a browser.
-    SignIn,
-    /// The request had no valid token, or its caller lacks a capability.
-    Denied,
-}
-
-/// A token that was issued.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Issued {
-    #[serde(skip)]
-    event: Event,
-    /// The identity that the token is for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    identity: Option<String>,
-    /// The id of the token, its claim `jti`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token: Option<String>,
-    /// The upstream token that was exchanged.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    upstream: Option<Upstream>,
-}
-
-/// An upstream token: the claims that identify it.
-#[derive(Debug, Serialize)]
-struct Upstream {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    iss: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sub: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    jti: Option<String>,
-}
-
-/// A line of the log.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry<'a> {
-    time: Timestamp,
-    event: Event,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<&'a str>,
-    transport: &'static str,
-    method: &'a str,
-    /// The HTTP method and the path.
-    request: String,
-    code: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    address: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    identity: Option<&'a str>,
-    /// The id of the caller's token, its claim `jti`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    issued: Option<&'a Issued>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    changed: &'a [Changed],
-    /// The number of records that were changed besides those.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    more_changed: Option<usize>,
-}
-
-/// The audit log of a server.
-#[derive(Debug)]
-pub(crate) struct AuditLog {
-    file: Mutex<Rotated>,
-    /// The names of the methods that write, for gRPC.
-    writes: BTreeSet<String>,
-    /// Whether the last entry could not be written.
-    has_failed: AtomicBool,
-}
-
-impl AuditLog {
-    /// Opens the configured log, if there is one. `writes` has the names of the methods that write.
-    pub(crate) fn open(options: &AuditOptions, writes: BTreeSet<String>) -> Result<Option<Arc<Self>>> {
-        let Some(path) = &options.audit_log else { return Ok(None) };
-        let file = Rotated::open(path, options.audit_log_size, options.audit_log_keep.get())?;
-        Ok(Some(Arc::new(Self { file: Mutex::new(file), writes, has_failed: AtomicBool::new(false) })))
+impl Record {
+    /// Notes the answer, and writes the entry. If a commit of a request that took too long has not ended yet, the entry is
+    /// written once it has.
+    fn answer<B>(&self, response: &Response<B>) {
+        let mut notes = self.notes.lock();
+        notes.answer = Some(Answer::new(response));
+        if notes.open == 0 {
+            self.write(&mut notes);
+        }
     }
 
-    /// Writes the entry of a request, if it is one for the log.
-    fn finish<B>(&self, head: &Head, notes: &Notes, response: &Response<B>) {
-        let (method, code) = Called::of(response);
-        let code = code.or(notes.failed);
-        let is_denied = matches!(code, Some(Code::Unauthenticated | Code::PermissionDenied));
-        let is_write = match method.transport() {
-            "grpc" => self.writes.contains(method.name()),
-            // A client without a token could fill the log with requests that a rate limit rejects.
-            _ => !head.method.is_safe() && (notes.caller.is_some() || code != Some(Code::ResourceExhausted)),
+    /// Writes an entry for changes that are not in one yet. A response may go on for as long as an import.
+    fn write_changes(&self) {
+        let mut notes = self.notes.lock();
+        if notes.open == 0 && !notes.changed.is_empty() {
+            self.write(&mut notes);
+        }
+    }
+
+    /// Writes an entry for the notes, if they are of interest, and removes its changes from them.
+    fn write(&self, notes: &mut Notes) {
+        let answer = notes.answer.as_ref();
+        let code = match answer {
+            Some(answer) => answer.code.or(notes.failed),
+            None => Some(Code::Unknown),
         };
-        let event = match &notes.issued {
-            _ if is_denied => Event::Denied,
-            Some(issued) => issued.event,
-            None if is_write || !notes.changed.is_empty() => Event::Write,
-            None => return,
-        };
-        let path = head.uri.path();
+        let Some((event, part)) = self.classify(notes, code) else { return };
+        let path = self.head.uri.path();
         let caller = notes.caller.as_ref();
+        let principal = answer.and_then(|answer| answer.principal.as_deref());
+        let group = self.head.group();
         let entry = Entry {
             time: SystemClock.now(),
             event,
-            request_id: response.headers().get("x-request-id").and_then(|id| id.to_str().ok()),
-            transport: method.transport(),
-            method: method.name(),
-            request: format!("{} {}", head.method, path.get(..MAX_PATH).unwrap_or(path)),
+            request_id: answer.and_then(|answer| answer.request_id.as_deref()),
+            transport: answer.map_or("rest", |answer| answer.method.transport()),
+            method: answer.map_or("other", |answer| answer.method.name()),
+            request: format!("{} {}", self.head.method, path.get(..MAX_PATH).unwrap_or(path)),
+            group: group.as_deref(),
             code: code.map_or("OK", Code::reason),
-            address: head.address.clone(),
-            identity: caller.map(|(identity, _)| identity.as_str()),
+            client_gone: answer.is_none_or(|answer| answer.client_gone),
+            address: self.head.address.as_deref(),
+            identity: caller.map(|(identity, _)| identity.as_str()).or(principal),
             token: caller.and_then(|(_, credential)| credential.as_ref()?.id.as_deref()),
             issued: notes.issued.as_ref(),
             changed: &notes.changed,
             more_changed: Some(notes.more).filter(|more| *more > 0),
+            sequence: notes.sequence,
+            uncertain: notes.uncertain,
         };
-        self.write(&entry);
+        self.log.write(part, &entry);
+        notes.has_entry = true;
+        notes.changed.clear();
+        notes.more = 0;
     }
 
-    /// Writes an entry. The request has been handled, so a failure is only reported.
-    fn write(&self, entry: &Entry<'_>) {
-        let written = serde_json::to_vec(entry).map_err(std::io::Error::from).and_then(|mut line| {
-            line.push(b'\n');
-            self.file.lock().write(&line)
-        });
-        let had_failed = self.has_failed.swap(written.is_err(), Ordering::Relaxed);
-        match written {
-            Err(error) => {
-                counter!(FAILURES).increment(1);
-                if !had_failed {
-                    tracing::error!(%error, "entries of the audit log cannot be written and are lost");
-                }
-            }
-            Ok(()) if had_failed => tracing::warn!("entries of the audit log are written again"),
-            Ok(()) => {}
-        }
+    /// Returns the event of a request, and the part of the log that its entry belongs to; `None` for requests that have no
+    /// entry.
+    fn classify(&self, notes: &Notes, code: Option<Code>) -> Option<(Event, Part)> {
+        let has_changed = !notes.changed.is_empty();
+        let answer = notes.answer.as_ref();
+        let is_write = match answer {
+            None => has_changed,
+            Some(answer) if answer.method.transport() == "grpc" => self.writes.contains(answer.method.name()),
+            // A client without a token could fill the log with requests that a rate limit rejects.
+            Some(_) => !self.head.method.is_safe() && (notes.caller.is_some() || code != Some(Code::ResourceExhausted)),
+        };
+        let event = match &notes.issued {
+            _ if matches!(code, Some(Code::Unauthenticated | Code::PermissionDenied)) => Event::Denied,
+            Some(issued) => issued.event,
+            None if is_write || has_changed => Event::Write,
+            None => return None,
+        };
+        let has_succeeded = code.is_none() && answer.is_some_and(|answer| answer.has_begun);
+        let part = if matches!(event, Event::Exchange | Event::Refresh | Event::SignIn)
+            || (has_changed && notes.changed.iter().all(Changed::is_registration))
+        {
+            Part::SignIns
+        } else if has_changed || has_succeeded {
+            Part::Changes
+        } else {
+            Part::Failed
+        };
+        Some((event, part))
     }
 }
 
-/// What an entry has of the request itself.
-struct Head {
-    method: axum::http::Method,
-    uri: Uri,
-    address: Option<String>,
+impl Drop for Record {
+    /// Nothing works on the request any more. Its entry is still missing if a commit ended after the answer, or if the
+    /// process stops before there is an answer.
+    fn drop(&mut self) {
+        let mut notes = std::mem::take(self.notes.get_mut());
+        if !notes.changed.is_empty() || (notes.answer.is_some() && !notes.has_entry) {
+            self.write(&mut notes);
+        }
+    }
 }
 
 /// A service whose requests are written to the audit log, if there is one.
 #[derive(Debug, Clone)]
 pub(crate) struct Audited<S> {
     service: S,
-    log: Option<Arc<AuditLog>>,
+    log: Option<(Arc<AuditLog>, Arc<BTreeSet<String>>)>,
 }
 
 impl<S> Audited<S> {
-    pub(crate) const fn new(service: S, log: Option<Arc<AuditLog>>) -> Self {
-        Self { service, log }
+    /// Wraps a service. `writes` has the names of the methods that write.
+    pub(crate) fn new(service: S, log: Option<Arc<AuditLog>>, writes: BTreeSet<String>) -> Self {
+        Self { service, log: log.map(|log| (log, Arc::new(writes))) }
     }
 }
+
+/// The answer of a server without an audit log.
+type Unaudited<F, R> = MapOk<F, fn(Response<R>) -> Response<AuditedBody<R>>>;
 
 impl<S, B, R> tower::Service<Request<B>> for Audited<S>
 where
     S: tower::Service<Request<B>, Response = Response<R>, Error = Infallible, Future: Send + 'static>,
-    R: 'static,
+    R: Body + 'static,
 {
-    type Response = Response<R>;
+    type Response = Response<AuditedBody<R>>;
     type Error = Infallible;
-    type Future =
-        futures_util::future::Either<S::Future, platform_core::BoxFuture<'static, Result<Response<R>, Infallible>>>;
+    type Future = Either<Unaudited<S::Future, R>, BoxFuture<'static, Result<Self::Response, Infallible>>>;
 
-    fn poll_ready(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.service.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let Some(log) = self.log.clone() else {
-            return futures_util::future::Either::Left(self.service.call(request));
+        let Some((log, writes)) = self.log.clone() else {
+            let with_body: fn(_) -> _ = |response: Response<R>| response.map(|body| AuditedBody { body, record: None });
+            return Either::Left(self.service.call(request).map_ok(with_body));
         };
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let head = Head { method, uri, address: Origin::address(request.extensions()).map(|one| one.to_string()) };
+        let record = Arc::new(Record { log, writes, head, notes: Mutex::default() });
         let answer = self.service.call(request);
-        let audited = NOTES.scope(RefCell::default(), async move {
+        Either::Right(Box::pin(async move {
+            if let Some(scope) = RequestScope::current() {
+                scope.attach(record.clone());
+            }
             let response = answer.await?;
             // Before the answer is sent: a client that has received it can rely on the entry.
-            NOTES.with(|notes| {
-                if let Ok(notes) = notes.try_borrow() {
-                    log.finish(&head, &notes, &response);
-                }
-            });
-            Ok(response)
-        });
-        futures_util::future::Either::Right(Box::pin(audited))
+            record.answer(&response);
+            // Only a body of unknown length is made while it is sent.
+            let record = response.body().size_hint().exact().is_none().then_some(record);
+            Ok(response.map(|body| AuditedBody { body, record }))
+        }))
     }
 }
+
+pin_project! {
+    /// A body whose parts are sent after the entries of the changes that they acknowledge.
+    pub(crate) struct AuditedBody<R> {
+        #[pin]
+        body: R,
+        record: Option<Arc<Record>>,
+    }
+}
+
+impl<R: Body> Body for AuditedBody<R> {
+    type Data = R::Data;
+    type Error = R::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<R::Data>, R::Error>>> {
+        let this = self.project();
+        let polled = this.body.poll_frame(cx);
+        if let (Poll::Ready(_), Some(record)) = (&polled, this.record) {
+            record.write_changes();
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests;

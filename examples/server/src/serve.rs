@@ -157,8 +157,8 @@ async fn serve_until_stopped(config: &Config, arguments: Vec<OsString>, filter: 
     // address, and a flood of their requests must not make a load balancer consider the server dead.
     let routes = open.merge(probes.routes()).merge(operator_routes).route_service("/import/{kind}", import);
     let service = layers.around(grpc.clone().or_else_http(routes.fallback_service(rest)));
-    let audit_log = AuditLog::open(&config.audit, writes)?;
-    let service = otlp::traced(Audited::new(service, audit_log), otlp.as_ref());
+    let audit_log = AuditLog::open(&config.audit)?;
+    let service = otlp::traced(Audited::new(service, audit_log, writes), otlp.as_ref());
     let listener = socket.listen(BACKLOG).map_err(|error| cannot_listen(address, &error))?;
     let failed = Arc::new(OnceLock::new());
     let stopped = {

@@ -334,7 +334,8 @@ fn a_quota_is_exact_when_two_servers_create_at_once_and_their_audit_logs_have_ev
     let repo = uid(&apis[0].get("/registry/v2/repos?page_size=1").ok()["repos"][0]);
     let digest = format!("sha256:{}", "a".repeat(64));
     apis[0].post(&format!("/registry/v2/tags/{repo}"), &json!({ "name": "latest", "digest": digest })).error(429);
-    let lines = logs.map(|log| std::fs::read_to_string(database.path().join(log)).unwrap()).concat();
+    let parts = logs.iter().flat_map(|log| [log.to_string(), format!("{log}.failed")]);
+    let lines: String = parts.map(|log| std::fs::read_to_string(database.path().join(log)).unwrap()).collect();
     let entries = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let creates: Vec<_> = entries.filter(|entry| entry["method"] == "ReposService.CreateRepo").collect();
     let with_code = |code: &str| creates.iter().filter(|entry| entry["code"] == code).count();

@@ -18,14 +18,18 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
+use platform_engine::request_scope::Shielded;
 use tokio::time::Instant;
 use tower::Service;
 
-use crate::limits::{
-    Limits,
-    address::Peer,
-    budget::{Charge, Holder},
-    origin::{ReplyBytes, Shares, Source},
+use crate::{
+    carrier::Carrier,
+    limits::{
+        Limits,
+        address::Peer,
+        budget::{Charge, Holder},
+        origin::{ReplyBytes, Shares, Source},
+    },
 };
 
 /// Minimum rate in bytes per second at which a client must read, once the stall timeout has passed. Our choice.
@@ -174,7 +178,7 @@ impl Drop for Exchange {
     }
 }
 
-/// Service for one connection that tracks its requests.
+/// Service for one connection that tracks its requests, and carries those that have begun a change to their end.
 #[derive(Debug, Clone)]
 pub(super) struct Tracked<S> {
     service: S,
@@ -182,11 +186,12 @@ pub(super) struct Tracked<S> {
     peer: Peer,
     limits: Arc<Limits>,
     shares: Arc<Shares>,
+    carrier: Arc<Carrier>,
 }
 
 impl<S> Tracked<S> {
-    pub(super) fn new(service: S, peer: Peer, limits: Arc<Limits>, shares: Arc<Shares>) -> Self {
-        Self { service, activity: Arc::new(Activity::new()), peer, limits, shares }
+    pub(super) fn new(service: S, peer: Peer, limits: Arc<Limits>, shares: Arc<Shares>, carrier: Arc<Carrier>) -> Self {
+        Self { service, activity: Arc::new(Activity::new()), peer, limits, shares, carrier }
     }
 
     pub(super) const fn activity(&self) -> &Arc<Activity> {
@@ -218,20 +223,22 @@ impl<S> Tracked<S> {
 
 impl<S, B, R> Service<Request<B>> for Tracked<S>
 where
-    S: Service<Request<B>, Response = Response<R>>,
-    R: Body,
+    S: Service<Request<B>, Response = Response<R>, Error: Send, Future: Send + 'static>,
+    R: Body + Send,
 {
     type Response = Response<TrackedBody<R>>;
     type Error = S::Error;
-    type Future = TrackedFuture<S::Future>;
+    type Future = Shielded<TrackedFuture<S::Future>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.service.poll_ready(cx)
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        // The request counts as one of its address until it has ended, whether or not the client waits for it.
         let exchange = self.start(&mut request);
-        TrackedFuture { exchange, future: self.service.call(request) }
+        let future = TrackedFuture { exchange, future: self.service.call(request) };
+        Shielded::request(future, Arc::clone(&self.carrier) as _)
     }
 }
 

@@ -8,7 +8,7 @@ use platform_core::{
     store::{Commit, Committed, Delete, Epoch, Key, Page, Query, Read, Store, StoreError},
 };
 
-use super::{Changed, note};
+use super::{Record, current, entry::Changed};
 
 /// A store whose commits are noted for the audit log.
 #[derive(Debug)]
@@ -44,6 +44,39 @@ impl Audited {
     }
 }
 
+/// A commit that was handed to the store. Dropped before its end, its changes are noted as uncertain: the store may have
+/// made them.
+struct Handed {
+    record: Arc<Record>,
+    changes: Vec<Changed>,
+}
+
+impl Handed {
+    fn new(record: Arc<Record>, changes: Vec<Changed>) -> Self {
+        record.notes.lock().open += 1;
+        Self { record, changes }
+    }
+
+    /// Notes the outcome: the sequence of the commit, or that nothing was changed.
+    fn end(mut self, sequence: Option<u64>) {
+        let changes = std::mem::take(&mut self.changes);
+        if sequence.is_some() {
+            let mut notes = self.record.notes.lock();
+            changes.into_iter().for_each(|changed| notes.add_changed(changed));
+            notes.sequence = sequence;
+        }
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        let mut notes = self.record.notes.lock();
+        notes.open -= 1;
+        notes.uncertain |= !self.changes.is_empty();
+        self.changes.drain(..).for_each(|changed| notes.add_changed(changed));
+    }
+}
+
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl Store for Audited {
@@ -56,11 +89,15 @@ impl Store for Audited {
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
-        let changes = self.changes(&commit);
+        // Commits that belong to no request, such as those of the dispatcher, have no entry.
+        let Some(record) = current() else { return self.store.commit(commit).await };
+        let handed = Handed::new(record, self.changes(&commit));
         let done = self.store.commit(commit).await;
-        // A commit of unknown outcome may have been applied.
-        if let Ok(_) | Err(StoreError::Unknown(_)) = &done {
-            note(|notes| changes.into_iter().for_each(|changed| notes.add_changed(changed)));
+        match &done {
+            Ok(committed) => handed.end(Some(committed.sequence)),
+            // Noted when it is dropped.
+            Err(StoreError::Unknown(_)) => drop(handed),
+            Err(_) => handed.end(None),
         }
         done
     }

@@ -1,0 +1,111 @@
+//! The audit log of a server whose clients go away, or want to hide what was changed.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
+
+mod common;
+
+use std::{collections::BTreeSet, io::Write, net::TcpStream, path::Path};
+
+use common::{Api, STORES, Server, api, run};
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+fn entries(file: &Path) -> Vec<Value> {
+    let log = std::fs::read_to_string(file).unwrap();
+    log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Sends a request, and closes the connection without reading the answer.
+fn send_and_close(api: &Api, path: &str, body: &Value) {
+    let address = api.url.strip_prefix("http://").unwrap();
+    let body = body.to_string();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\ncontent-length: {}\r\n\r\n",
+        api.token,
+        body.len()
+    );
+    TcpStream::connect(address).unwrap().write_all(format!("{head}{body}").as_bytes()).unwrap();
+}
+
+/// Returns the uids of the repos that the entries say were created, each once.
+fn created(entries: &[Value]) -> BTreeSet<String> {
+    let creates = entries.iter().filter(|entry| entry["code"] == "OK" && entry["method"] == "ReposService.CreateRepo");
+    let mut uids = BTreeSet::new();
+    for entry in creates {
+        assert_eq!(entry["changed"][0]["put"][0], "Repo", "{entry}");
+        assert!(uids.insert(entry["changed"][0]["put"][1].as_str().unwrap().to_owned()), "two entries: {entry}");
+    }
+    uids
+}
+
+#[test]
+fn each_change_of_a_client_that_closes_its_connection_has_an_entry_and_a_line_in_the_log() {
+    for store in STORES {
+        let dir = tempdir().unwrap();
+        let options = ["--store", store, "--audit-log", "audit.log", "--log-format", "json"];
+        let server = Server::start(dir.path(), &options);
+        let (operator, organization) = api(dir.path(), &["--store", store]);
+        let path = format!("/registry/v2/repos/{organization}");
+        for number in 0..200 {
+            send_and_close(&operator, &path, &json!({ "name": format!("repo-{number}") }));
+        }
+        // The server stops once the changes that it has begun are made.
+        server.terminate();
+        let stopped = server.wait();
+        let audited = created(&entries(&dir.path().join("audit.log")));
+        let lines = stopped.stderr.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let is_create = |line: &Value| line["span"]["method"] == "POST" && line["fields"]["status"] == 200;
+        assert_eq!(lines.filter(is_create).count(), audited.len(), "{store}: {}", stopped.stderr);
+        if store == "memory" {
+            continue;
+        }
+        let _server = Server::start(dir.path(), &options);
+        let (operator, _) = api(dir.path(), &["--store", store]);
+        let mut stored = BTreeSet::new();
+        let mut page_token = String::new();
+        loop {
+            let page = operator.get(&format!("/registry/v2/repos?page_size=200&page_token={page_token}")).ok();
+            stored
+                .extend(page["repos"].as_array().unwrap().iter().map(|repo| repo["uid"].as_str().unwrap().to_owned()));
+            match page["nextPageToken"].as_str() {
+                Some(next) => page_token = next.to_owned(),
+                None => break,
+            }
+        }
+        assert_eq!(stored, audited, "{store}");
+    }
+}
+
+#[test]
+fn requests_of_callers_without_rights_do_not_rotate_the_entry_of_a_change_away() {
+    let dir = tempdir().unwrap();
+    let options = ["--store", "memory", "--audit-log", "audit.log", "--audit-log-size", "10K", "--audit-log-keep", "1"];
+    let _server = Server::start(dir.path(), &options);
+    let (operator, organization) = api(dir.path(), &["--store", "memory"]);
+    let claims = json!({ "issuer": "https://issuer.test", "subject": "nobody" });
+    let nobody = json!({ "name": "nobody", "claimMatch": claims });
+    let nobody = operator.post(&format!("/iam/v2/identities/{organization}"), &nobody).ok();
+    let nobody = nobody["uid"].as_str().unwrap().to_owned();
+    let token = run(dir.path(), &["token", "--store", "memory", "--identity", &nobody]).ok();
+    let (nobody, stranger) = (operator.with_token(token.trim()), operator.with_token("invalid"));
+    let repos = format!("/registry/v2/repos/{organization}");
+    let repo = operator.post(&repos, &json!({ "name": "evidence" })).ok();
+    for number in 0..100 {
+        let body = json!({ "name": format!("repo-{number}") });
+        nobody.post(&repos, &body).error(403);
+        nobody.post("/registry/v2/repos/invalid", &body).error(400);
+        stranger.post(&repos, &body).error(401);
+        stranger.get("/iam/v2/groups").error(401);
+        nobody.send("PUT", "/operator/read-only", Some(&json!({ "readOnly": true }))).error(403);
+    }
+    let log = entries(&dir.path().join("audit.log"));
+    assert!(created(&log).contains(repo["uid"].as_str().unwrap()), "{log:?}");
+    let failed = ["audit.log.failed", "audit.log.failed.1"].map(|name| dir.path().join(name));
+    let sizes = failed.each_ref().map(|file| std::fs::metadata(file).unwrap().len());
+    assert!(sizes.iter().all(|size| *size <= 10_240), "{sizes:?}");
+    // Both files together are full: requests without rights were written, and are bounded.
+    let codes: BTreeSet<_> =
+        failed.iter().flat_map(|file| entries(file)).map(|entry| entry["code"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(codes, ["INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED"].map(str::to_owned).into());
+    assert!(!dir.path().join("audit.log.1").exists());
+}
