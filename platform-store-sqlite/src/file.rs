@@ -44,8 +44,10 @@ pub(crate) fn restrict(path: &Path) {
     for suffix in ["", "-wal", "-shm", "-lock"] {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
-        if fs::metadata(&name).is_ok_and(|file| file.permissions().mode() & 0o077 != 0) {
-            drop(fs::set_permissions(&name, fs::Permissions::from_mode(0o600)));
+        let mode = fs::metadata(&name).map_or(0, |file| file.permissions().mode());
+        if mode & 0o077 != 0 {
+            // A file that its owner has made read-only stays so.
+            drop(fs::set_permissions(&name, fs::Permissions::from_mode(mode & 0o700)));
         }
     }
 }
@@ -119,15 +121,16 @@ pub(crate) fn layout_of(path: &Path, connection: &Connection) -> Result<Option<i
 /// it to the current one.
 pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenError> {
     let fail = |error| open_error(path, error);
+    // SQLite opens a file that this process may not write for reading only.
+    if connection.is_readonly("main").map_err(fail)? {
+        return Err(OpenError::ReadOnly { path: path.to_owned() });
+    }
     let found = layout_of(path, connection)?;
     let is_new = found.is_none();
     let version = found.unwrap_or_default();
     let mode = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)).map_err(fail)?;
     if mode != "wal" {
-        // SQLite does not change the journal mode of a read-only file.
-        let read_only = connection.is_readonly("main").map_err(fail)?;
-        let path = path.to_owned();
-        return Err(if read_only { OpenError::ReadOnly { path } } else { OpenError::NoWal { path } });
+        return Err(OpenError::NoWal { path: path.to_owned() });
     }
     // Create the tables atomically, so that a crash leaves either an empty file or a complete store.
     connection.execute_batch("BEGIN IMMEDIATE").map_err(fail)?;

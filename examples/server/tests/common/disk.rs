@@ -91,6 +91,6 @@ impl Drop for Disk {
 fn print_skipped() {
     let _ = writeln!(
         std::io::stderr(),
-        "SKIPPED: a small disk needs user namespaces (`unshare --map-root-user --mount`), which are not allowed here"
+        "NOT RUN: a small disk needs user namespaces (`unshare --map-root-user --mount`), which are not allowed here"
     );
 }
