@@ -93,6 +93,7 @@ fn no_statement_for_citus_has_a_construct_that_it_refuses() {
         }
         if reach == Reach::Everywhere {
             // These would have to be computed on one node, or are refused.
+            assert_functions_run_on_the_nodes(&name, &sql);
             let sql = sql.replace("WITH ORDINALITY", "");
             for word in ["WITH ", " OVER ", "FOR UPDATE", "FOR NO KEY UPDATE", "UNION ALL", "DISTINCT ON"] {
                 assert!(!sql.contains(word), "{name} runs on all nodes with {word}: {sql}");
@@ -108,6 +109,19 @@ fn no_statement_for_citus_has_a_construct_that_it_refuses() {
                 assert!(!of_functions || !has_subquery, "{name} has a subquery in one of functions: {sql}");
             }
         }
+    }
+}
+
+/// Citus runs a function on the coordinator that is joined with something, unless it is `LATERAL` or has ordinal numbers.
+/// If it has a column of an outer query, the process of the coordinator crashes, and with it all others.
+fn assert_functions_run_on_the_nodes(name: &str, sql: &str) {
+    for select in subqueries(sql).chain([sql]) {
+        let nested = subqueries(select).map(str::to_owned).collect::<Vec<_>>();
+        let own = nested.iter().fold(select.to_owned(), |own, nested| own.replace(nested, ""));
+        let functions = own.matches("unnest(").count();
+        let of_nodes = own.matches("LATERAL unnest(").count() + own.matches(" WITH ORDINALITY ").count();
+        let joined = functions + tables(&own).count();
+        assert!(joined < 2 || of_nodes == functions, "{name} has a function that Citus runs elsewhere: {own}");
     }
 }
 

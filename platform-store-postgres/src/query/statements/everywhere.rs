@@ -9,12 +9,13 @@ use crate::schema::Column;
 type Key = (Column, bool, bool, bool);
 
 /// As [`super::PASSES`]: no filter with operation 1 has a match, and all others have one. Citus refuses a subquery of
-/// functions that has a subquery.
+/// functions that has a subquery. It runs functions that are joined on the coordinator instead of on the nodes, unless
+/// they are `LATERAL` or have ordinal numbers; with a column of `r`, the process of the coordinator crashes (Citus 13.2).
 const PASSES: &str = "(SELECT count(DISTINCT f.no) = cardinality(array_remove($13::int4[], 1)) AND \
      COALESCE(bool_and(f.op <> 1), true) FROM unnest($13::int4[]) WITH ORDINALITY f(op, no), \
-     unnest($14::int4[], $15::text[], $16::bytea[]) w(no, key, value), unnest(r.filter_keys, r.filter_values) h(key, value) \
-     WHERE w.no = f.no AND w.key = h.key AND CASE f.op WHEN 2 THEN h.value > w.value \
-     WHEN 3 THEN position(w.value IN h.value) > 0 ELSE h.value = w.value END)";
+     LATERAL unnest($14::int4[], $15::text[], $16::bytea[]) w(no, key, value), \
+     LATERAL unnest(r.filter_keys, r.filter_values) h(key, value) WHERE w.no = f.no AND w.key = h.key AND \
+     CASE f.op WHEN 2 THEN h.value > w.value WHEN 3 THEN position(w.value IN h.value) > 0 ELSE h.value = w.value END)";
 
 /// The statements for lists of any organization in a database of several nodes, by order, whether it is descending,
 /// whether a filter leads to the candidates, and whether they count; with the numbers of their parameters in the
