@@ -154,6 +154,15 @@ impl Cluster {
         Ok(format!("{}{separator}options=-csearch_path%3D%22{name}%22", self.url))
     }
 
+    /// Returns the URL of a schema as [`Cluster::schema`], without what an earlier run has left in it.
+    ///
+    /// # Errors
+    /// A text that says why the schema cannot be created.
+    pub async fn empty_schema(&self, name: &str) -> Result<String, String> {
+        self.execute(&self.url, &format!("DROP SCHEMA IF EXISTS \"{name}\" CASCADE")).await?;
+        self.schema(name).await
+    }
+
     /// Executes statements, separated by semicolons, at the URL of the cluster's database, or of a schema of it.
     ///
     /// # Errors

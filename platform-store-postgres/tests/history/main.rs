@@ -81,7 +81,7 @@ fn run(runtime: &Runtime, url: &str, direct: &str, history: History) -> Result<S
 /// Returns the URL of a schema with tables, after this change of it.
 fn schema(runtime: &Runtime, cluster: &Cluster, name: &str, change: &str) -> String {
     runtime.block_on(async {
-        let url = cluster.schema(name).await.unwrap();
+        let url = cluster.empty_schema(name).await.unwrap();
         PostgresStore::migrate(&url, &Options::default()).await.unwrap();
         cluster.execute(&url, change).await.unwrap();
         url
@@ -110,7 +110,7 @@ fn every_result_with_the_statements_for_citus_is_that_of_a_state_during_its_call
     let runtime = Runtime::new().unwrap();
     let url = runtime.block_on(async {
         let url = match Cluster::citus() {
-            Some(citus) => citus.schema("history_citus").await.unwrap(),
+            Some(citus) => citus.empty_schema("history_citus").await.unwrap(),
             None => cluster.schema_like_citus("history_citus").await.unwrap(),
         };
         PostgresStore::migrate(&url, &Options::default()).await.unwrap();

@@ -22,7 +22,7 @@ use platform_store_postgres::{
         statements, statements_for_citus,
     },
 };
-use tokio_postgres::Client;
+use tokio_postgres::{Client, types::Type};
 
 use crate::{
     common::{client, open, puts, thing},
@@ -403,6 +403,19 @@ async fn on_citus_each_statement_about_one_organization_is_one_task() {
     assert!(wrong.is_empty(), "{} statements:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// Returns the plan of a statement about the organization with this parameter. A comparison with null needs no task.
 async fn explain(client: &Client, sql: &str, org: usize) -> Result<String, tokio_postgres::Error> {
-    plan_of(client, sql, |number| if number == org { "42" } else { "NULL" }).await.map(|plan| plan + "\n")
+    let value = |number, of: &Type| match *of {
+        _ if number == org => "42",
+        Type::BOOL => "true",
+        Type::INT4 | Type::INT8 => "1",
+        Type::UUID => "'00000000-0000-0000-0000-000000000001'",
+        // Some texts are those of arrays.
+        Type::TEXT | Type::BYTEA | Type::TEXT_ARRAY | Type::BYTEA_ARRAY => "'{a}'",
+        Type::INT4_ARRAY | Type::INT8_ARRAY => "'{1}'",
+        Type::UUID_ARRAY => "'{00000000-0000-0000-0000-000000000001}'",
+        Type::BOOL_ARRAY => "'{true}'",
+        _ => "NULL",
+    };
+    plan_of(client, sql, value).await.map(|plan| plan + "\n")
 }

@@ -14,7 +14,7 @@ pub(crate) fn private() -> Option<Cluster> {
 
 /// Returns the URL of an empty schema with the tables of the store.
 pub(crate) async fn empty(cluster: &Cluster, name: &str) -> String {
-    let url = cluster.schema(name).await.unwrap();
+    let url = cluster.empty_schema(name).await.unwrap();
     PostgresStore::migrate(&url, &Options::default()).await.unwrap();
     url
 }

@@ -9,6 +9,7 @@ use platform_engine::{
     uid::Uid,
 };
 use platform_store_postgres::testing::{Cluster, joined_statements, statements};
+use tokio_postgres::types::Type;
 
 use crate::common::{client, empty, open, puts};
 
@@ -171,17 +172,17 @@ fn is_sorted_whole(name: &str, order: &str, plan: &str) -> bool {
 
 /// Returns the generic plan of a statement.
 pub(crate) async fn plan(client: &tokio_postgres::Client, sql: &str) -> String {
-    plan_of(client, sql, |_| "NULL").await.unwrap()
+    plan_of(client, sql, |_, _| "NULL").await.unwrap()
 }
 
 /// Returns the plan of a statement with a value for each parameter.
 pub(crate) async fn plan_of(
     client: &tokio_postgres::Client,
     sql: &str,
-    value: impl Fn(usize) -> &'static str,
+    value: impl Fn(usize, &Type) -> &'static str,
 ) -> Result<String, tokio_postgres::Error> {
     let statement = client.prepare(sql).await?;
-    let values: Vec<&str> = (1..=statement.params().len()).map(value).collect();
+    let values: Vec<&str> = (1..).zip(statement.params()).map(|(number, of)| value(number, of)).collect();
     let values = values.join(", ");
     let types: Vec<String> = statement.params().iter().map(|of| of.name().to_owned()).collect();
     let types: Vec<String> =
