@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
+use platform_core::resources::iam::normalize_issuer;
 use platform_oidc::Documents;
 use serde::{Deserialize, Serialize};
 
@@ -22,8 +23,8 @@ const ATTEMPTS: usize = 32;
 pub(crate) struct Settings(BTreeMap<String, String>);
 
 impl Settings {
-    /// Returns the settings of this server that others must have too: those that replies, stored data or decisions on
-    /// access depend on.
+    /// Returns the settings of this server that others must have too: those that replies, stored data, decisions on
+    /// access or the question who gets in depend on.
     pub(crate) fn of(config: &Config) -> Self {
         let list = |values: &mut dyn Iterator<Item = String>| {
             let mut values: Vec<_> = values.collect();
@@ -31,6 +32,7 @@ impl Settings {
             values.dedup();
             values.join(" ")
         };
+        let issuer = |url: &str| normalize_issuer(url).to_owned();
         let terms = config.terms_document.iter().map(|terms| format!("{},{},{};", terms.id, terms.label, terms.url));
         let named = [
             (PUBLIC_URL, config.public_url.clone().unwrap_or_default()),
@@ -40,6 +42,12 @@ impl Settings {
             ("terms-document", terms.collect()),
             ("open-organisations", config.open_organisations.to_string()),
             ("event-type-prefix", config.events.event_type_prefix.clone()),
+            ("trusted-issuer", list(&mut config.trusted_issuer.iter().map(|url| issuer(url)))),
+            ("allow-http-issuers", config.allow_http_issuers.to_string()),
+            ("allow-private-issuers", config.allow_private_issuers.to_string()),
+            ("audience", list(&mut config.audience.iter().cloned())),
+            ("sign-in-issuer", config.sign_in.sign_in_issuer.as_deref().map(issuer).unwrap_or_default()),
+            ("sign-in-client-id", config.sign_in.sign_in_client_id.clone().unwrap_or_default()),
         ];
         Self(named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
@@ -135,6 +143,10 @@ mod tests {
             ("terms-document", "a,b,c"),
             ("open-organisations=true", ""),
             ("event-type-prefix", "com.example"),
+            ("trusted-issuer", "https://issuer.example"),
+            ("allow-http-issuers=true", ""),
+            ("allow-private-issuers=true", ""),
+            ("audience", "other"),
         ] {
             let flag = format!("--{option}");
             let mut arguments = if option == "public-url" { Vec::new() } else { url.to_vec() };
@@ -151,7 +163,21 @@ mod tests {
         settings(&both).agree(&documents, true).await.unwrap();
         let other_order = [url.as_slice(), &["--operator", two, "--operator", one]].concat();
         settings(&other_order).agree(&documents, false).await.unwrap();
+        // Google's issuer has two names.
+        let issuer = |issuer| [both.as_slice(), &["--trusted-issuer", issuer]].concat();
+        settings(&issuer("https://accounts.google.com")).agree(&documents, true).await.unwrap();
+        settings(&issuer("accounts.google.com")).agree(&documents, false).await.unwrap();
+        settings(&both).agree(&documents, false).await.unwrap_err();
         settings(&url).agree(&documents, false).await.unwrap_err();
+
+        let sign_in = |client, issuer| ["--sign-in-client-id", client, "--sign-in-issuer", issuer];
+        settings(&sign_in("a", "https://issuer.example")).agree(&documents, true).await.unwrap();
+        for (client, issuer, named) in
+            [("b", "https://issuer.example", "client-id"), ("a", "https://other.example", "issuer")]
+        {
+            let error = settings(&sign_in(client, issuer)).agree(&documents, false).await.unwrap_err().to_string();
+            assert!(error.starts_with(&format!("--sign-in-{named} is ")), "{error}");
+        }
     }
 
     #[tokio::test]

@@ -18,7 +18,7 @@ pub(crate) struct SignInOptions {
     pub(crate) sign_in_issuer: Option<String>,
     /// Client id of this server at that issuer
     #[arg(long, global = true, env = "PLATFORM_SIGN_IN_CLIENT_ID", value_name = "ID")]
-    sign_in_client_id: Option<String>,
+    pub(crate) sign_in_client_id: Option<String>,
     /// File with the client secret of this server at that issuer; without it, the server is a public client
     #[arg(long, global = true, env = "PLATFORM_SIGN_IN_CLIENT_SECRET_FILE", value_name = "FILE")]
     sign_in_client_secret_file: Option<PathBuf>,
