@@ -409,7 +409,7 @@ impl Attempts<'_> {
     pub(crate) async fn pause(&mut self, failure: Failure) -> Result<(), Failure> {
         // A failure may take long to notice, which is no reason not to try again.
         let until = *self.until.get_or_insert(Instant::now() + self.database.retry);
-        if !matches!(failure, Failure::Lost(_)) || Instant::now() + self.pause > until {
+        if !matches!(failure, Failure::Lost(_) | Failure::Node(_)) || Instant::now() + self.pause > until {
             return Err(failure);
         }
         tokio::time::sleep(self.pause).await;

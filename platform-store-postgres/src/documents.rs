@@ -66,7 +66,7 @@ impl Documents {
         };
         match written {
             Ok(rows) => Ok(rows == 1),
-            Err(Failure::Lost(cause) | Failure::Late(cause)) => {
+            Err(Failure::Lost(cause) | Failure::Node(cause) | Failure::Late(cause)) => {
                 connection.close();
                 Err(StoreError::Unknown(cause))
             }

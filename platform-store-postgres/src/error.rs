@@ -4,7 +4,7 @@ use std::{error::Error, fmt};
 
 use deadpool_postgres::{PoolError, TimeoutType};
 use platform_engine::store::{Cause, StoreError};
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// The error of opening or migrating a database.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,8 @@ pub enum OpenError {
 pub(crate) enum Failure {
     /// The connection broke, or the server is not, or no longer, the primary. Another connection may work.
     Lost(Cause),
+    /// A node of a distributed database does not answer, but the server does. Another attempt may work.
+    Node(Cause),
     /// The server did not answer in time, but answers others. Another attempt would take as long.
     Late(Cause),
     /// A unique key was taken between the check and the write.
@@ -80,17 +82,24 @@ impl From<tokio_postgres::Error> for Failure {
             state if state.code().starts_with("22") || state.code().starts_with("54") => {
                 Self::Other(StoreError::Invalid(Described(error).into()))
             }
-            SqlState::READ_ONLY_SQL_TRANSACTION
-            | SqlState::ADMIN_SHUTDOWN
+            SqlState::READ_ONLY_SQL_TRANSACTION => Self::Lost(Described(error).into()),
+            SqlState::ADMIN_SHUTDOWN
             | SqlState::CRASH_SHUTDOWN
             | SqlState::CANNOT_CONNECT_NOW
             | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
             | SqlState::IDLE_SESSION_TIMEOUT
-            | SqlState::TOO_MANY_CONNECTIONS => Self::Lost(Described(error).into()),
-            state if state.code().starts_with("08") => Self::Lost(Described(error).into()),
+            | SqlState::TOO_MANY_CONNECTIONS => lost(error),
+            state if state.code().starts_with("08") => lost(error),
             _ => Self::Other(unavailable(Described(error))),
         }
     }
+}
+
+/// Returns the failure of an error that ends a connection: of the one to the server if it is fatal, and otherwise of one
+/// that the server has to a node.
+fn lost(error: tokio_postgres::Error) -> Failure {
+    let is_of_node = error.as_db_error().and_then(DbError::parsed_severity) == Some(Severity::Error);
+    if is_of_node { Failure::Node(Described(error).into()) } else { Failure::Lost(Described(error).into()) }
 }
 
 impl From<PoolError> for Failure {
@@ -118,7 +127,7 @@ impl From<StoreError> for Failure {
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Lost(cause) | Failure::Late(cause) => Self::Unavailable(cause),
+            Failure::Lost(cause) | Failure::Node(cause) | Failure::Late(cause) => Self::Unavailable(cause),
             Failure::Taken => unavailable("a unique key was taken by a concurrent commit"),
             Failure::Other(error) => error,
         }

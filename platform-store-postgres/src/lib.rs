@@ -25,6 +25,7 @@ mod migrate;
 mod notify;
 mod options;
 mod primary;
+mod probe;
 mod schema;
 
 mod check;

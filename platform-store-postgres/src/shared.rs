@@ -22,6 +22,8 @@ impl Health {
         let state = match outcome {
             Ok(outcomes) if outcomes.iter().any(Result::is_ok) => 0,
             Err(Failure::Other(StoreError::Full(_))) => 1,
+            // The coordinator works, and other nodes may.
+            Err(Failure::Node(_)) => 0,
             Err(Failure::Lost(_) | Failure::Late(_) | Failure::Other(StoreError::Unknown(_))) => 2,
             _ => return,
         };

@@ -14,7 +14,7 @@ use crate::{
     error::{Failure, OpenError, unavailable},
     migrate, notify,
     options::Options,
-    query, registry,
+    probe, query, registry,
     schema::{self, LAYOUT},
     shared::{Health, Shared},
     writer::Lanes,
@@ -28,6 +28,7 @@ pub struct PostgresStore {
     shared: Arc<Shared>,
     lanes: Arc<Lanes>,
     channel: String,
+    probed: probe::Probed,
 }
 
 impl PostgresStore {
@@ -56,7 +57,7 @@ impl PostgresStore {
             health: Health::default(),
         });
         let lanes = Arc::new(Lanes::new(shared.clone(), options.lanes, options.group_commits));
-        Ok(Self { shared, lanes, channel: notify::channel(instance) })
+        Ok(Self { shared, lanes, channel: notify::channel(instance), probed: probe::Probed::default() })
     }
 
     /// Creates the tables of an empty database, or brings those of an earlier release to this release's layout
@@ -141,6 +142,15 @@ impl PostgresStore {
                 }
             }
         }
+    }
+
+    /// Reads from the tables that gets and lists read, once, for health checks. On Citus, an error means that no node of
+    /// several answers, and not that one of them does not.
+    ///
+    /// # Errors
+    /// The error that reads have now.
+    pub async fn probe(&self) -> Result<(), StoreError> {
+        probe::probe(&self.shared, &self.probed).await
     }
 
     /// Verifies index entries, lengths of lists, counted blocks, unique keys and epochs against the records, and returns

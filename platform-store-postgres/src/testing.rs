@@ -437,7 +437,7 @@ pub fn joined_statements() -> Vec<(String, String)> {
 
 /// Returns every statement of gets, lists and commits, with a name, for tests of their plans.
 pub fn statements() -> Vec<(String, &'static str)> {
-    use crate::{batch, blocks, changes, documents, filtered, query, query::statements, registry, writer};
+    use crate::{batch, blocks, changes, documents, filtered, probe, query, query::statements, registry, writer};
     let lists = statements::LISTS.iter().map(|(key, sql)| (format!("list {key:?}"), sql.as_str()));
     let boundaries = statements::BOUNDARIES.iter().map(|(key, sql)| (format!("boundaries {key:?}"), sql.as_str()));
     let counts = statements::COUNTS.iter().map(|(key, sql)| (format!("counts {key:?}"), sql.as_str()));
@@ -460,6 +460,7 @@ pub fn statements() -> Vec<(String, &'static str)> {
         ("put batch", batch::statements::PUT_BATCH),
         ("find batch", batch::statements::FIND_BATCH),
         ("prune batches", writer::PRUNE_BATCHES),
+        ("probe", probe::PROBE),
         ("load slots", registry::LOAD),
         ("delete records", changes::DELETE_RECORDS),
         ("create records", changes::CREATE_RECORDS),

@@ -214,7 +214,7 @@ pub(crate) fn now() -> i64 {
 /// Returns the failure of a batch that may have been committed.
 fn unknown(failure: Failure) -> Failure {
     let cause = match failure {
-        Failure::Lost(cause) | Failure::Late(cause) => cause,
+        Failure::Lost(cause) | Failure::Node(cause) | Failure::Late(cause) => cause,
         other => StoreError::from(other).into(),
     };
     StoreError::Unknown(cause).into()
@@ -223,7 +223,7 @@ fn unknown(failure: Failure) -> Failure {
 /// Returns whether a failure of a batch is one of each of its commits.
 const fn is_of_all(failure: &Failure) -> bool {
     let other = matches!(failure, Failure::Other(StoreError::Unknown(_) | StoreError::Full(_)));
-    other || matches!(failure, Failure::Lost(_) | Failure::Late(_))
+    other || matches!(failure, Failure::Lost(_) | Failure::Node(_) | Failure::Late(_))
 }
 
 impl Shared {
@@ -285,6 +285,7 @@ impl Shared {
     ) -> Result<(Vec<Result<i64, Conflict>>, Vec<(List, Delta)>), Failure> {
         let mut batch = Batch::new(commits, random()?);
         let mut attempts = self.database.attempts_since(since);
+        let mut failed_on_node = false;
         loop {
             let connection = attempts.writer().await?;
             match batch.attempt(&connection, self.salt, now()).await {
@@ -309,7 +310,11 @@ impl Shared {
                 // Another organization took a unique key between the check and the write. With the exclusive gate,
                 // nobody can.
                 Attempt::Failed(Failure::Taken) if !batch.homes.everywhere => batch.homes.everywhere = true,
+                // The second time, the node is gone, and the lane is needed for organizations on other nodes. The first
+                // time, the server may have had an old connection to it.
+                Attempt::Failed(failure @ Failure::Node(_)) if failed_on_node => return Err(failure),
                 Attempt::Failed(failure) => {
+                    failed_on_node = matches!(failure, Failure::Node(_));
                     if matches!(failure, Failure::Lost(_)) {
                         connection.close();
                     }
@@ -383,7 +388,7 @@ impl Shared {
         loop {
             let failure = match is_visible().await {
                 Ok(true) => return Ok(()),
-                Ok(false) => Failure::Lost("a node does not show the commit yet".into()),
+                Ok(false) => Failure::Node("a node does not show the commit yet".into()),
                 // The coordinator answers, but not the node.
                 Err(failure) => failure,
             };

@@ -85,6 +85,10 @@ impl SharedStore for Postgres {
         Ok(Timestamp::from_millis(i64::try_from(micros / 1000)?))
     }
 
+    async fn probe(&self) -> Result<()> {
+        Ok(self.0.probe().await?)
+    }
+
     async fn claim(&self, name: &str) -> Result<bool> {
         Ok(self.0.claim(name).await?)
     }

@@ -39,6 +39,9 @@ pub(crate) trait SharedStore: Debug + Send + Sync + 'static {
     /// Returns the time of the database.
     async fn now(&self) -> Result<Timestamp>;
 
+    /// Reads what requests read, and fails when they fail.
+    async fn probe(&self) -> Result<()>;
+
     /// Takes a name that no other process may have at the same time, and returns whether this one has it.
     async fn claim(&self, name: &str) -> Result<bool>;
 
@@ -198,10 +201,10 @@ pub(crate) async fn send_last(shared: &dyn SharedStore, wakeups: &Wakeups) {
     drop(tokio::time::timeout(RECONNECT, send).await);
 }
 
-/// Returns whether the database answers.
+/// Returns whether the database answers reads.
 pub(crate) async fn probe(shared: &dyn SharedStore) -> Result<()> {
-    match tokio::time::timeout(PROBE, shared.now()).await {
-        Ok(answer) => answer.map(drop),
+    match tokio::time::timeout(PROBE, shared.probe()).await {
+        Ok(answer) => answer,
         Err(_) => bail!("no answer within {} s", PROBE.as_secs()),
     }
 }
@@ -264,6 +267,10 @@ mod tests {
 
         async fn now(&self) -> Result<Timestamp> {
             Ok(Timestamp::from_millis(self.0))
+        }
+
+        async fn probe(&self) -> Result<()> {
+            Ok(())
         }
 
         async fn claim(&self, _: &str) -> Result<bool> {

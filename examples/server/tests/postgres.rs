@@ -441,6 +441,12 @@ fn a_server_is_not_ready_while_the_database_does_not_answer() {
     wait_for(503);
     cluster.restart().unwrap();
     wait_for(200);
+    // The database answers, but not reads.
+    let rename = |from, to| format!("ALTER TABLE {from} RENAME TO {to}");
+    database.execute(&rename("record", "elsewhere"));
+    wait_for(503);
+    database.execute(&rename("elsewhere", "record"));
+    wait_for(200);
     let (organization, token) = database.operator();
     let body = json!({ "name": "after" });
     api.with_token(&token).post(&format!("/registry/v2/repos/{organization}"), &body).ok();

@@ -17,7 +17,10 @@ use platform_engine::{
     },
     uid::Uid,
 };
-use platform_store_postgres::{Options, PostgresStore, testing::Cluster};
+use platform_store_postgres::{
+    Options, PostgresStore,
+    testing::{Cluster, shards::organization},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, UnixStream},
@@ -182,6 +185,31 @@ async fn a_commit_of_several_nodes_is_not_acknowledged_before_they_show_it() {
         let done = store.commit(puts(put)).await;
         assert!(matches!(done, Err(StoreError::Unknown(_))), "{done:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_to_a_node_that_is_gone_fails_at_the_second_attempt_and_commits_to_others_succeed() {
+    let Some(cluster) = Cluster::shared() else { return };
+    let url = like_citus(cluster, "citus_gone").await;
+    let store = open(&url).await;
+    store.commit(puts([thing("a/first")])).await.unwrap();
+    let org = organization("a");
+    // The error of a coordinator whose worker refuses connections.
+    let gone = format!(
+        "CREATE SEQUENCE attempts; CREATE FUNCTION gone() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN \
+         IF NEW.org = {org} THEN PERFORM nextval(''attempts''); RAISE EXCEPTION ''connection to the remote node failed'' \
+         USING ERRCODE = ''08006''; END IF; RETURN NEW; END'; \
+         CREATE TRIGGER gone BEFORE INSERT OR UPDATE ON head FOR EACH ROW EXECUTE FUNCTION gone()"
+    );
+    cluster.execute(&url, &gone).await.unwrap();
+    let on_one = platform_engine::store::Put { unique: Vec::new(), ..thing("a/second") };
+    let done = store.commit(puts([on_one])).await;
+    assert!(matches!(done, Err(StoreError::Unavailable(_))), "{done:?}");
+    let attempts = client(&url).await.query_one("SELECT last_value FROM attempts", &[]).await.unwrap();
+    assert_eq!(attempts.get::<_, i64>(0), 2);
+    store.health().unwrap();
+    store.commit(puts([thing("b/one")])).await.unwrap();
+    store.probe().await.unwrap();
 }
 
 /// Carries connections to a database, and replaces the result of the first `COMMIT` by the error that Citus returns when
