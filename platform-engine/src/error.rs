@@ -400,6 +400,11 @@ impl From<StoreError> for Error {
             StoreError::Conflict(_) => (Code::Aborted, "Too many changes at once; try again"),
             StoreError::Invalid(_) => (Code::InvalidArgument, "A value has characters that the store cannot hold"),
             StoreError::Full(_) => (Code::ResourceExhausted, "The server has no room to write"),
+            StoreError::TooCostly(_) => (
+                Code::DeadlineExceeded,
+                "The list takes too long over all organizations; name an organization as its parent, or leave out the \
+                 total, the skip, the filter or the order",
+            ),
             StoreError::ReadOnly => return Self::read_only(),
             StoreError::Corrupt(_) => (Code::DataLoss, "Stored data is damaged; the operator must check the store"),
             StoreError::Unavailable(_) => (Code::Unavailable, "The store is not available"),

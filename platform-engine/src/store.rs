@@ -520,6 +520,10 @@ pub enum StoreError {
     /// There is no space for writes; reads still work.
     #[error("the store is full: {0}")]
     Full(#[source] Cause),
+    /// The read needs more work than the store allows and was given up. Another attempt would fail too, but one for less
+    /// may succeed.
+    #[error("the read is too costly: {0}")]
+    TooCostly(#[source] Cause),
     /// The stored data differs from the data that was written.
     #[error("the store is damaged: {0}")]
     Corrupt(#[source] Cause),

@@ -50,6 +50,7 @@ pub(crate) struct Database {
     readers: Pool,
     writers: Pool,
     retry: Duration,
+    everywhere: Duration,
     /// Whether the tables are distributed by organization.
     distributed: AtomicBool,
 }
@@ -78,6 +79,7 @@ pub(crate) struct Connection {
     cancel: Option<MakeRustlsConnect>,
     state: watch::Receiver<State>,
     distributed: bool,
+    everywhere: Duration,
 }
 
 impl Connection {
@@ -125,6 +127,11 @@ impl Connection {
     /// Returns whether the database is distributed, so that each statement about organizations must be about one.
     pub(crate) const fn is_distributed(&self) -> bool {
         self.distributed
+    }
+
+    /// Returns the time for a list of all organizations of a distributed database.
+    pub(crate) const fn everywhere(&self) -> Duration {
+        self.everywhere
     }
 
     /// Returns a prepared statement.
@@ -278,7 +285,15 @@ impl Database {
         };
         // Besides the lanes, documents are written.
         let (readers, writers) = (pool(options.readers)?, pool(options.lanes.saturating_add(1))?);
-        Ok(Self { primary, tls, readers, writers, retry: options.retry, distributed: false.into() })
+        Ok(Self {
+            primary,
+            tls,
+            readers,
+            writers,
+            retry: options.retry,
+            everywhere: options.everywhere,
+            distributed: false.into(),
+        })
     }
 
     /// Sets whether the tables are distributed by organization. Applies to connections that are taken from now on.
@@ -301,7 +316,16 @@ impl Database {
             let cancel = cancel.then(|| self.tls.clone());
             let distributed = self.is_distributed();
             let limit = Some(ANSWER);
-            return Ok(Connection { client: Some(client), running: 0.into(), limit, cancel, state, distributed });
+            let everywhere = self.everywhere;
+            return Ok(Connection {
+                client: Some(client),
+                running: 0.into(),
+                limit,
+                cancel,
+                state,
+                distributed,
+                everywhere,
+            });
         }
     }
 

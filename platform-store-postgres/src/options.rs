@@ -21,13 +21,23 @@ pub struct Options {
     /// The time for which a call is repeated while no connection works, such as during a failover; 5 seconds by
     /// default.
     pub retry: Duration,
+    /// The time for a list of all organizations in a database with Citus, after which it is refused; 10 seconds by
+    /// default (our choice). Such a list runs on all nodes, and the coordinator merges what they return.
+    pub everywhere: Duration,
     /// Certificates in DER that TLS connections trust, besides the public certification authorities.
     pub root_certificates: Vec<CertificateDer<'static>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { readers: 16, lanes: 4, group_commits: 256, retry: Duration::from_secs(5), root_certificates: Vec::new() }
+        Self {
+            readers: 16,
+            lanes: 4,
+            group_commits: 256,
+            retry: Duration::from_secs(5),
+            everywhere: Duration::from_secs(10),
+            root_certificates: Vec::new(),
+        }
     }
 }
 
@@ -53,6 +63,12 @@ impl Options {
     /// Sets the time for which a call is repeated while no connection works.
     pub const fn retry(mut self, retry: Duration) -> Self {
         self.retry = retry;
+        self
+    }
+
+    /// Sets the time for a list of all organizations in a database with Citus.
+    pub const fn everywhere(mut self, everywhere: Duration) -> Self {
+        self.everywhere = everywhere;
         self
     }
 

@@ -17,7 +17,7 @@ use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
 use self::distributed::Positioned;
-use self::statements::{Bodies, FEW, GET_MANY, GET_ONE, LISTS, Shape, everywhere::EVERYWHERE};
+use self::statements::{Bodies, FEW, GET_MANY, GET_ONE, LISTS, Shape};
 use crate::{
     connection::Connection,
     error::{Failure, corrupt},
@@ -261,6 +261,9 @@ async fn read(
     limit: usize,
     nodes: Nodes,
 ) -> Result<Positioned, Failure> {
+    if nodes == Nodes::All {
+        return distributed::read_everywhere(connection, slots, query, limit).await;
+    }
     let (column, descending) = (slots.column(query.kind, query.order.by), query.order.descending);
     let (epoch_orgs, epoch_names) = epoch_rows(query.epochs.iter());
     let records = limit;
@@ -271,8 +274,7 @@ async fn read(
     let installation = schema::installation();
     let mut params: Vec<&(dyn ToSql + Sync)> =
         vec![&epoch_orgs, &epoch_names, &query.count, &limit, &most, after.value(), &after.uid];
-    let scan = Shape::Scan { everywhere: false, by_member: false };
-    let mut shape = if nodes == Nodes::All { scan } else { shape(slots, query, column) };
+    let mut shape = shape(slots, query, column);
     let scope = query.scopes.first();
     let has_deep = !matches!(scope, Some(Scope::Children(_)));
     let org = scopes.orgs.first().copied().unwrap_or(installation);
@@ -281,7 +283,7 @@ async fn read(
     let uid = if let Some(Scope::Subtree(top) | Scope::Children(top)) = scope { top } else { "" };
     let name = if let OrderBy::Key(name) = query.order.by { name } else { "" };
     let (filters, driver) = match shape {
-        Shape::Scan { .. } => (Filters::of(&query.filters), driver(connection, &scopes, query, nodes).await?),
+        Shape::Scan { .. } => (Filters::of(&query.filters), driver(connection, &scopes, query).await?),
         _ => Default::default(),
     };
     let filtered = Filtered::of(salt, query).unwrap_or_default();
@@ -337,25 +339,6 @@ async fn read(
         let statement = LISTS.get(&(shape, column, descending, bodies));
         statement.ok_or_else(|| corrupt("an order has no statement"))
     };
-    if nodes == Nodes::All {
-        let of = |is_count| {
-            let statement = EVERYWHERE.get(&(column, descending, by_member, is_count));
-            statement.ok_or_else(|| corrupt("an order has no statement"))
-        };
-        let run = async |(sql, used): &(String, Vec<usize>)| {
-            let params: Vec<_> = used.iter().filter_map(|number| params.get(number - 1).copied()).collect();
-            connection.query(sql, &params).await
-        };
-        let rows = run(of(false)?).await?;
-        let page = page(records, column, &rows, Bodies::Fitting)?.unwrap_or_default();
-        let positions = positions(column, &rows, &page)?;
-        let (mut page, positions) = distributed::merge(query, [(page, positions)]);
-        if query.count {
-            let total = run(of(true)?).await?;
-            page.total = Some(total.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))?.cast_unsigned());
-        }
-        return Ok((page, positions));
-    }
     if let Nodes::Of(org) = &nodes
         && local(statement(Bodies::Fitting)?).appended
     {
@@ -365,7 +348,7 @@ async fn read(
         let sql = statement(bodies)?;
         let rows = match nodes {
             Nodes::Of(_) => connection.query(&local(sql).sql, params).await?,
-            Nodes::One | Nodes::All => connection.query(sql, params).await?,
+            _ => connection.query(sql, params).await?,
         };
         let Some(page) = page(records, column, &rows, bodies)? else { return Ok(None) };
         let positions = if nodes == Nodes::One { Vec::new() } else { positions(column, &rows, &page)? };
@@ -469,23 +452,20 @@ impl<'q> Filtered<'q> {
     }
 }
 
-/// Returns the filter values that lead to the fewest candidates; `None` if no filter is a [`Filter::AnyOf`].
-async fn driver(
-    connection: &Connection,
-    scopes: &Scopes<'_>,
-    query: &Query,
-    nodes: Nodes,
-) -> Result<Option<Vec<Uuid>>, Failure> {
+/// Returns the values of each filter by which records can be found, as the table `member` has them.
+fn choices(query: &Query) -> Vec<Vec<Uuid>> {
     let value = |key: &str, value: &[u8]| schema::filter_value(query.kind, key, value);
     let choices = query.filters.iter().filter_map(|filter| match filter {
-        Filter::AnyOf { key, values } => {
-            Some(distinct(values).into_iter().map(|bytes| value(key, bytes)).collect::<Vec<_>>())
-        }
+        Filter::AnyOf { key, values } => Some(distinct(values).into_iter().map(|bytes| value(key, bytes)).collect()),
         _ => None,
     });
-    let choices: Vec<Vec<Uuid>> = choices.collect();
-    // Nothing can be counted by value on several nodes.
-    if choices.len() < 2 || nodes == Nodes::All {
+    choices.collect()
+}
+
+/// Returns the filter values that lead to the fewest candidates; `None` if no filter is a [`Filter::AnyOf`].
+async fn driver(connection: &Connection, scopes: &Scopes<'_>, query: &Query) -> Result<Option<Vec<Uuid>>, Failure> {
+    let choices = choices(query);
+    if choices.len() < 2 {
         return Ok(choices.into_iter().next());
     }
     // An estimate: at most a thousand members of each value are counted, in one organization if there is only one.
@@ -503,6 +483,7 @@ async fn driver(
     }
     let count = |wanted: Uuid| counts.iter().find(|(value, _)| *value == wanted).map_or(0, |(_, count)| *count);
     let one = Query { scopes: vec![Scope::All], ..query.clone() };
+    let value = |key: &str, value: &[u8]| schema::filter_value(query.kind, key, value);
     let Ok(plan) = Plan::of(&one, |_, key, bytes| Ok::<_, std::convert::Infallible>(count(value(key, bytes))));
     let driver = plan.driver.map(|(key, values)| values.into_iter().map(|bytes| value(key, bytes)).collect());
     Ok(driver)

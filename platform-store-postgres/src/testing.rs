@@ -408,6 +408,7 @@ pub fn statements_for_citus() -> Vec<(String, String, Reach)> {
         statements::everywhere::EVERYWHERE.iter().map(|(key, (sql, _))| (format!("list everywhere {key:?}"), &**sql));
     let everywhere = everywhere.chain(
         [
+            statements::everywhere::COUNT_OF_KIND,
             batch::statements::READ_WITH_EVERYWHERE,
             batch::statements::FIND_WITH_EVERYWHERE,
             writer::PRUNE_EVERYWHERE,

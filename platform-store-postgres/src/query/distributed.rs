@@ -7,15 +7,25 @@
 use std::{borrow::Cow, cmp::Ordering, collections::BTreeMap, iter::Peekable};
 
 use futures_util::future::try_join_all;
-use platform_engine::store::{Epoch, Item, Key, Page, Position, Query, Read, Record, Scope};
-use tokio_postgres::Row;
+use platform_engine::{
+    store::{Epoch, Item, Key, OrderBy, Page, Position, Query, Read, Record, Scope, StoreError, place::Place},
+    uid::Uid,
+};
+use tokio_postgres::{Row, types::ToSql};
 
-use super::{Nodes, epoch_rows, epoch_values, list_of, record, statements::GET_MANY};
+use super::{
+    After, Filters, MOST, Nodes, Scopes, choices, epoch_rows, epoch_values, key, list_of, page, positions, record,
+    statements::{
+        Bodies, GET_MANY,
+        everywhere::{COUNT_OF_KIND, EVERYWHERE, Part},
+    },
+};
 use crate::{
     batch::{all_of, pipeline},
     connection::{Connection, Params},
-    error::Failure,
-    schema::{self, Org, Slots},
+    error::{Failure, corrupt},
+    filtered::READ_LENGTH,
+    schema::{self, Column, Org, Slots},
     split::local,
 };
 
@@ -161,8 +171,8 @@ pub(crate) async fn list(connection: &Connection, slots: &Slots, salt: u64, quer
         let (mut page, before) = match is_everywhere {
             true => {
                 let before = read_epochs(connection, &query.epochs).await?;
-                let all = Query { epochs: [].into(), ..query.clone() };
-                let (page, _) = list_of(connection, slots, &all, Nodes::All).await?;
+                let all = list_everywhere(connection, slots, query);
+                let page = tokio::time::timeout(connection.everywhere(), all).await.map_err(|_| costly())??;
                 (page, before.into_iter().map(Some).collect())
             }
             false => list_several(connection, slots, query, &scopes).await?,
@@ -173,6 +183,102 @@ pub(crate) async fn list(connection: &Connection, slots: &Slots, salt: u64, quer
         }
     }
     Err(unsettled())
+}
+
+/// The time for a list of all organizations is over. Its statements are canceled with its connection.
+fn costly() -> Failure {
+    StoreError::TooCostly("a list of all organizations takes too long".into()).into()
+}
+
+/// Reads a page of all nodes, without epochs.
+async fn list_everywhere(connection: &Connection, slots: (&Slots, u64), query: &Query) -> Result<Page, Failure> {
+    let mut rest = Query { epochs: [].into(), count: false, skip: 0, ..query.clone() };
+    if query.skip > 0 {
+        // Without bodies: each node returns all records up to this one, because it may have all that are skipped.
+        let column = slots.0.column(query.kind, query.order.by);
+        let rows = run_everywhere(connection, slots.0, query, 0, Part::Position).await?;
+        let position = rows.first().map(|row| {
+            Ok::<_, Failure>(Position { value: key(column, row)?, uid: Uid::opaque(row.try_get::<_, &str>(0)?) })
+        });
+        match position.transpose()? {
+            None => rest.limit = 0,
+            after => rest.after = after,
+        }
+    }
+    let mut page = match rest.limit {
+        0 => Page::default(),
+        _ => list_of(connection, slots, &rest, Nodes::All).await?.0,
+    };
+    if query.count {
+        page.total = Some(count_everywhere(connection, slots.0, query).await?.cast_unsigned());
+    }
+    Ok(page)
+}
+
+async fn count_everywhere(connection: &Connection, slots: &Slots, query: &Query) -> Result<i64, Failure> {
+    let count = |rows: &[Row]| Ok::<i64, Failure>(rows.first().map_or(Ok(0), |row| row.try_get(0))?);
+    if query.scopes != [Scope::All] || !query.filters.is_empty() || !slots.has_kind(query.kind) {
+        return count(&run_everywhere(connection, slots, query, 0, Part::Count).await?);
+    }
+    let (org, roots) = (schema::installation(), schema::list(query.kind, Place::Roots));
+    let below = count(&connection.query(COUNT_OF_KIND, &[&query.kind]).await?)?;
+    Ok(below + count(&connection.query(READ_LENGTH, &[&org, &roots]).await?)?)
+}
+
+/// Reads a page of at most `limit` records of all nodes, with their positions.
+pub(super) async fn read_everywhere(
+    connection: &Connection,
+    slots: &Slots,
+    query: &Query,
+    limit: usize,
+) -> Result<Positioned, Failure> {
+    let column = slots.column(query.kind, query.order.by);
+    let rows = run_everywhere(connection, slots, query, limit, Part::Page).await?;
+    let page = page(limit, column, &rows, Bodies::Fitting)?.unwrap_or_default();
+    let positions = positions(column, &rows, &page)?;
+    Ok(merge(query, [(page, positions)]))
+}
+
+/// Runs the statement of a list on all nodes.
+async fn run_everywhere(
+    connection: &Connection,
+    slots: &Slots,
+    query: &Query,
+    limit: usize,
+    part: Part,
+) -> Result<Vec<Row>, Failure> {
+    let (column, descending) = (slots.column(query.kind, query.order.by), query.order.descending);
+    let after = After::of(column, descending, query.after.as_ref());
+    let (scopes, filters) = (Scopes::of(query.kind, &query.scopes), Filters::of(&query.filters));
+    let members = choices(query).into_iter().next();
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX).min(MOST);
+    let skip = i64::try_from(query.skip).unwrap_or(i64::MAX).min(MOST);
+    let name = if let OrderBy::Key(name) = query.order.by { name } else { "" };
+    let statement = EVERYWHERE.get(&(column, descending, members.is_some(), part));
+    let (sql, used) = statement.ok_or_else(|| corrupt("an order has no statement"))?;
+    // The numbers are those of a scan.
+    let number = |number: &usize| -> Option<&(dyn ToSql + Sync)> {
+        Some(match number {
+            4 => &limit,
+            6 => after.value(),
+            7 => &after.uid,
+            8 => &query.kind,
+            9 => &scopes.orgs,
+            10 => &scopes.modes,
+            11 => &scopes.lows,
+            12 => &scopes.highs,
+            13 => &filters.operations,
+            14 => &filters.numbers,
+            15 => &filters.keys,
+            16 => &filters.values,
+            17 => &skip,
+            18 if column == Column::Other => &name,
+            18 | 19 => &members,
+            _ => return None,
+        })
+    };
+    let params: Vec<_> = used.iter().filter_map(number).collect();
+    connection.query(sql, &params).await
 }
 
 /// Reads a page of one organization, and the epochs of others after it; without an organization, an empty page.

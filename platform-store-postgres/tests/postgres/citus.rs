@@ -8,10 +8,11 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use platform_engine::{
-    store::{Commit, Epoch, Key, Query, Scope, Store},
+    store::{Commit, Epoch, Key, Query, Scope, Store, StoreError},
     uid::Uid,
 };
 use platform_store_postgres::{
@@ -358,6 +359,20 @@ async fn a_read_for_citus_of_one_organization_sees_no_part_of_a_commit() {
         assert!(page.items.iter().all(|item| item.revision == page.epochs[1]) && page.epochs[0] >= page.epochs[1]);
     }
     writer.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_all_organizations_that_takes_too_long_is_refused_and_one_of_an_organization_is_answered() {
+    let Some(cluster) = Cluster::shared() else { return };
+    let url = like_citus(cluster, "citus_costly").await;
+    let store = PostgresStore::open(&url, Options::default().readers(1).everywhere(Duration::ZERO)).await.unwrap();
+    store.commit(puts([thing("a/b")])).await.unwrap();
+    for _ in 0..5 {
+        let refused = store.list(&Query::new("Thing", Scope::All)).await;
+        assert!(matches!(refused, Err(StoreError::TooCostly(_))), "{refused:?}");
+    }
+    let page = store.list(&Query::new("Thing", Scope::Children(Uid::opaque("a")))).await.unwrap();
+    assert_eq!(page.items.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

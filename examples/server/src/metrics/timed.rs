@@ -32,7 +32,7 @@ pub(crate) struct Timed {
 struct Operation {
     name: &'static str,
     seconds: Histogram,
-    errors: [OnceLock<Counter>; 5],
+    errors: [OnceLock<Counter>; 6],
 }
 
 impl Operation {
@@ -48,7 +48,8 @@ impl Operation {
                 StoreError::Full(_) => (1, "full"),
                 StoreError::Unavailable(_) => (2, "unavailable"),
                 StoreError::Unknown(_) => (3, "unknown"),
-                _ => (4, "corrupt"),
+                StoreError::TooCostly(_) => (4, "too_costly"),
+                _ => (5, "corrupt"),
             };
             if let Some(errors) = self.errors.get(index) {
                 let register = || counter!(ERRORS, "operation" => self.name, "error" => kind);

@@ -5,8 +5,22 @@ use std::{collections::HashMap, sync::LazyLock};
 use super::{Bodies, By, IN_SCOPE, SCOPES};
 use crate::schema::Column;
 
-/// An order, whether it is descending, whether a filter leads to the candidates, and whether the statement counts.
-type Key = (Column, bool, bool, bool);
+/// What a statement returns of the records that pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Part {
+    /// The first after a position, of which the nodes return as many each.
+    Page,
+    /// The last of those that are skipped, without its body.
+    Position,
+    /// Their number.
+    Count,
+}
+
+/// An order, whether it is descending, whether a filter leads to the candidates, and what the statement returns.
+type Key = (Column, bool, bool, Part);
+
+/// The number of all records of a kind ($1) that are not roots.
+pub(crate) const COUNT_OF_KIND: &str = "SELECT COALESCE(sum(t.direct), 0)::int8 FROM tally t WHERE t.kind = $1";
 
 /// As [`super::PASSES`]: no filter with operation 1 has a match, and all others have one. Citus refuses a subquery of
 /// functions that has a subquery. It runs functions that are joined on the coordinator instead of on the nodes, unless
@@ -18,17 +32,19 @@ const PASSES: &str = "(SELECT count(DISTINCT f.no) = cardinality(array_remove($1
      CASE f.op WHEN 2 THEN h.value > w.value WHEN 3 THEN position(w.value IN h.value) > 0 ELSE h.value = w.value END)";
 
 /// The statements for lists of any organization in a database of several nodes, by order, whether it is descending,
-/// whether a filter leads to the candidates, and whether they count; with the numbers of their parameters in the
+/// whether a filter leads to the candidates, and what they return; with the numbers of their parameters in the
 /// statement for the same scan ([`super::Shape::Scan`]).
 ///
 /// Citus runs them on all nodes and merges the results, for which they have no subquery without a table.
 pub(crate) static EVERYWHERE: LazyLock<HashMap<Key, (String, Vec<usize>)>> = LazyLock::new(|| {
     let mut all = HashMap::new();
     for column in Column::INDEXED.into_iter().chain([Column::Other]) {
-        for [descending, by_member, is_count] in (0..8).map(|bits| [bits & 1 > 0, bits & 2 > 0, bits & 4 > 0]) {
+        for [descending, by_member] in [[false, false], [false, true], [true, false], [true, true]] {
             let by = By { column, descending, bodies: Bodies::Fitting };
-            let statement = renumbered(&by.everywhere(by_member, is_count));
-            all.insert((column, descending, by_member, is_count), statement);
+            for part in [Part::Page, Part::Position, Part::Count] {
+                let statement = renumbered(&by.everywhere(by_member, part));
+                all.insert((column, descending, by_member, part), statement);
+            }
         }
     }
     all
@@ -51,7 +67,7 @@ fn renumbered(sql: &str) -> (String, Vec<usize>) {
 }
 
 impl By {
-    fn everywhere(self, by_member: bool, is_count: bool) -> String {
+    fn everywhere(self, by_member: bool, part: Part) -> String {
         let values = if self.column == Column::Other { "$19" } else { "$18" };
         let member = match by_member {
             false => String::new(),
@@ -63,14 +79,18 @@ impl By {
         let candidates = format!(
             "record r WHERE r.kind = $8 AND EXISTS (SELECT 1 FROM {SCOPES} WHERE {IN_SCOPE}) AND {PASSES}{member}"
         );
-        if is_count {
-            return format!("SELECT count(*) FROM {candidates}");
-        }
         let (key, order) = (self.key("r"), self.order("r"));
         let after = self.after("r", &self.after_value(), "$7", false);
-        format!(
-            "SELECT r.uid, r.revision, r.rendering, r.body, {key} AS key FROM {candidates} AND {after} ORDER BY {order} OFFSET $17::int8 \
-             LIMIT $4::int8 + 1"
-        )
+        let select = |columns, rows| {
+            format!("SELECT r.uid, {columns}, {key} AS key FROM {candidates} AND {after} ORDER BY {order} {rows}")
+        };
+        let skipped = "OFFSET $17::int8 - 1 LIMIT 1";
+        match part {
+            Part::Page => select("r.revision, r.rendering, r.body", "LIMIT $4::int8 + 1"),
+            // Only an order by sequences needs the row.
+            Part::Position if self.column == Column::Sequence => select("r.revision, 0 AS n, 0 AS b", skipped),
+            Part::Position => select("0 AS r, 0 AS n, 0 AS b", skipped),
+            Part::Count => format!("SELECT count(*) FROM {candidates}"),
+        }
     }
 }
