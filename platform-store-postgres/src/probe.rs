@@ -1,4 +1,4 @@
-//! Whether reads are answered: a read of what requests read, for health checks. The database can answer other statements
+//! Whether reads are answered, for health checks: a read of the tables that requests read. The database can answer others
 //! while a table is locked, damaged or missing.
 
 use std::{

@@ -39,7 +39,7 @@ pub(crate) trait SharedStore: Debug + Send + Sync + 'static {
     /// Returns the time of the database.
     async fn now(&self) -> Result<Timestamp>;
 
-    /// Reads what requests read, and fails when they fail.
+    /// Reads from the tables that requests read, and fails when their reads fail.
     async fn probe(&self) -> Result<()>;
 
     /// Takes a name that no other process may have at the same time, and returns whether this one has it.

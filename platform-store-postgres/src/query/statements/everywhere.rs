@@ -76,8 +76,11 @@ impl By {
                  ANY({values}::uuid[]))"
             ),
         };
+        // Citus writes the parameters into the statement, so that the nodes leave out conditions that all records meet: a
+        // scope of all records, and no filters.
         let candidates = format!(
-            "record r WHERE r.kind = $8 AND EXISTS (SELECT 1 FROM {SCOPES} WHERE {IN_SCOPE}) AND {PASSES}{member}"
+            "record r WHERE r.kind = $8 AND (4 = ANY($10::int4[]) OR EXISTS (SELECT 1 FROM {SCOPES} WHERE {IN_SCOPE})) AND \
+             (cardinality($13::int4[]) = 0 OR {PASSES}){member}"
         );
         let (key, order) = (self.key("r"), self.order("r"));
         let after = self.after("r", &self.after_value(), "$7", false);
