@@ -15,6 +15,7 @@
 )]
 
 pub mod bulk;
+pub mod bystander;
 pub mod client;
 pub mod data;
 pub mod figures;

@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     io::{BufRead, BufReader},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -106,8 +107,7 @@ impl Server {
 
     /// Like [`Server::platform`], with additional options.
     pub fn platform_with(store: &str, options: &[&str]) -> Self {
-        let program = env::current_exe().unwrap().with_file_name("platform-server");
-        assert!(program.exists(), "build it first: cargo build --profile dist -p platform-server");
+        let program = program();
         let data_dir = tempfile::tempdir_in(data::directory()).unwrap();
         let bootstrap = platform_oidc::Bootstrap::new(data::organization(0), data::operator());
         platform_oidc::Bootstrap::read_or_create(data_dir.path(), || bootstrap).unwrap();
@@ -129,6 +129,14 @@ impl Server {
         let token = command(&["token"]).output().unwrap();
         let token = String::from_utf8(token.stdout).unwrap().trim().to_owned();
         Self { process, address, token, started, _data_dir: Some(data_dir) }
+    }
+
+    /// Starts the emulator, `platform-server dev`. It has no token yet.
+    pub fn emulator() -> Self {
+        let begin = Instant::now();
+        let (process, address) =
+            start(Command::new(program()).args(["dev", "--listen", "127.0.0.1:0", "--log", "warn"]));
+        Self { process, address, token: String::new(), started: begin.elapsed(), _data_dir: None }
     }
 
     /// Starts this program as a server of the other side.
@@ -165,6 +173,14 @@ impl Drop for Server {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Returns the program of the server: `PLATFORM_SERVER`, or that of the same profile.
+fn program() -> PathBuf {
+    let program = env::var_os("PLATFORM_SERVER").map(PathBuf::from);
+    let program = program.unwrap_or_else(|| env::current_exe().unwrap().with_file_name("platform-server"));
+    assert!(program.exists(), "build it first: cargo build --profile dist -p platform-server");
+    program
 }
 
 /// Starts a server, and returns it with the address in its first line of output.

@@ -1,9 +1,15 @@
 //! Markdown as a stream of elements and texts, from which the page builds nodes. It is never HTML, so no text can become
 //! markup or a script.
+//!
+//! The text has the bounds of readmes, and is parsed where their checks run.
 
-use platform_engine::error::Error;
+use platform_engine::{
+    error::{Error, Result},
+    markdown::{MAX_NESTING, is_too_deep},
+    offload,
+};
 use platform_http::{
-    Reply,
+    Limits, Reply,
     mount::{self, Body, Call, Refusal},
 };
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
@@ -11,6 +17,9 @@ use serde::Serialize;
 
 /// The maximum number of elements in each other; deeper ones are left out and their contents kept. Our choice.
 const MAX_DEPTH: usize = 32;
+
+/// The maximum length of a text in bytes: that of a readme. Our choice.
+const MAX_TEXT: usize = 128 << 10;
 
 /// A step of the stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -29,10 +38,23 @@ pub(crate) enum Step {
 /// Answers a caller's text with its steps.
 pub(crate) async fn answer(call: &Call<'_>, body: Body<'_>) -> Result<Reply, Refusal> {
     mount::reject_parameters(call.query)?;
-    call.caller().await?;
-    let bytes = mount::bytes(body, call.limits).await?;
-    let text = std::str::from_utf8(&bytes).map_err(|_| Error::invalid_field("body", "is not valid UTF-8"))?;
-    Ok(mount::json(serde_json::to_vec(&steps(text)).map_err(Error::internal)?))
+    let caller = call.caller().await?;
+    // No other call of the platform would refuse a revoked token.
+    call.platform.current_grants(&caller).await?;
+    let bytes = mount::bytes(body, &Limits { body: MAX_TEXT.min(call.limits.body), ..call.limits.clone() }).await?;
+    let text = checked(&bytes)?.to_owned();
+    let json = move || serde_json::to_vec(&steps(&text)).map_err(Error::internal);
+    let json = offload::run(call.platform.offload(), caller.identity.root(), json).await?;
+    Ok(mount::json(json?))
+}
+
+/// Returns a text that does not take long to parse.
+fn checked(bytes: &[u8]) -> Result<&str> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Error::invalid_field("body", "is not valid UTF-8"))?;
+    match is_too_deep(text) {
+        true => Err(Error::invalid_field("body", format!("must not nest deeper than {MAX_NESTING} levels"))),
+        false => Ok(text),
+    }
 }
 
 /// Returns the steps of a text. HTML in it is left out, and images are shown as links.
@@ -134,8 +156,16 @@ mod tests {
     }
 
     #[test]
+    fn a_text_that_nests_deeper_than_readmes_is_not_parsed() {
+        let nested = |levels: usize| format!("{}a", "> ".repeat(levels));
+        assert_eq!(checked(nested(MAX_NESTING).as_bytes()).unwrap(), nested(MAX_NESTING));
+        let refused = checked(nested(MAX_NESTING + 1).as_bytes()).unwrap_err();
+        assert_eq!(refused.violations()[0].description, "must not nest deeper than 64 levels");
+    }
+
+    #[test]
     fn elements_are_at_most_32_deep() {
-        let steps = steps(&format!("{}a", "> ".repeat(10_000)));
+        let steps = steps(&format!("{}a", "> ".repeat(MAX_NESTING)));
         assert_eq!(steps.iter().filter(|step| matches!(step, Step::Open(_))).count(), MAX_DEPTH);
         assert_eq!(steps.iter().filter(|step| matches!(step, Step::Close)).count(), MAX_DEPTH);
         assert!(steps.contains(&Step::Text("a".to_owned())));

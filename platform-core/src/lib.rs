@@ -41,8 +41,8 @@ use std::sync::Arc;
 #[cfg(feature = "testing")]
 pub use platform_engine::testing;
 pub use platform_engine::{
-    BoxFuture, aip, blob, clock, context, conversion, duration, entropy, error, event, fields, json, kind, offload,
-    platform, quota, request, request_scope, scope, seal, store, timestamp, uid, verbs, write,
+    BoxFuture, aip, blob, clock, context, conversion, duration, entropy, error, event, fields, json, kind, markdown,
+    offload, platform, quota, request, request_scope, scope, seal, store, timestamp, uid, verbs, write,
 };
 
 pub mod access {

@@ -17,7 +17,7 @@ use crate::{
     },
     error::{Code, Error, Result},
     event::{Audience, Draft, Recorded},
-    kind::{Kind, Registered, Resource, Roots, Verb},
+    kind::{Kind, Registered, Roots, Verb},
     platform::{Platform, Rendered},
     request_scope::RequestScope,
     scope::Scopes,
@@ -27,6 +27,7 @@ use crate::{
     write::{Failed, Write},
 };
 
+mod reads;
 mod writes;
 
 pub(crate) use writes::Writes;
@@ -379,25 +380,6 @@ impl<'a> Context<'a> {
         Ok(records.into_iter().next().flatten())
     }
 
-    /// Returns these resources as they are stored, in the order of the uids; `None` for each that does not exist.
-    /// Access is not checked.
-    ///
-    /// # Errors
-    /// As [`Context::records`].
-    pub async fn read_all<R: Resource>(&self, uids: impl IntoIterator<Item = Uid>) -> Result<Vec<Option<R>>> {
-        let keys: Vec<_> = uids.into_iter().map(|uid| Key::new(R::KIND.name, uid)).collect();
-        let records = self.records(&keys).await?;
-        records.into_iter().map(|record| record.map(|record| parse(&record.body)).transpose()).collect()
-    }
-
-    /// Returns one resource as it is stored; `None` if it does not exist. Access is not checked.
-    ///
-    /// # Errors
-    /// As [`Context::records`].
-    pub async fn read<R: Resource>(&self, uid: &Uid) -> Result<Option<R>> {
-        Ok(self.read_all([uid.clone()]).await?.pop().flatten())
-    }
-
     /// Returns a page of records. The epochs of the query are replaced by those of the operation. Access is not
     /// checked.
     ///
@@ -409,14 +391,6 @@ impl<'a> Context<'a> {
         let page = self.platform.store().list(&query).await?;
         self.check_current(&as_of, &page.epochs)?;
         Ok(page)
-    }
-
-    /// Returns the first page of a query: resources as they are stored. Access is not checked.
-    ///
-    /// # Errors
-    /// As [`Context::records`].
-    pub async fn find<R: Resource>(&self, query: Query) -> Result<Vec<R>> {
-        self.page(query).await?.items.iter().map(|item| parse(&item.body)).collect()
     }
 
     /// Commits a write if the grants that this operation depends on are still current, publishes its events, and

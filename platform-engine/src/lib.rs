@@ -83,6 +83,7 @@ pub mod event;
 pub mod fields;
 pub mod json;
 pub mod kind;
+pub mod markdown;
 pub mod offload;
 pub mod platform;
 pub mod quota;

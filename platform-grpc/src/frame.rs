@@ -6,7 +6,7 @@ use platform_engine::error::{Code, Error, Result};
 use platform_http::{BoxError, Limits, OverBudget, ReadError, read_body};
 
 /// The length of the prefix of each message, in bytes: a compression flag and a 32-bit length.
-const PREFIX: usize = 5;
+pub(crate) const PREFIX: usize = 5;
 
 /// Reads the message, including its prefix.
 ///

@@ -40,6 +40,7 @@ mod decode;
 mod encode;
 mod frame;
 mod item_cache;
+mod parts;
 #[cfg(feature = "proto")]
 pub mod proto;
 mod response_cache;

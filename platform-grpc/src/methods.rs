@@ -1,10 +1,12 @@
 //! Maps each RPC to a method of a kind, once at startup, from the descriptors and the kind tables.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, mem, sync::Arc};
 
 use platform_engine::{
     access::Capability,
+    error::{Error, Result},
     kind::{self, Action, Http, Registered, Verb},
+    offload::Pace,
     platform::{ListReply, Platform},
 };
 use platform_http::ApiMethod;
@@ -16,6 +18,7 @@ use crate::{
     encode::{BadField, Plan, WireType, Writer},
     item_cache::ItemCache,
     mount::Mount,
+    parts::{PART, Parts},
 };
 
 /// Error for descriptors that lack something the server needs.
@@ -182,21 +185,32 @@ impl Page {
         })
     }
 
-    /// Encodes a page, whose resources are JSON.
+    /// Encodes a page, whose resources are JSON, and adds it to a message: the resources first, and then the other fields
+    /// in the order of their numbers.
     ///
     /// # Errors
-    /// When a resource does not match the message.
-    pub(crate) fn encode(&self, page: &ListReply, items: &ItemCache) -> serde_json::Result<Vec<u8>> {
+    /// INTERNAL when a resource does not match the message; RESOURCE_EXHAUSTED as [`Parts::push`].
+    pub(crate) async fn encode(
+        &self,
+        page: &ListReply,
+        items: &ItemCache,
+        mut pace: Pace<'_>,
+        parts: &mut Parts,
+    ) -> Result<()> {
         let bodies: usize = page.items.iter().map(|item| item.len()).sum();
-        let mut writer = Writer::with_capacity(bodies + 256);
-        let open = writer.open();
+        let part = || Writer::with_capacity(bodies.min(PART) + 256);
+        let mut writer = part();
         for item in &page.items {
-            writer.field(self.items);
             writer.key(self.items, WireType::LengthDelimited);
             let start = writer.length();
-            items.append(&self.item, item, &mut writer)?;
+            items.append(&self.item, item, &mut writer).map_err(Error::internal)?;
             writer.end_length(start);
+            if writer.len() >= PART {
+                parts.push(mem::replace(&mut writer, part()).into_bytes())?;
+            }
+            pace.step(item.len() / ENCODED).await;
         }
+        let open = writer.open();
         if let Some(token) = &page.next_page_token {
             writer.field(self.next_page_token);
             writer.key(self.next_page_token, WireType::LengthDelimited);
@@ -214,6 +228,9 @@ impl Page {
             }
         }
         writer.close(open);
-        Ok(writer.into_bytes())
+        parts.push(writer.into_bytes())
     }
 }
+
+/// The number of bytes that are encoded in the time in which one is converted, or more: most are in the cache of items.
+const ENCODED: usize = 4;

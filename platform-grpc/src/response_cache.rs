@@ -8,7 +8,8 @@ use std::{
 use bytes::Bytes;
 use platform_engine::{
     error::{Error, Result},
-    platform::Rendered,
+    offload,
+    platform::{Platform, Rendered},
 };
 
 use crate::encode::Plan;
@@ -21,21 +22,30 @@ const MIN_CACHED: usize = 64 << 10;
 pub(crate) struct ResponseCache(Mutex<HashMap<&'static str, (Arc<str>, Bytes)>>);
 
 impl ResponseCache {
-    /// Returns the response of an action as protobuf.
+    /// Returns the response of an action as protobuf. A large one is encoded on the pool.
     ///
     /// # Errors
-    /// INTERNAL when the response does not match the message.
-    pub(crate) fn get(&self, action: &'static str, rendered: &Rendered, plan: &Plan) -> Result<Bytes> {
+    /// INTERNAL when the response does not match the message; RESOURCE_EXHAUSTED when the pool is full.
+    pub(crate) async fn get(
+        &self,
+        platform: &Platform,
+        action: &'static str,
+        rendered: Rendered,
+        plan: &Arc<Plan>,
+    ) -> Result<Bytes> {
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((etag, bytes)) = lock().get(action)
             && *etag == rendered.etag
         {
             return Ok(bytes.clone());
         }
-        let bytes = Bytes::from(plan.encode(&rendered.body).map_err(Error::internal)?);
-        if rendered.body.len() >= MIN_CACHED {
-            lock().insert(action, (Arc::clone(&rendered.etag), bytes.clone()));
+        if rendered.body.len() < MIN_CACHED {
+            return plan.encode(&rendered.body).map(Bytes::from).map_err(Error::internal);
         }
+        let (plan, body) = (Arc::clone(plan), rendered.body);
+        let encoded = offload::run(platform.offload(), "", move || plan.encode(&body)).await?;
+        let bytes = Bytes::from(encoded.map_err(Error::internal)?);
+        lock().insert(action, (rendered.etag, bytes.clone()));
         Ok(bytes)
     }
 }

@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{
     HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode, Version,
@@ -22,7 +22,8 @@ use platform_engine::{
     BoxFuture,
     access::{Authenticator, Caller},
     error::{Code, Error, Result},
-    kind::{self, Authorization, Run},
+    kind::{self, Authorization, ListPage, Run},
+    offload::Pace,
     platform::{ActionReply, Platform},
     request::ListRequest,
 };
@@ -42,6 +43,7 @@ use crate::{
     methods::{self, BadContract, Method, Operation},
     mount::Mount,
     multiplex::Multiplexed,
+    parts::Parts,
     reflection_health::ReflectionHealth,
     response_cache::ResponseCache,
     status::Statuses,
@@ -278,7 +280,13 @@ impl Inner {
         let message = frame::read(origin.metered(body), limits).await?;
         let request = Request::from_parts(head, Full::new(message));
         let mut grpc = tonic::server::Grpc::new(AsBytes).max_decoding_message_size(limits.body);
-        Ok(grpc.unary(Call { inner: self, method, origin, principal }, request).await)
+        let mut parts = None;
+        let response =
+            grpc.unary(Call { inner: self, method, origin, principal, parts: Some(&mut parts) }, request).await;
+        Ok(match parts {
+            Some(parts) => Response::from_parts(response.into_parts().0, parts.into_body()?),
+            None => response,
+        })
     }
 
     /// Authenticates the caller before the message is read. For a mounted method, checks only the form of the token.
@@ -301,7 +309,7 @@ impl Inner {
     }
 
     /// Runs a call and returns its reply as protobuf.
-    async fn reply(&self, method: &Method, principal: Principal, bytes: Bytes) -> Result<Bytes> {
+    async fn reply(&self, method: &Method, origin: &Origin, principal: Principal, bytes: Bytes) -> Result<Message> {
         let Self { platform, .. } = self;
         decode::check_elements(&method.input, &bytes)?;
         let mut message = decode::message(&method.input, bytes)?;
@@ -315,7 +323,9 @@ impl Inner {
             Operation::List(registered, page) => {
                 let request = ListRequest::from_json(registered.kind, decode::object(message)?)?;
                 let reply = platform.list_erased(caller.as_ref(), registered, &request).await?;
-                return into_bytes(page.encode(&reply, &self.items));
+                let mut parts = Parts::new(origin);
+                page.encode(&reply, &self.items, Pace::new(platform.offload()), &mut parts).await?;
+                return Ok(parts.into());
             }
             Operation::Get(registered) => {
                 let uid = decode::text(&message, "uid");
@@ -337,17 +347,18 @@ impl Inner {
             Operation::Delete(registered) => {
                 let uid = decode::text(&message, "uid");
                 platform.delete_erased(demand_caller()?, registered, &uid).await?;
-                return Ok(Bytes::new());
+                return Ok(Bytes::new().into());
             }
             Operation::Action(kind, action) => {
                 let mut request = decode::object(message)?;
                 decode::add_unset(action.request, &mut request);
                 if let Run::Pages(_) = action.run {
-                    return self.long_list(caller.as_ref(), kind, action, &request, &method.output).await;
+                    return self.long_list(caller.as_ref(), origin, kind, action, &request, &method.output).await;
                 }
                 match platform.run_rendered(caller.as_ref(), kind, action, &request).await? {
                     ActionReply::Rendered(rendered) => {
-                        return self.responses.get(action.name, &rendered, &method.output);
+                        let bytes = self.responses.get(platform, action.name, rendered, &method.output).await?;
+                        return Ok(bytes.into());
                     }
                     ActionReply::Value(value) => return into_bytes(method.output.encode_value(&value)),
                 }
@@ -364,28 +375,33 @@ impl Inner {
     async fn long_list(
         &self,
         caller: Option<&Caller>,
+        origin: &Origin,
         kind: &'static kind::Kind,
         action: &'static kind::Action,
         request: &Map<String, Value>,
         output: &Plan,
-    ) -> Result<Bytes> {
+    ) -> Result<Message> {
         let most = self.limits.long_list_message;
-        let (mut message, mut page_token) = (BytesMut::new(), String::new());
+        let (mut parts, mut page_token) = (Parts::new(origin), String::new());
+        let mut pace = Pace::new(self.platform.offload());
         loop {
             let page = self.platform.run_page(caller, kind, action, request, &page_token).await?;
-            let mut json = format!("{{\"{}\":[", action.list_field()).into_bytes();
-            page.append_to(&mut json, true);
-            json.extend_from_slice(b"]}");
-            // The elements of a repeated field may be anywhere in a message.
-            message.extend_from_slice(&output.encode(&json).map_err(Error::internal)?);
-            if message.len() > most {
-                let error =
-                    format!("the list is longer than {most} bytes; restrict it, or use version 2, which has pages");
-                return Err(Error::new(Code::ResourceExhausted, error));
+            for items in page.slices() {
+                let mut json = format!("{{\"{}\":[", action.list_field()).into_bytes();
+                ListPage::append(items, &mut json, true);
+                json.extend_from_slice(b"]}");
+                // The elements of a repeated field may be anywhere in a message.
+                parts.push(output.encode(&json).map_err(Error::internal)?)?;
+                if parts.len() > most {
+                    let error =
+                        format!("the list is longer than {most} bytes; restrict it, or use version 2, which has pages");
+                    return Err(Error::new(Code::ResourceExhausted, error));
+                }
+                pace.step(json.len()).await;
             }
             match page.next_page_token {
                 Some(next) => page_token = next,
-                None => return Ok(message.freeze()),
+                None => return Ok(parts.into()),
             }
         }
     }
@@ -415,8 +431,28 @@ impl Inner {
     }
 }
 
-fn into_bytes(bytes: serde_json::Result<Vec<u8>>) -> Result<Bytes> {
-    bytes.map(Bytes::from).map_err(Error::internal)
+fn into_bytes(bytes: serde_json::Result<Vec<u8>>) -> Result<Message> {
+    bytes.map(|bytes| Message::Whole(bytes.into())).map_err(Error::internal)
+}
+
+/// The message of a reply.
+#[derive(Debug)]
+enum Message {
+    Whole(Bytes),
+    /// Several parts, which are charged to the budget of replies.
+    Parts(Parts),
+}
+
+impl From<Bytes> for Message {
+    fn from(bytes: Bytes) -> Self {
+        Self::Whole(bytes)
+    }
+}
+
+impl From<Parts> for Message {
+    fn from(mut parts: Parts) -> Self {
+        parts.single().map_or_else(|| Self::Parts(parts), Self::Whole)
+    }
 }
 
 /// The result of authentication.
@@ -436,6 +472,8 @@ struct Call<'a> {
     method: &'a Method,
     origin: &'a Origin,
     principal: Principal,
+    /// Set to the message of a reply in parts, instead of the one that is returned.
+    parts: Option<&'a mut Option<Parts>>,
 }
 
 impl<'a> UnaryService<Bytes> for Call<'a> {
@@ -443,10 +481,19 @@ impl<'a> UnaryService<Bytes> for Call<'a> {
     type Future = BoxFuture<'a, Result<tonic::Response<Bytes>, Status>>;
 
     fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
-        let Self { inner, method, origin, ref mut principal } = *self;
-        let principal = std::mem::take(principal);
+        let Self { inner, method, origin, ref mut principal, ref mut parts } = *self;
+        let (principal, parts) = (std::mem::take(principal), parts.take());
         Box::pin(async move {
-            let reply = inner.reply(method, principal, request.into_inner()).await;
+            let reply = match inner.reply(method, origin, principal, request.into_inner()).await {
+                Ok(Message::Whole(bytes)) => Ok(bytes),
+                Ok(Message::Parts(long)) => {
+                    if let Some(parts) = parts {
+                        *parts = Some(long);
+                    }
+                    return Ok(tonic::Response::new(Bytes::new()));
+                }
+                Err(error) => Err(error),
+            };
             // A read changes nothing, so its reply may be rejected when the budget of replies is used up. The reply of
             // a write must not be: the caller could not know that the write was committed.
             let reply = reply.and_then(|reply| match method.operation.is_read_only() {

@@ -63,7 +63,7 @@ pub use layers::{Layers, SlowRequests};
 pub use limits::{
     Limits,
     open_paths::{OpenPath, OpenPaths},
-    origin::{Metered, Origin, OverBudget, ReplyBytes, Shares, StreamPermit},
+    origin::{Metered, Origin, OverBudget, ReplyBytes, ReplyCharge, Shares, StreamPermit},
     rate::Rate,
 };
 pub use listener::{Listener, serve};

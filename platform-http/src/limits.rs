@@ -42,8 +42,8 @@ pub struct Limits {
     pub bodies: usize,
     /// The same budget for bodies on token paths. Default 16 MiB.
     pub token_bodies: usize,
-    /// Budget in bytes for replies that clients have not read yet. One address may use an eighth of it. Default 256
-    /// MiB. Replies over budget are replaced by RESOURCE_EXHAUSTED, except replies to completed writes, which are
+    /// Budget in bytes for replies that clients have not read yet. One address may use an eighth of it, or have one
+    /// longer reply. Default 256 MiB. Replies over budget are replaced by RESOURCE_EXHAUSTED, except replies to completed writes, which are
     /// always sent.
     pub replies: usize,
     /// Maximum number of concurrent requests of one address. Default 4,096. Further requests get RESOURCE_EXHAUSTED.

@@ -103,13 +103,26 @@ impl Offload for Pool {
             tokio::task::spawn_blocking(job).await.map_err(Error::internal)
         })
     }
+
+    /// Defers the task until the thread has polled its other tasks and the driver of the runtime. It does not wake
+    /// itself, as the thread would then have a task to poll, and not look at its sockets.
+    fn pause(&self) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::task::yield_now())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::{
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc,
+    };
 
     use platform_engine::error::Code;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::UnixStream,
+    };
 
     use super::*;
 
@@ -146,6 +159,38 @@ mod tests {
         }
         let jobs = pool.jobs.lock();
         assert_eq!((jobs.all, jobs.by_share.len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn events_of_sockets_are_received_during_a_pause() {
+        let (pool, pauses) = (Arc::new(Pool::default()), Arc::new(AtomicU64::new(0)));
+        let busy = tokio::spawn({
+            let (pool, pauses) = (Arc::clone(&pool), Arc::clone(&pauses));
+            async move {
+                loop {
+                    pool.pause().await;
+                    pauses.fetch_add(1, Relaxed);
+                }
+            }
+        });
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        let reader = tokio::spawn({
+            let pauses = Arc::clone(&pauses);
+            async move {
+                near.read_u8().await.unwrap();
+                pauses.load(Relaxed)
+            }
+        });
+        // By then, the reader waits.
+        while pauses.load(Relaxed) < 10 {
+            tokio::task::yield_now().await;
+        }
+        far.write_u8(1).await.unwrap();
+        let written = pauses.load(Relaxed);
+        // With tasks that wake themselves, sockets would be looked at after 61 of them.
+        let read = reader.await.unwrap();
+        assert!(read - written < 8, "{} pauses", read - written);
+        busy.abort();
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::{
     fmt::Write as _,
     io::Write as _,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
@@ -17,9 +17,10 @@ use http::{
     },
 };
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::{Full, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use mediatype::{MediaTypeList, ReadParams, names};
 use platform_engine::{
+    BoxFuture,
     error::{Code, Detail, Error, Result, Status},
     platform::{ListReply, Rendered},
 };
@@ -50,7 +51,46 @@ impl Default for ReplyBody {
 
 impl From<Bytes> for ReplyBody {
     fn from(bytes: Bytes) -> Self {
-        Self::Whole(Full::new(bytes))
+        match bytes.len() <= SLICE {
+            true => Self::Whole(Full::new(bytes)),
+            false => Self::Stream(BodyExt::boxed_unsync(Slices { rest: bytes, pause: None })),
+        }
+    }
+}
+
+/// The number of bytes that are handed over between two pauses: to copy them into a socket takes less than 0.1 ms. Our
+/// choice.
+const SLICE: usize = 256 << 10;
+
+/// A long body in memory, with pauses: a client that reads fast could otherwise keep a thread of the server busy.
+struct Slices {
+    rest: Bytes,
+    pause: Option<BoxFuture<'static, ()>>,
+}
+
+impl Body for Slices {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+        }
+        let length = self.rest.len().min(SLICE);
+        if length == 0 {
+            return Poll::Ready(None);
+        }
+        self.pause = (length < self.rest.len()).then(|| Box::pin(tokio::task::yield_now()) as BoxFuture<'_, ()>);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.rest.len() as u64)
     }
 }
 

@@ -8,6 +8,7 @@ use platform_core::{
     error::{Error, Result},
     fields::{self, Input},
     kind::{Field, Type},
+    offload::Pace,
     request::from_query,
     uid::Uid,
 };
@@ -99,12 +100,27 @@ async fn handle(emulator: &Emulator, head: &Parts, body: Body) -> Result<Reply, 
                 tenant.clear_requests();
                 return done();
             }
-            reply(&json!({ "requests": tenant.requests(pattern.as_deref().unwrap_or("*")) }))
+            logged(&tenant, pattern.as_deref().unwrap_or("*")).await
         }
         ("GET", path) => get(emulator, &tenant, path),
         ("DELETE", path) => delete(emulator, &tenant, path),
         (_, path) => change(emulator, &tenant, path, mount::object(body, limits).await?).await,
     }
+}
+
+/// Answers with the logged requests whose method matches a pattern.
+async fn logged(tenant: &Tenant, pattern: &str) -> Result<Reply, Refusal> {
+    let (mut body, mut pace) = (b"{\"requests\":[".to_vec(), Pace::new(tenant.platform().offload()));
+    for (at, request) in tenant.requests(pattern).iter().enumerate() {
+        if at > 0 {
+            body.push(b',');
+        }
+        let start = body.len();
+        serde_json::to_writer(&mut body, request).map_err(Error::internal)?;
+        pace.step(body.len() - start).await;
+    }
+    body.extend_from_slice(b"]}");
+    Ok(mount::json(body))
 }
 
 fn get(emulator: &Emulator, tenant: &Tenant, path: &[&str]) -> Result<Reply, Refusal> {

@@ -116,7 +116,7 @@ impl Tenant {
     /// Creates a tenant with an organization and its operator.
     pub(crate) async fn new(shared: &Arc<Shared>, name: String) -> Result<Self, StartError> {
         let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
-        let (store, clock) = (MemoryStore::new(), EmulatorClock::default());
+        let (store, clock) = (MemoryStore::pausing(Pool::default()), EmulatorClock::default());
         let keys = Arc::new(Keys::generate(Algorithm::Es256, &clock, &*entropy).map_err(StartError::of)?);
         let uids = Bootstrap::draw(&*entropy);
         let settings = Settings {

@@ -494,7 +494,7 @@ fn open_store(config: &Config, purpose: Purpose) -> Result<(Arc<dyn Store>, Orig
             (Arc::new(store.clone()) as _, Origin::Freezable(store))
         }
         _ => {
-            let store = MemoryStore::new();
+            let store = MemoryStore::pausing(Pool::default());
             (Arc::new(store.clone()) as _, Origin::Memory(store))
         }
     })

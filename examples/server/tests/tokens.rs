@@ -474,10 +474,16 @@ fn a_revocation_ends_the_sessions_of_the_console() {
         let renewed = operator.with_token(&token(step("renew", "cookie", &cookie)));
         page.get(&group).ok();
         renewed.get(&group).ok();
+        let markdown = || {
+            let request = agent.post(format!("{}/console/markdown", server.url));
+            request.header("authorization", format!("Bearer {original}")).send("*a*").unwrap().status()
+        };
+        assert_eq!(markdown(), 200);
         let body = if by_id { json!({ "tokenId": token_id(&original) }) } else { json!({}) };
         operator.post(&revoke, &body).ok();
         page.get(&group).error(401);
         renewed.get(&group).error(401);
+        assert_eq!(markdown(), 401);
         assert_eq!(token(step("renew", "cookie", &cookie)), "", "the user is signed out");
         assert_eq!(step("start", "authorization", &format!("Bearer {original}")).status(), 401);
     }

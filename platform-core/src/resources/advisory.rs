@@ -11,8 +11,9 @@ pub use resolved_vulns_report::ResolvedVulnsReport;
 pub(crate) use resolved_vulns_report::{image_ref, repos};
 pub use vulnerability_metadata::VulnerabilityMetadata;
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
+use self::document::Documents;
 use super::data_of;
 use crate::{
     access::topmost, context::Context, error::Result, platform::ResponseCache, scope::Scopes, store::Scope, uid::Uid,
@@ -22,7 +23,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct PublicAdvisories {
     groups: HashSet<Uid>,
-    documents: ResponseCache,
+    documents: ResponseCache<Arc<Documents>>,
 }
 
 impl PublicAdvisories {

@@ -8,7 +8,7 @@ use platform_core::{
     access::cap,
     error::{Code, Error, Result},
     kind::{Domain, Field, Kind, Method, Parent, Resource, Type, Unique},
-    offload::{Offload, Work},
+    offload::{Inline, Offload, Work},
     store::KeyValue,
     timestamp::Timestamp,
     uid::Uid,
@@ -178,6 +178,10 @@ impl Offload for LimitedOffload {
         shares.push(share.to_owned());
         work();
         Box::pin(async { Ok(()) })
+    }
+
+    fn pause(&self) -> BoxFuture<'static, ()> {
+        Inline.pause()
     }
 }
 

@@ -25,6 +25,7 @@ mod iam;
 mod images;
 mod libraries;
 mod migration;
+mod pauses;
 mod registry;
 mod scenes;
 mod vulnerabilities;

@@ -506,6 +506,32 @@ fn cumulative_counts_are_all_vulnerabilities_since_the_first_day() {
 }
 
 #[test]
+fn more_vulnerabilities_times_days_than_a_request_may_examine_are_rejected_before_they_are() {
+    let scene = Scene::new();
+    let packages: Vec<_> = (0..20).map(|number| format!("package-{number}")).collect();
+    let packages: Vec<_> = packages.iter().map(|name| (name.as_str(), "1", "")).collect();
+    scene.world.new_image(&scene.repo, &digest('b'), &packages);
+    for tag in 0..900 {
+        scene.world.new_tag(&scene.repo, &format!("v{tag}"), &digest('b'));
+    }
+    for method in ["ListVulnCountReports", "ListCumulativeVulnCountReports"] {
+        let list = |request: Value| scene.world.call(&format!("Vulnerabilities.{method}"), request);
+        let year = |request: Value| {
+            let mut range = json!({ "from": "1964-01-01T00:00:00Z", "to": "1964-12-31T00:00:00Z" });
+            range.as_object_mut().unwrap().extend(request.as_object().unwrap().clone());
+            range
+        };
+        let (field, rule) = violation(list(year(json!({}))));
+        assert_eq!(field, "repo");
+        let limit = "must select images with at most 5000000 vulnerabilities times days; ";
+        assert!(rule.starts_with(limit) && rule.ends_with("and the request has 366 days"), "{rule}");
+        let references = json!({ "references": [{ "repo": "nginx" }] });
+        assert_eq!(violation(list(year(references))).0, "references");
+        list(year(json!({ "repo": "nginx", "tag": "v7" }))).unwrap();
+    }
+}
+
+#[test]
 fn more_images_than_a_request_may_select_are_rejected_with_the_field_to_narrow() {
     let scene = Scene::new();
     for tag in 0..1000 {

@@ -43,7 +43,7 @@ pub(super) fn run_pages<'a, A: ActionConversion>(
             Some((_, Value::Array(items))) => items,
             _ => Vec::new(),
         };
-        let items = items.iter().map(verbs::encode).collect::<Result<_>>()?;
+        let items = encoded(cx, &items).await?;
         Ok(ListPage { items, next_page_token: Some(text(&response, "nextPageToken")).filter(|next| !next.is_empty()) })
     })
 }
@@ -184,8 +184,7 @@ pub(super) fn list<'a, L: ListConversion>(
             }
             reply => reply?,
         };
-        let messages = messages::<L::Item>(cx, &reply.items).await?;
-        let items = messages.iter().map(verbs::encode).collect::<Result<_>>()?;
+        let items = encoded(cx, &messages::<L::Item>(cx, &reply.items).await?).await?;
         Ok(ListPage { items, next_page_token: reply.next_page_token })
     })
 }
@@ -258,17 +257,32 @@ async fn message<C: Conversion>(cx: &Context<'_>, resource: Bytes) -> Result<Val
 
 /// Returns resources as replies show them.
 async fn messages<C: Conversion>(cx: &Context<'_>, resources: &[Bytes]) -> Result<Vec<Value>> {
-    let resources = resources.iter().map(|body| serde_json::from_slice(body).map_err(Error::internal));
-    let known = cx.platform().capabilities();
-    let mut messages = resources
-        .map(|resource| resource.map(|resource| to_message(known, C::FIELDS, C::Resource::KIND.fields, &resource)))
-        .collect::<Result<Vec<_>>>()?;
+    let (known, mut pace) = (cx.platform().capabilities(), cx.pace());
+    let mut messages = Vec::with_capacity(resources.len());
+    for body in resources {
+        let resource = serde_json::from_slice(body).map_err(Error::internal)?;
+        messages.push(to_message(known, C::FIELDS, C::Resource::KIND.fields, &resource));
+        pace.step(body.len()).await;
+    }
     C::complete(cx, &mut messages).await?;
-    let filled = |mut message| {
+    let mut filled = Vec::with_capacity(messages.len());
+    for (mut message, body) in messages.into_iter().zip(resources) {
         fill(C::FIELDS, &mut message);
-        Value::Object(message)
-    };
-    Ok(messages.into_iter().map(filled).collect())
+        filled.push(Value::Object(message));
+        pace.step(body.len()).await;
+    }
+    Ok(filled)
+}
+
+/// Returns the JSON of messages.
+async fn encoded(cx: &Context<'_>, messages: &[Value]) -> Result<Vec<Bytes>> {
+    let (mut items, mut pace) = (Vec::with_capacity(messages.len()), cx.pace());
+    for message in messages {
+        let item = verbs::encode(message)?;
+        pace.step(item.len()).await;
+        items.push(item);
+    }
+    Ok(items)
 }
 
 /// Returns a resource as a reply shows it, without what [`Conversion::complete`] adds.

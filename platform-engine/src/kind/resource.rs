@@ -1,6 +1,6 @@
 //! The Rust type of a kind, the behavior that its table cannot express, and both with the type erased.
 
-use std::{any::TypeId, fmt::Debug};
+use std::{any::TypeId, fmt::Debug, iter};
 
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
@@ -14,6 +14,7 @@ use crate::{
     error::{Error, Result, Violations},
     event::Draft,
     fields::{self, Checked},
+    offload::SLICE,
     store::{Key, Record, Require},
     uid::Uid,
     write::{Write, keeps_unknown},
@@ -165,8 +166,30 @@ pub struct ListPage {
 impl ListPage {
     /// Appends the items as elements of a JSON array, separated by commas.
     pub fn append_to(&self, array: &mut Vec<u8>, is_first_page: bool) {
-        array.reserve(self.items.iter().map(|item| item.len() + 1).sum());
-        for (at, item) in self.items.iter().enumerate() {
+        Self::append(&self.items, array, is_first_page);
+    }
+
+    /// Returns the items in slices, each of about as much work as [`Pace`](crate::offload::Pace) allows between two
+    /// pauses.
+    pub fn slices(&self) -> impl Iterator<Item = &[Bytes]> {
+        let mut rest = self.items.as_slice();
+        iter::from_fn(move || {
+            let mut bytes = 0_usize;
+            let is_over = |item: &Bytes| {
+                bytes = bytes.saturating_add(item.len());
+                bytes >= SLICE
+            };
+            let end = rest.iter().position(is_over).map_or(rest.len(), |last| last + 1);
+            let (slice, others) = rest.split_at_checked(end)?;
+            rest = others;
+            (!slice.is_empty()).then_some(slice)
+        })
+    }
+
+    /// Appends items of a page, as [`ListPage::append_to`] does.
+    pub fn append(items: &[Bytes], array: &mut Vec<u8>, is_first_page: bool) {
+        array.reserve(items.iter().map(|item| item.len() + 1).sum());
+        for (at, item) in items.iter().enumerate() {
             if at > 0 || !is_first_page {
                 array.push(b',');
             }

@@ -11,6 +11,7 @@ use crate::{
     context::Context,
     error::{Code, Error, Result},
     kind::{Action, Authorization, Kind, ListPage, Registered, Resource, Run, Verb, sent, typed},
+    offload::Pace,
     request::ListRequest,
     verbs::{self, ListReply, Once},
 };
@@ -186,11 +187,12 @@ impl Platform {
         action: &'static Action,
         request: &Map<String, Value>,
     ) -> Result<Value> {
-        let (mut items, mut page_token) = (Vec::new(), String::new());
+        let (mut items, mut page_token, mut pace) = (Vec::new(), String::new(), Pace::new(self.offload()));
         loop {
             let page = self.run_page(caller, kind, action, request, &page_token).await?;
             for item in &page.items {
                 items.push(serde_json::from_slice::<Value>(item).map_err(Error::internal)?);
+                pace.step(item.len()).await;
             }
             match page.next_page_token {
                 Some(next) => page_token = next,

@@ -18,7 +18,7 @@
 //! As documented at [`Store::list`], the cost is proportional to the page for one scope, with or without one
 //! [`Filter::AnyOf`](super::Filter), in any order, at any cursor or skip, with the total. Several scopes or values are
 //! merged. Other filters, and [`Scope::All`](super::Scope::All) in orders other than by uid and by sequence, scan the
-//! smallest index range that contains all matches, and yield to other tasks regularly. A commit runs on the caller's
+//! smallest index range that contains all matches, with [pauses](MemoryStore::pausing). A commit runs on the caller's
 //! thread and costs a few microseconds for each record and index that it changes.
 
 mod kind;
@@ -39,17 +39,18 @@ use parking_lot::Mutex;
 
 use self::state::{RecordNumbers, State};
 use super::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError};
+use crate::offload::{Inline, Offload};
 
 pub use self::snapshot::MemorySnapshot;
 
 /// A store in memory. Clones share the same content.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
 }
 
-#[derive(Default)]
 struct Shared {
+    offload: Box<dyn Offload>,
     state: ArcSwap<State>,
     /// Locked while a commit derives the next state.
     writer: Mutex<RecordNumbers>,
@@ -58,7 +59,24 @@ struct Shared {
 impl MemoryStore {
     /// Creates an empty store.
     pub fn new() -> Self {
-        Self::default()
+        Self::pausing(Inline)
+    }
+
+    /// Creates an empty store whose scans [pause](Offload::pause) by this implementation.
+    pub fn pausing(offload: impl Offload) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                offload: Box::new(offload),
+                state: Default::default(),
+                writer: Default::default(),
+            }),
+        }
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -70,7 +88,7 @@ impl Store for MemoryStore {
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
         let state = self.shared.state.load_full();
-        Ok(query::list(&state, query).await)
+        Ok(query::list(&state, query, &*self.shared.offload).await)
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {

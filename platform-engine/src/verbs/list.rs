@@ -113,12 +113,13 @@ async fn completed(
         // The replies have the stored bytes, which the store has already limited.
         return Ok((stored.into_iter().map(|item| item.body).collect(), None));
     }
-    let (mut items, mut bytes) = (Vec::with_capacity(stored.len()), 0_usize);
+    let (mut items, mut bytes, mut pace) = (Vec::with_capacity(stored.len()), 0_usize, cx.pace());
     for some in stored.chunks(AT_ONCE) {
         let bodies = some.iter().map(|item| (item.rendering, item.body.clone())).collect();
         for body in rendered(cx, registered, bodies).await? {
             let body = if is_cut { listed(kind, &body)? } else { body };
             bytes = bytes.saturating_add(body.len());
+            pace.step(body.len()).await;
             if bytes > PAGE_BYTES
                 && let Some(last) = items.len().checked_sub(1).and_then(|last| stored.get(last))
             {

@@ -318,6 +318,23 @@ async fn every_method_counts_against_the_requests_of_its_address() {
 }
 
 #[tokio::test]
+async fn a_list_of_version_1_can_be_longer_than_the_share_of_its_address_and_not_than_the_budget() {
+    let repos = async |replies: usize| {
+        let server = TestServer::with(Limits { replies, limit_loopback: true, ..Limits::default() }).await;
+        for number in 0..300 {
+            let repo = json!({ "name": format!("r{number}"), "description": "x".repeat(500) });
+            server.rest("POST", &format!("/registry/v2/repos/{ORG}"), repo).await;
+        }
+        server.call("registry.Registry/ListRepos", json!({})).await
+    };
+    // About 170 kB.
+    let listed = repos(8 * 100_000).await.unwrap();
+    assert_eq!(listed["items"].as_array().unwrap().len(), 300);
+    let refused = repos(100_000).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+}
+
+#[tokio::test]
 async fn reads_are_rejected_when_unread_replies_use_up_the_budget() {
     let repo = json!({ "name": "a", "description": "x".repeat(500) });
     let create =

@@ -1,6 +1,6 @@
 //! Budgets for bytes, connections and requests, with a share per holder.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Borrow, collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 use platform_engine::uid::Uid;
@@ -19,6 +19,8 @@ pub(crate) enum Holder {
 pub(crate) struct Budget {
     total: usize,
     share: usize,
+    /// Whether a holder may use more than its share for one thing.
+    exceeds_once: bool,
     held: Mutex<Held>,
 }
 
@@ -31,7 +33,12 @@ struct Held {
 impl Budget {
     /// Returns a budget of `total`, of which one holder may use at most `share`.
     pub(crate) fn new(total: usize, share: usize) -> Arc<Self> {
-        Arc::new(Self { total, share, held: Mutex::default() })
+        Arc::new(Self { total, share, exceeds_once: false, held: Mutex::default() })
+    }
+
+    /// As [`Budget::new`], except that a holder with no other charge may use all of the total.
+    pub(crate) fn of_whole(total: usize, share: usize) -> Arc<Self> {
+        Arc::new(Self { total, share, exceeds_once: true, held: Mutex::default() })
     }
 
     /// Returns an empty charge to this budget. Without a holder, only the total limits it.
@@ -46,9 +53,16 @@ impl Budget {
 
     /// Returns whether `more` fits into both the total and the holder's share.
     pub(crate) fn fits(&self, holder: Option<&Holder>, more: usize) -> bool {
-        let held = self.held.lock();
-        let by = holder.and_then(|holder| held.by.get(holder)).copied().unwrap_or_default();
-        held.total.saturating_add(more) <= self.total && (holder.is_none() || by.saturating_add(more) <= self.share)
+        self.admits(&self.held.lock(), holder.as_slice(), 0, more)
+    }
+
+    /// Returns whether `more` fits in addition to an amount that the same charge has taken.
+    fn admits(&self, held: &Held, holders: &[impl Borrow<Holder>], taken: usize, more: usize) -> bool {
+        let fits = |holder: &Holder| {
+            let by = held.by.get(holder).copied().unwrap_or_default();
+            by.saturating_add(more) <= self.share || (self.exceeds_once && by <= taken)
+        };
+        held.total.saturating_add(more) <= self.total && holders.iter().all(|holder| fits(holder.borrow()))
     }
 }
 
@@ -73,9 +87,7 @@ impl Charge {
     /// holder.
     pub(crate) fn take(&mut self, more: usize) -> bool {
         let mut held = self.budget.held.lock();
-        let by = |holder| held.by.get(holder).copied().unwrap_or_default();
-        let fits = held.total.saturating_add(more) <= self.budget.total
-            && self.holders.iter().all(|holder| by(holder).saturating_add(more) <= self.budget.share);
+        let fits = self.budget.admits(&held, &self.holders, self.amount, more);
         if fits {
             self.amount += more;
             held.add(&self.holders, more);
@@ -155,6 +167,19 @@ mod tests {
         assert!(charges[1].take(1));
         drop(charges);
         assert_eq!((budget.held(), budget.held.lock().by.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_holder_can_use_the_total_for_one_thing_if_the_budget_allows_it() {
+        let budget = Budget::of_whole(10, 4);
+        let mut long = budget.charge(Some(holder(1)));
+        assert!(long.take(3) && long.take(6), "beyond the share");
+        assert!(!long.take(2), "over the total");
+        assert!(!budget.charge(Some(holder(1))).take(1), "the holder has something else");
+        assert!(budget.charge(Some(holder(2))).take(1));
+        drop(long);
+        let mut short = budget.charge(Some(holder(1)));
+        assert!(short.take(1) && !budget.fits(Some(&holder(1)), 4) && budget.fits(Some(&holder(2)), 9));
     }
 
     #[test]

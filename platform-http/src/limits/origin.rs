@@ -69,7 +69,8 @@ impl Shares {
         Arc::new(Self {
             connections: Budget::new(usize::MAX, limits.connections_per_address as usize),
             requests: Budget::new(usize::MAX, limits.requests_per_address as usize),
-            replies: of_bytes(limits.replies),
+            // A list of version 1 over gRPC is one message, which may be longer than the share of its address.
+            replies: Budget::of_whole(limits.replies, limits.replies / SHARES),
             bodies: of_bytes(limits.bodies),
             token_bodies: of_bytes(limits.token_bodies),
             long_lived: of_permits(limits.long_lived_streams),
@@ -240,6 +241,12 @@ impl Origin {
         Metered { body, charge: Arc::clone(&self.body) }
     }
 
+    /// Returns an empty charge for a reply that is made in parts.
+    pub fn reply_in_parts(&self) -> ReplyCharge {
+        let holder = self.source.address.map(Holder::Address);
+        ReplyCharge(self.source.shares.replies.charge(holder))
+    }
+
     /// Checks that a reply of this many bytes fits into the budget.
     ///
     /// # Errors
@@ -248,7 +255,7 @@ impl Origin {
         let holder = self.source.address.map(Holder::Address);
         match self.source.shares.replies.fits(holder.as_ref(), bytes) {
             true => Ok(()),
-            false => Err(exhausted("Too many bytes of replies are unread", RETRY_DELAY)),
+            false => Err(unread()),
         }
     }
 
@@ -299,6 +306,29 @@ impl Origin {
 #[derive(Debug)]
 pub struct StreamPermit {
     _charge: Charge,
+}
+
+/// Charge for the parts of a reply that are in memory and not handed over to the transport. Dropping it releases them.
+#[derive(Debug)]
+pub struct ReplyCharge(Charge);
+
+impl ReplyCharge {
+    /// Charges for a part. An address without other unread replies may have one that is longer than its share.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED when unread replies use too much memory.
+    pub fn take(&mut self, bytes: usize) -> Result<()> {
+        if self.0.take(bytes) { Ok(()) } else { Err(unread()) }
+    }
+
+    /// Releases a part that is handed over, which is charged for from then on.
+    pub fn release(&mut self, bytes: usize) {
+        self.0.release(bytes);
+    }
+}
+
+fn unread() -> Error {
+    exhausted("Too many bytes of replies are unread", RETRY_DELAY)
 }
 
 /// Number of bytes of a reply in memory. Set in the extensions of a response whose body does not report its size.

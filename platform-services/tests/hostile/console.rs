@@ -134,6 +134,27 @@ async fn a_one_time_link_signs_its_user_in_once() {
 }
 
 #[tokio::test]
+async fn markdown_has_the_bounds_of_readmes_and_needs_an_identity_that_exists() {
+    let rest = rest("http://a").await;
+    let parse = async |token: Option<&'static str>, text: &str| {
+        support::call_as(&rest, token, Method::POST, "/console/markdown", text.to_owned()).await
+    };
+    let limit = 128 << 10;
+    assert_eq!(parse(Some(OPERATOR), "*a*").await.ok()[0]["open"], "p");
+    assert_eq!(parse(Some(OPERATOR), &"a".repeat(limit)).await.status, 200);
+    assert_eq!(parse(Some(OPERATOR), &"a".repeat(limit + 1)).await.status, 400);
+    let nested = |levels: usize| format!("{}a", "> ".repeat(levels));
+    assert_eq!(parse(Some(OPERATOR), &nested(64)).await.status, 200);
+    let deeper = parse(Some(OPERATOR), &nested(65)).await;
+    assert_eq!(deeper.status, 400);
+    assert!(String::from_utf8_lossy(&deeper.body).contains("must not nest deeper than 64 levels"));
+    assert_eq!(parse(None, "a").await.status, 401);
+    // A token that is valid, of an identity that was deleted.
+    let unknown = "63921b2c44617e3f2603851537be0123af4a57d7/00000000000000aa";
+    assert_eq!(parse(Some(unknown), "a").await.status, 401);
+}
+
+#[tokio::test]
 async fn pages_cannot_be_framed_and_run_their_own_scripts_only() {
     let rest = rest("http://a").await;
     for path in ["/", "/console", "/console/main.js", "/console/console.css", "/console/document.json"] {

@@ -1,8 +1,11 @@
 //! Public advisory documents, one for each package that is the origin of a build (`docs/api.md`, Documents).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Range,
+    sync::Arc,
+};
 
-use futures_lite::future::yield_now;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -25,6 +28,7 @@ use crate::{
     platform::Rendered,
     store::{Epoch, Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
+    uid::Uid,
     verbs::PAGE_BYTES,
 };
 
@@ -219,90 +223,188 @@ impl DocumentEvent {
     }
 }
 
-/// Lists all documents, from a cached response, or those of a package and of certain vulnerabilities.
+/// Lists all documents, or those of a package and of certain vulnerabilities, from the cached text of all.
 async fn list(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
-    let mut filters = Vec::new();
-    if let Some(id) = request.get("id").and_then(Value::as_str) {
-        filters.push(Filter::AnyOf { key: "madeBy", values: vec![KeyValue::text(id)] });
-    }
-    if let Some(cves) = request.get("cves").and_then(Value::as_array) {
-        let values = cves.iter().filter_map(Value::as_str).map(KeyValue::text).collect();
-        filters.push(Filter::AnyOf { key: "alias", values });
-    }
-    let rendered = match filters.is_empty() {
-        true => {
-            let all = vec![Filter::AnyOf { key: "live", values: vec![KeyValue::boolean(true)] }];
-            let platform = cx.platform();
-            let public = data_of::<PublicAdvisories>(cx)?;
-            let epochs: BTreeSet<_> =
-                public.groups.iter().map(|group| Epoch::of_organization(ADVISORIES_EPOCH, group)).collect();
-            let epochs: Vec<_> = epochs.into_iter().collect();
-            public.documents.get(platform.store(), &epochs, render(cx, all, usize::MAX)).await?
+    let platform = cx.platform();
+    let public = data_of::<PublicAdvisories>(cx)?;
+    let epochs: BTreeSet<_> =
+        public.groups.iter().map(|group| Epoch::of_organization(ADVISORIES_EPOCH, group)).collect();
+    let epochs: Vec<_> = epochs.into_iter().collect();
+    let documents = public.documents.get(platform.store(), &epochs, Documents::read(cx)).await?;
+    let id = request.get("id").and_then(Value::as_str);
+    let cves = request.get("cves").and_then(Value::as_array);
+    let rendered = match (id, cves) {
+        (None, None) => documents.all.clone(),
+        _ => {
+            let cves = cves.map(|cves| cves.iter().filter_map(Value::as_str));
+            let selected = documents.select(id, cves)?;
+            documents.render(cx, &selected).await
         }
-        false => render(cx, filters, MAX_RESPONSE_BYTES).await?,
     };
     cx.reply_with(rendered);
     Ok(Value::Null)
 }
 
-/// The number of advisories that are read, and of documents that are assembled, before the task yields.
+/// The number of advisories that are read at once.
 const PAGE: usize = 200;
 
 /// The maximum number of bytes of advisories in a response for one request; our choice. The response with all documents
 /// is not limited, because it is rendered once for all requests.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
-/// Renders the documents of the public advisories that match these filters, of at most `max_bytes`.
-async fn render(cx: &Context<'_>, filters: Vec<Filter>, max_bytes: usize) -> Result<Rendered> {
-    let narrowest =
-        if filters.iter().any(|filter| matches!(filter, Filter::AnyOf { key: "alias", .. })) { "cves" } else { "id" };
-    let mut bytes = 0_usize;
-    // Rendered advisories by package and id, so that no more than the response is held in memory.
-    let mut documents: BTreeMap<String, BTreeMap<(String, String), Vec<u8>>> = BTreeMap::new();
-    let mut query = Query::new(Advisory::KIND.name, Scope::Roots);
-    query.scopes = public_groups(cx)?.into_vec();
-    query.filters = filters;
-    query.limit = PAGE;
-    query.bytes = PAGE_BYTES;
-    loop {
-        let page = cx.page(query.clone()).await?;
-        for item in &page.items {
-            let advisory: Advisory = serde_json::from_slice(&item.body).map_err(Error::internal)?;
-            if advisory.events.iter().any(AdvisoryEvent::is_approved) {
-                let mut shown = serde_json::to_value(DocumentAdvisory::of(&advisory)).map_err(Error::internal)?;
-                fields::prune_empty(ADVISORY, &mut shown);
-                let shown = serde_json::to_vec(&shown).map_err(Error::internal)?;
-                bytes = bytes.saturating_add(shown.len());
-                if bytes > max_bytes {
-                    let rule = format!("must select at most {max_bytes} bytes of advisories; request fewer, or all");
-                    return Err(Error::invalid_field(narrowest, rule));
+/// The response with all documents, and the places of the advisories in it: other responses are made of parts of its
+/// text. No response for one request therefore reads advisories, which would take a second of processor time for the
+/// longest ones, and no token.
+#[derive(Debug)]
+pub(super) struct Documents {
+    all: Rendered,
+    /// The advisories, in the order of the packages' names.
+    advisories: Vec<Place>,
+    /// The places of the advisories of each package.
+    by_package: HashMap<String, Range<usize>>,
+    /// The places of the advisories with each alias, ascending.
+    by_alias: HashMap<String, Vec<usize>>,
+}
+
+/// An advisory in the text of all documents.
+#[derive(Debug)]
+struct Place {
+    /// The text of the package's name, as JSON.
+    package: Range<usize>,
+    advisory: Range<usize>,
+}
+
+/// The text of documents under construction.
+#[derive(Debug)]
+struct Text {
+    body: Vec<u8>,
+    has_documents: bool,
+}
+
+impl Text {
+    fn new(bytes: usize) -> Self {
+        let mut body = Vec::with_capacity(bytes);
+        body.extend_from_slice(b"{\"documents\":[");
+        Self { body, has_documents: false }
+    }
+
+    /// Begins the document of a package, and returns the place of the name.
+    fn begin(&mut self, package: &[u8]) -> Range<usize> {
+        self.body.extend_from_slice(if self.has_documents { b"]},{\"id\":" } else { b"{\"id\":" });
+        let place = self.append(package);
+        self.body.extend_from_slice(b",\"advisories\":[");
+        self.has_documents = true;
+        place
+    }
+
+    /// Adds an advisory to the document that was begun last, and returns its place.
+    fn add(&mut self, advisory: &[u8]) -> Range<usize> {
+        if self.body.last() != Some(&b'[') {
+            self.body.push(b',');
+        }
+        self.append(advisory)
+    }
+
+    fn append(&mut self, text: &[u8]) -> Range<usize> {
+        let start = self.body.len();
+        self.body.extend_from_slice(text);
+        start..self.body.len()
+    }
+
+    async fn finish(mut self, cx: &Context<'_>) -> Rendered {
+        self.body.extend_from_slice(if self.has_documents { b"]}]}" } else { b"]}" });
+        Rendered::of_many(self.body, cx.platform().offload()).await
+    }
+}
+
+impl Documents {
+    /// Reads the public advisories.
+    async fn read(cx: &Context<'_>) -> Result<Arc<Self>> {
+        // By package, id and uid.
+        let mut found: BTreeMap<(String, String, Uid), (Vec<u8>, Vec<String>)> = BTreeMap::new();
+        let mut query = Query::new(Advisory::KIND.name, Scope::Roots);
+        query.scopes = public_groups(cx)?.into_vec();
+        query.filters = vec![Filter::AnyOf { key: "live", values: vec![KeyValue::boolean(true)] }];
+        (query.limit, query.bytes) = (PAGE, PAGE_BYTES);
+        let mut pace = cx.pace();
+        loop {
+            let page = cx.page(query.clone()).await?;
+            for item in &page.items {
+                pace.step(item.body.len()).await;
+                let advisory: Advisory = serde_json::from_slice(&item.body).map_err(Error::internal)?;
+                if advisory.events.iter().any(AdvisoryEvent::is_approved) {
+                    let mut shown = serde_json::to_value(DocumentAdvisory::of(&advisory)).map_err(Error::internal)?;
+                    fields::prune_empty(ADVISORY, &mut shown);
+                    let shown = serde_json::to_vec(&shown).map_err(Error::internal)?;
+                    let place = (advisory.origin, advisory.advisory_id, item.uid());
+                    found.insert(place, (shown, advisory.aliases));
                 }
-                let place = (advisory.advisory_id, item.uid().to_string());
-                documents.entry(advisory.origin).or_default().insert(place, shown);
+            }
+            query.after = page.next;
+            if query.after.is_none() {
+                break;
             }
         }
-        query.after = page.next;
-        if query.after.is_none() {
-            break;
-        }
-        yield_now().await;
-    }
-    let mut body = b"{\"documents\":[".to_vec();
-    for (place, (id, advisories)) in documents.into_iter().enumerate() {
-        body.extend_from_slice(if place > 0 { b",{\"id\":" } else { b"{\"id\":" });
-        serde_json::to_writer(&mut body, &id).map_err(Error::internal)?;
-        body.extend_from_slice(b",\"advisories\":[");
-        for (place, advisory) in advisories.into_values().enumerate() {
-            if place > 0 {
-                body.push(b',');
+        let mut text = Text::new(found.values().map(|(shown, _)| shown.len()).sum());
+        let (mut advisories, mut package) = (Vec::with_capacity(found.len()), 0..0);
+        let (mut by_package, mut by_alias): (HashMap<String, Range<usize>>, HashMap<_, Vec<_>>) = Default::default();
+        for ((origin, ..), (shown, aliases)) in found {
+            let at = advisories.len();
+            if !by_package.contains_key(&origin) {
+                package = text.begin(&serde_json::to_vec(&origin).map_err(Error::internal)?);
             }
-            body.extend_from_slice(&advisory);
+            by_package.entry(origin).or_insert(at..at).end = at + 1;
+            for alias in aliases.into_iter().collect::<BTreeSet<_>>() {
+                by_alias.entry(alias).or_default().push(at);
+            }
+            advisories.push(Place { package: package.clone(), advisory: text.add(&shown) });
+            pace.step(shown.len()).await;
         }
-        body.extend_from_slice(b"]}");
-        if place % PAGE == PAGE - 1 {
-            yield_now().await;
-        }
+        Ok(Arc::new(Self { all: text.finish(cx).await, advisories, by_package, by_alias }))
     }
-    body.extend_from_slice(b"]}");
-    Ok(Rendered::of_many(body).await)
+
+    /// Returns the places of the advisories of a package, and of those with one of these aliases.
+    fn select<'r>(&self, id: Option<&str>, cves: Option<impl Iterator<Item = &'r str>>) -> Result<BTreeSet<usize>> {
+        let field = if cves.is_some() { "cves" } else { "id" };
+        let of_package = id.map(|id| self.by_package.get(id).cloned().unwrap_or_default());
+        let is_of_package = |at: &usize| of_package.as_ref().is_none_or(|places| places.contains(at));
+        let (mut selected, mut bytes) = (BTreeSet::new(), 0_usize);
+        let mut add = |at: usize| {
+            if is_of_package(&at) && selected.insert(at) {
+                bytes = bytes.saturating_add(self.advisories.get(at).map_or(0, |place| place.advisory.len()));
+            }
+            if bytes > MAX_RESPONSE_BYTES {
+                let rule =
+                    format!("must select at most {MAX_RESPONSE_BYTES} bytes of advisories; request fewer, or all");
+                return Err(Error::invalid_field(field, rule));
+            }
+            Ok(())
+        };
+        match cves {
+            Some(cves) => {
+                cves.filter_map(|cve| self.by_alias.get(cve)).flatten().copied().try_for_each(&mut add)?;
+            }
+            None => of_package.clone().unwrap_or_default().try_for_each(&mut add)?,
+        }
+        Ok(selected)
+    }
+
+    /// Returns the response with these advisories.
+    async fn render(&self, cx: &Context<'_>, selected: &BTreeSet<usize>) -> Rendered {
+        let places = || selected.iter().filter_map(|at| self.advisories.get(*at));
+        // Names are short compared with advisories.
+        let mut text = Text::new(places().map(|place| place.advisory.len() + place.package.len() + 32).sum());
+        let part = |range: &Range<usize>| self.all.body.get(range.clone()).unwrap_or_default();
+        let (mut pace, mut package) = (cx.pace(), None);
+        for place in places() {
+            if package != Some(&place.package) {
+                package = Some(&place.package);
+                text.begin(part(&place.package));
+            }
+            text.add(part(&place.advisory));
+            // To copy a byte takes a small part of the time that it takes to convert it.
+            pace.step(place.advisory.len() / 16).await;
+        }
+        text.finish(cx).await
+    }
 }

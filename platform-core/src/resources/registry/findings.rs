@@ -12,7 +12,6 @@ use std::{
     sync::Arc,
 };
 
-use futures_lite::future::yield_now;
 use quick_cache::{Equivalent, Weighter, sync::Cache};
 
 use super::{
@@ -184,6 +183,12 @@ impl History {
         true
     }
 
+    /// Returns the number of vulnerabilities that [`History::at`] examines at most, whether or not they are visited.
+    pub(crate) fn examined(&self) -> usize {
+        let imported = self.imported.values().map(|found| found.len()).max().unwrap_or_default();
+        imported.max(self.computed.as_ref().map_or(0, Exposures::examined))
+    }
+
     /// Returns the size of the image for one architecture in bytes; 0 if it is not known.
     pub(crate) fn size(&self) -> i64 {
         self.computed.as_ref().map_or(0, |computed| computed.size)
@@ -238,12 +243,15 @@ pub(crate) async fn exposures(cx: &Context<'_>, subject: &Subject) -> Result<Opt
 /// # Errors
 /// Those of the store.
 async fn compute(cx: &Context<'_>, subject: &Subject, moment: Timestamp) -> Result<Option<VulnerabilityReport>> {
-    Ok(exposures(cx, subject).await?.map(|exposures| VulnerabilityReport {
-        digest: subject.digest.clone(),
-        vulnerabilities: exposures.at(moment).into_iter().map(Vulnerability::from).collect(),
-        create_time: Some(moment),
-        ..VulnerabilityReport::default()
-    }))
+    let Some(exposures) = exposures(cx, subject).await? else { return Ok(None) };
+    let mut pace = cx.pace();
+    let mut vulnerabilities = Vec::new();
+    for exposure in exposures.at(moment, &mut pace).await {
+        pace.step(exposure.fact.description.len()).await;
+        vulnerabilities.push(Vulnerability::from(exposure));
+    }
+    let (digest, create_time) = (subject.digest.clone(), Some(moment));
+    Ok(Some(VulnerabilityReport { digest, vulnerabilities, create_time, ..VulnerabilityReport::default() }))
 }
 
 /// The number of images whose reports are looked up at once. A look-up searches each repo for each digest.
@@ -295,9 +303,11 @@ async fn imported_of(
     query.filters = vec![Filter::AnyOf { key: DIGEST_KEY, values: digests.into_iter().collect() }];
     let cache = data_of::<Findings>(cx)?;
     let requested: HashSet<&Subject> = subjects.iter().copied().collect();
+    let mut pace = cx.pace();
     loop {
         let page = cx.page(query.clone()).await?;
         for item in page.items {
+            pace.step(item.body.len()).await;
             let report: Head = serde_json::from_slice(&item.body).map_err(Error::internal)?;
             let Some(repo) = item.uid().parent() else { continue };
             let subject = Subject { repo, digest: report.digest };
@@ -322,7 +332,6 @@ async fn imported_of(
         if query.after.is_none() {
             return Ok(());
         }
-        yield_now().await;
     }
 }
 
@@ -350,7 +359,7 @@ async fn computed(cx: &Context<'_>, subjects: &[Subject]) -> Result<Vec<Option<E
     // Epochs are read before the data that they cover, so that a concurrent change invalidates the result.
     let as_of = epochs(cx, &public, subjects).await?;
     let mut loaders: HashMap<&str, Loader> = HashMap::new();
-    let mut all = Vec::with_capacity(subjects.len());
+    let (mut all, mut pace) = (Vec::with_capacity(subjects.len()), cx.pace());
     for subjects in subjects.chunks(IMAGES) {
         let key =
             |subject: &Subject| crate::store::Key::new(Image::KIND.name, Image::uid_of(&subject.repo, &subject.digest));
@@ -360,6 +369,7 @@ async fn computed(cx: &Context<'_>, subjects: &[Subject]) -> Result<Vec<Option<E
                 all.push(None);
                 continue;
             };
+            pace.step(record.body.len()).await;
             let image: Image = serde_json::from_slice(&record.body).map_err(Error::internal)?;
             // The uid has a part of a hash of the digest.
             if image.digest != subject.digest {
@@ -373,7 +383,6 @@ async fn computed(cx: &Context<'_>, subjects: &[Subject]) -> Result<Vec<Option<E
             find(cx, organization, &as_of, &mut exposures, loader).await?;
             all.push(Some(exposures));
         }
-        yield_now().await;
     }
     Ok(all)
 }

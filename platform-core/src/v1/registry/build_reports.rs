@@ -13,6 +13,7 @@ use crate::{
     conversion::{Conversion, shown},
     error::{Error, Result, Violations},
     kind::{Action, Authorization, Domain, Field, ListPage, Resource, Type},
+    offload::Pace,
     request::uidp_scopes,
     resources::registry::{
         BuildReport,
@@ -127,10 +128,15 @@ impl Request {
     }
 
     /// Returns the reports of a page that match.
-    fn matching(&self, items: &[Item]) -> Result<Vec<BuildReport>> {
-        let reports = items.iter().map(|item| serde_json::from_slice(&item.body).map_err(Error::internal));
-        let mut reports = reports.collect::<Result<Vec<BuildReport>>>()?;
-        reports.retain(|report| self.started_before.is_none_or(|before| report.start_time < Some(before)));
+    async fn matching(&self, items: &[Item], pace: &mut Pace<'_>) -> Result<Vec<BuildReport>> {
+        let mut reports = Vec::with_capacity(items.len());
+        for item in items {
+            pace.step(item.body.len()).await;
+            let report: BuildReport = serde_json::from_slice(&item.body).map_err(Error::internal)?;
+            if self.started_before.is_none_or(|before| report.start_time < Some(before)) {
+                reports.push(report);
+            }
+        }
         Ok(reports)
     }
 }
@@ -153,16 +159,19 @@ async fn list(cx: &Context<'_>, request: Map<String, Value>, page_token: &str) -
     }
     query.limit = if request.started_before.is_some() { PAGE } else { PAGE.min(left) };
     let page = cx.page(query).await?;
-    let mut reports = request.matching(&page.items)?;
+    let mut pace = cx.pace();
+    let mut reports = request.matching(&page.items, &mut pace).await?;
     reports.truncate(left);
     left -= reports.len();
-    let items = reports.into_iter().map(|mut report| {
+    let mut items = Vec::with_capacity(reports.len());
+    for mut report in reports {
         if request.exclude_logs {
             report.log.clear();
         }
-        serde_json::to_vec(&shown::<Report>(cx, &report)?).map(Bytes::from).map_err(Error::internal)
-    });
-    let items = items.collect::<Result<Vec<_>>>()?;
+        let item = serde_json::to_vec(&shown::<Report>(cx, &report)?).map_err(Error::internal)?;
+        pace.step(item.len()).await;
+        items.push(Bytes::from(item));
+    }
     let next_page_token = match (page.next, page.items.last()) {
         (Some(next), Some(last)) if left > 0 => {
             let last: BuildReport = serde_json::from_slice(&last.body).map_err(Error::internal)?;
@@ -181,10 +190,10 @@ async fn status(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> 
         Ok(0) | Err(_) => usize::MAX,
         Ok(size) => size,
     };
-    let mut failures: BTreeMap<Uid, i32> = BTreeMap::new();
+    let (mut failures, mut pace): (BTreeMap<Uid, i32>, _) = (BTreeMap::new(), cx.pace());
     loop {
         let page = cx.page(query.clone()).await?;
-        let mut reports = request.matching(&page.items)?;
+        let mut reports = request.matching(&page.items, &mut pace).await?;
         reports.truncate(left);
         left -= reports.len();
         for report in reports.iter().filter(|report| report.result == BuildResult::ResultFailure) {
@@ -195,7 +204,6 @@ async fn status(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> 
         if query.after.is_none() || left == 0 {
             break;
         }
-        futures_lite::future::yield_now().await;
     }
     let failures = failures.into_iter().map(|(repo, total)| json!({ "repoId": repo, "total": total }));
     Ok(json!({ "failures": failures.collect::<Vec<_>>() }))

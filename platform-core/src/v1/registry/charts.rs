@@ -162,10 +162,11 @@ async fn list_by_image_repo(cx: &Context<'_>, request: Map<String, Value>) -> Re
     let filters = vec![Filter::AnyOf { key: IMAGE_NAME, values: vec![KeyValue::text(&repo.name)] }];
     let scope = Scope::Subtree(organization.clone());
     let mut query = Query { filters, limit: PAGE, bytes: PAGE_BYTES, ..Query::new(Chart::KIND.name, scope) };
-    let mut found: BTreeMap<Uid, Requirement> = BTreeMap::new();
+    let (mut found, mut pace): (BTreeMap<Uid, Requirement>, _) = (BTreeMap::new(), cx.pace());
     loop {
         let page = cx.page(query.clone()).await?;
         for item in &page.items {
+            pace.step(item.body.len()).await;
             let chart: Chart = serde_json::from_slice(&item.body).map_err(Error::internal)?;
             let declared = chart.images.iter().filter(|image| is_of_repo(&image.image));
             // A chart that needs the image counts more than one that may need it.

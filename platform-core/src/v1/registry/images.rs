@@ -334,8 +334,9 @@ async fn images_after(
     let after = (!uid.is_empty()).then(|| Position { value: KeyValue::default(), uid: Uid::opaque(uid) });
     let scope = Scope::Children(repo.clone());
     let page = cx.page(Query { after, limit: PAGE, ..Query::new(Image::KIND.name, scope) }).await?;
-    let mut images = Vec::new();
+    let (mut images, mut pace) = (Vec::new(), cx.pace());
     for item in &page.items {
+        pace.step(item.body.len()).await;
         let image: Image = serde_json::from_slice(&item.body).map_err(Error::internal)?;
         if let Some(platform) = image.platforms.first().filter(|_| !image.index).cloned() {
             images.push((image, platform));

@@ -12,6 +12,7 @@ use crate::{
     context::Context,
     error::{Code, Error, Result},
     kind::{Action, Authorization, Field, Resource, Type},
+    platform::Rendered,
     resources::registry::{
         Digest, Image, RawVulnerabilityReport, Repo, VulnerabilityReport,
         findings::{self, Subject},
@@ -112,15 +113,22 @@ async fn get(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let raw = if is_imported { cx.read::<RawVulnerabilityReport>(&report.uid).await? } else { None };
     let raw = raw.map(|raw| raw.text().map(|text| STANDARD.encode(text))).transpose()?;
     let id = if is_imported { report.uid.clone() } else { Image::uid_of(&subject.repo, &subject.digest) };
-    Ok(json!({
+    let rest = json!({
         "id": id,
         "vulnerabilityDbLastBuildTime": report.scanner.db_build_time,
-        "vulnerabilityMatches": matches(&report)?,
         "scanner": { "name": scanner_name(report.scanner.name), "version": report.scanner.version },
         "reportGeneration": report.create_time,
         "rawVulnReport": raw.unwrap_or_default(),
         "lastSeen": report.create_time,
-    }))
+        "vulnerabilityMatches": [],
+    });
+    let mut body = serde_json::to_vec(&rest).map_err(Error::internal)?;
+    // The matches are last.
+    body.truncate(body.len().saturating_sub(2));
+    matches(cx, &report, &mut body).await?;
+    body.extend_from_slice(b"]}");
+    cx.reply_with(Rendered::of_many(body, cx.platform().offload()).await);
+    Ok(Value::Null)
 }
 
 const fn scanner_name(name: ScannerName) -> &'static str {
@@ -135,13 +143,12 @@ const fn scanner_name(name: ScannerName) -> &'static str {
 /// can be much longer than the report.
 const MAX_MATCHES_BYTES: usize = 16 << 20;
 
-/// Returns a match for each package of each vulnerability.
+/// Appends a match for each package of each vulnerability.
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED if they have more than about 16 MiB.
-fn matches(report: &VulnerabilityReport) -> Result<Vec<Value>> {
-    let mut all = Vec::new();
-    let mut bytes = 0_usize;
+async fn matches(cx: &Context<'_>, report: &VulnerabilityReport, body: &mut Vec<u8>) -> Result<()> {
+    let (mut bytes, mut pace) = (0_usize, cx.pace());
     for one in &report.vulnerabilities {
         let vulnerability = vulnerability(one);
         let state = match one.fix.state {
@@ -156,18 +163,23 @@ fn matches(report: &VulnerabilityReport) -> Result<Vec<Value>> {
             let message = format!("The vulnerabilities of all packages have more than {MAX_MATCHES_BYTES} bytes");
             return Err(Error::new(Code::ResourceExhausted, message));
         }
-        all.extend(one.purls.iter().map(|purl| {
+        for purl in &one.purls {
             let (name, version) = package(purl);
-            json!({
+            let found = json!({
                 "vulnerability": vulnerability,
                 "pkg": {
                     "id": purl, "name": name, "version": version, "license": "", "description": "", "purl": purl,
                 },
                 "fix": { "versions": one.fix.versions, "state": state },
-            })
-        }));
+            });
+            if body.last() != Some(&b'[') {
+                body.push(b',');
+            }
+            serde_json::to_writer(&mut *body, &found).map_err(Error::internal)?;
+            pace.step(shared + 3 * purl.len()).await;
+        }
     }
-    Ok(all)
+    Ok(())
 }
 
 fn vulnerability(one: &Vulnerability) -> Value {

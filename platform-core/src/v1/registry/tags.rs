@@ -196,10 +196,11 @@ async fn summary(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value>
 /// Returns the most exact version among the first [`VERSION_PAGES`] pages of the tags that match; empty if there is none.
 async fn most_exact_version(cx: &Context<'_>, repo: &Uid, mut parameters: Map<String, Value>) -> Result<String> {
     parameters.insert("pageSize".to_owned(), MAX_PAGE_SIZE.into());
-    let mut version = String::new();
+    let (mut version, mut pace) = (String::new(), cx.pace());
     for _ in 0..VERSION_PAGES {
         let page = page(cx, repo, parameters.clone()).await?;
         for item in &page.items {
+            pace.step(item.len()).await;
             let tag: Tag = serde_json::from_slice(item).map_err(Error::internal)?;
             let exactness = |name: &str| (name.split('.').count(), name.len());
             if is_version(&tag.name) && (version.is_empty() || exactness(&tag.name) >= exactness(&version)) {

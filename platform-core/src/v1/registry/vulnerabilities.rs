@@ -12,6 +12,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     kind::{Action, Authorization, Field, Kind, ListPage, Registered, Resource, Type},
+    offload::Pace,
     resources::registry::{
         Digest, RawVulnerabilityReport, Tag, VulnerabilityReport,
         findings::{self, Exposure, Subject},
@@ -126,7 +127,7 @@ struct Report<'r> {
     digest: &'r str,
     scanner: Value,
     created_at: Option<Timestamp>,
-    vulnerabilities: Vec<Found<'r>>,
+    vulnerabilities: [(); 0],
 }
 
 /// A vulnerability, with the fields of [`VULNERABILITY`].
@@ -155,15 +156,27 @@ struct FoundFix<'r> {
 const FOUND_BYTES: usize = 640;
 
 /// Returns a report as replies show it, in JSON.
-fn bytes<'r>(
+async fn bytes<'r>(
     digest: &'r str,
     by: &Scanner,
     created_at: Option<Timestamp>,
-    found: impl Iterator<Item = Found<'r>>,
+    found: impl ExactSizeIterator<Item = Found<'r>>,
+    pace: &mut Pace<'_>,
 ) -> Result<Bytes> {
-    let report = Report { digest, scanner: scanner(by), created_at, vulnerabilities: found.collect() };
-    let mut bytes = Vec::with_capacity(report.vulnerabilities.len().saturating_mul(FOUND_BYTES));
+    let report = Report { digest, scanner: scanner(by), created_at, vulnerabilities: [] };
+    let mut bytes = Vec::with_capacity(found.len().saturating_mul(FOUND_BYTES));
     serde_json::to_writer(&mut bytes, &report).map_err(Error::internal)?;
+    // The list is last, and empty so far.
+    bytes.truncate(bytes.len().saturating_sub(2));
+    for (at, one) in found.enumerate() {
+        if at > 0 {
+            bytes.push(b',');
+        }
+        let start = bytes.len();
+        serde_json::to_writer(&mut bytes, &one).map_err(Error::internal)?;
+        pace.step(bytes.len() - start).await;
+    }
+    bytes.extend_from_slice(b"]}");
     Ok(bytes.into())
 }
 
@@ -321,13 +334,14 @@ async fn list_imported(
     };
     query.filters.extend(digest.map(|digest| any_of(DIGEST_KEY, &digest)));
     let page = cx.page(query).await?;
-    let mut items = Vec::new();
+    let (mut items, mut pace) = (Vec::new(), cx.pace());
     for item in page.items {
+        pace.step(item.body.len()).await;
         let report: VulnerabilityReport = serde_json::from_slice(&item.body).map_err(Error::internal)?;
         let is_recent = request.created_since.is_none_or(|since| report.create_time > Some(since));
         if is_recent && request.scanner.is(&report.scanner) {
             let found = report.vulnerabilities.iter().map(Found::of);
-            items.push(bytes(&report.digest, &report.scanner, report.create_time, found)?);
+            items.push(bytes(&report.digest, &report.scanner, report.create_time, found, &mut pace).await?);
         }
     }
     let computed = (request.scanner == Wanted::default()).then(|| COMPUTED.to_owned());
@@ -378,6 +392,7 @@ async fn list_computed(
             subjects.push(Subject { repo, digest: tag.digest });
         }
     }
+    let mut pace = cx.pace();
     for subject in subjects {
         let mut imported = Query::new(VulnerabilityReport::KIND.name, Scope::Children(subject.repo.clone()));
         (imported.filters, imported.limit) = (vec![any_of(DIGEST_KEY, &subject.digest)], 1);
@@ -385,9 +400,9 @@ async fn list_computed(
             continue;
         }
         if let Some(exposures) = findings::exposures(cx, &subject).await? {
-            let exposures = exposures.at(now);
+            let exposures = exposures.at(now, &mut pace).await;
             let found = exposures.iter().map(Found::of_computed);
-            items.push(bytes(&subject.digest, &Scanner::default(), Some(now), found)?);
+            items.push(bytes(&subject.digest, &Scanner::default(), Some(now), found, &mut pace).await?);
         }
     }
     Ok(ListPage { items, next_page_token: next.map(|next| format!("{COMPUTED} {}", next.uid)) })
@@ -403,9 +418,11 @@ async fn get_raw(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value>
     query.filters = vec![any_of(DIGEST_KEY, digest)];
     query.order = Order { by: OrderBy::Key("createTime"), descending: true };
     (query.limit, query.bytes) = (PAGE, PAGE_BYTES);
+    let mut pace = cx.pace();
     loop {
         let page = cx.page(query.clone()).await?;
         for item in page.items {
+            pace.step(item.body.len()).await;
             let report: VulnerabilityReport = serde_json::from_slice(&item.body).map_err(Error::internal)?;
             if !wanted.is(&report.scanner) || (created.is_some() && created != report.create_time) {
                 continue;

@@ -7,7 +7,6 @@
 use std::convert::Infallible;
 
 use bytes::BytesMut;
-use futures_lite::future::yield_now;
 
 use super::{
     super::{Filter, Item, KeyValue, Page, Position, Query, Scope, merge::Merge, plan::Plan},
@@ -17,21 +16,21 @@ use super::{
     record::{NameId, Packed},
     state::State,
 };
-use crate::uid::Uid;
+use crate::{offload::Offload, uid::Uid};
 
-/// The number of records that are scanned or sorted before yielding to other tasks.
+/// The number of records that are scanned or sorted between two pauses.
 const STRIDE: usize = 4_096;
 /// The maximum size of a body that is copied into a page, in bytes.
 const SMALL_BODY: usize = 4_096;
 
 /// Returns the page of the query.
-pub(super) async fn list(state: &State, query: &Query) -> Page {
+pub(super) async fn list(state: &State, query: &Query, offload: &dyn Offload) -> Page {
     let epochs = state.epochs(&query.epochs);
     let Some(kind) = state.kind(query.kind) else {
         return Page { total: query.count.then_some(0), epochs, ..Page::default() };
     };
     let (records, by) = (state.records(), kind.by(query.order.by));
-    Page { epochs, ..page_of(&matching(kind, records, by, query).await, records, by, query) }
+    Page { epochs, ..page_of(&matching(kind, records, by, query, offload).await, records, by, query) }
 }
 
 /// Returns the page of the list that the query requests.
@@ -78,7 +77,13 @@ fn items(page: &[(&Packed, &[u8])]) -> Vec<Item> {
 }
 
 /// Returns all matches of the query.
-async fn matching<'a>(kind: &'a Kind, records: &'a Records, by: By, query: &'a Query) -> Merge<Sorted<'a>> {
+async fn matching<'a>(
+    kind: &'a Kind,
+    records: &'a Records,
+    by: By,
+    query: &'a Query,
+    offload: &'a dyn Offload,
+) -> Merge<Sorted<'a>> {
     let in_scope = |scope: &Scope, filter| match scope {
         Scope::All | Scope::Roots => kind.below("", filter, records).len(),
         Scope::Subtree(top) | Scope::Children(top) => kind.below(top, filter, records).len(),
@@ -94,7 +99,7 @@ async fn matching<'a>(kind: &'a Kind, records: &'a Records, by: By, query: &'a Q
         Some(((_, values), Some(id))) => values.into_iter().map(|value| Some((id, value))).collect(),
     };
     let repeats = values.len() > 1 && key.flatten().is_some_and(|id| kind.is_multi_valued(id));
-    let mut collector = Collector { kind, records, by, parts: Vec::new(), unsorted: Vec::new() };
+    let mut collector = Collector { kind, records, by, offload, parts: Vec::new(), unsorted: Vec::new() };
     for value in values {
         query.scopes.iter().for_each(|scope| collector.add(scope, value));
     }
@@ -110,6 +115,7 @@ struct Collector<'a> {
     kind: &'a Kind,
     records: &'a Records,
     by: By,
+    offload: &'a dyn Offload,
     parts: Vec<Part<'a>>,
     unsorted: Vec<u32>,
 }
@@ -189,7 +195,7 @@ impl<'a> Collector<'a> {
             let (mut passing, mut walk) = (Vec::new(), part.walk(0, false).peekable());
             while walk.peek().is_some() {
                 passing.extend(walk.by_ref().take(STRIDE).filter(passes));
-                yield_now().await;
+                self.offload.pause().await;
             }
             drop(walk);
             match part {
@@ -211,7 +217,7 @@ impl<'a> Collector<'a> {
             self.by.sort(&mut ids, self.records);
             self.parts.push(Part::Sorted(ids));
             if self.unsorted.len() > STRIDE {
-                yield_now().await;
+                self.offload.pause().await;
             }
         }
         self.parts

@@ -8,7 +8,6 @@ use std::{
 };
 
 use cvss::Cvss;
-use futures_lite::future::yield_now;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 use super::{
@@ -27,6 +26,7 @@ use crate::{
     context::Context,
     error::Result,
     kind::Resource,
+    offload::Pace,
     scope::Scopes,
     store::{Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
@@ -164,6 +164,11 @@ impl Exposures {
         Self { repo: image.uid.parent().unwrap_or_default(), public: Arc::clone(public), size, packages }
     }
 
+    /// Returns the number of periods that are examined for a moment.
+    pub(super) fn examined(&self) -> usize {
+        self.packages.iter().map(|installed| installed.known.periods.len() + 1).sum()
+    }
+
     /// Returns the advisories by which packages are vulnerable at a moment, in the order of the vulnerabilities' ids.
     fn open(&self, moment: Timestamp) -> Vec<Open<'_>> {
         let mut open = Vec::new();
@@ -200,7 +205,7 @@ impl Exposures {
 
     /// Returns the vulnerabilities at a moment, as a report has them: one for each vulnerability and fix, in the order
     /// of the ids.
-    pub(crate) fn at(&self, moment: Timestamp) -> Vec<Exposure<'_>> {
+    pub(crate) async fn at(&self, moment: Timestamp, pace: &mut Pace<'_>) -> Vec<Exposure<'_>> {
         let mut open = self.open(moment);
         let mut all = Vec::with_capacity(open.len());
         for same in open.chunk_by_mut(|one, other| one.is_same(other)) {
@@ -215,9 +220,11 @@ impl Exposures {
                     same.iter().flat_map(|open| open.installed.purls(&open.finding.known)).collect();
                 purls.sort_unstable();
                 purls.dedup();
+                let bytes = fact.description.len() + purls.iter().map(String::len).sum::<usize>();
                 if let Some(Open { fix, .. }) = same.first() {
                     all.push(Exposure { fact: fact.clone(), aliases: aliases.clone(), purls, fix });
                 }
+                pace.step(bytes).await;
             }
         }
         all
@@ -285,7 +292,7 @@ impl Loader {
             names.extend(artifacts(package).filter(|name| !self.known.contains_key(*name)));
         }
         let names: Vec<_> = names.into_iter().collect();
-        let mut new = Vec::new();
+        let (mut new, mut pace) = (Vec::new(), cx.pace());
         for names in names.chunks(NAMES) {
             self.known.extend(names.iter().map(|name| ((*name).to_owned(), Vec::new())));
             let mut query = Query::new(Advisory::KIND.name, Scope::Roots);
@@ -298,6 +305,7 @@ impl Loader {
             loop {
                 let page = cx.page(query.clone()).await?;
                 for item in &page.items {
+                    pace.step(item.body.len()).await;
                     let advisory: Advisory =
                         serde_json::from_slice(&item.body).map_err(crate::error::Error::internal)?;
                     let group = group_of(&advisory);
@@ -313,7 +321,6 @@ impl Loader {
                     self.known.entry(known.artifact.clone()).or_default().push(known);
                 }
                 query.after = page.next;
-                yield_now().await;
                 if query.after.is_none() {
                     break;
                 }

@@ -8,8 +8,7 @@
 
 use pulldown_cmark::{CodeBlockKind, Event, LinkType, Parser, Tag, TagEnd};
 
-/// The maximum nesting depth of blocks and elements.
-const MAX_NESTING: usize = 64;
+use crate::markdown::{MAX_NESTING, is_too_deep};
 
 /// The reason why Markdown is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +31,7 @@ impl Rejection {
 
 /// Returns `Ok` if Markdown renders to safe HTML.
 pub(super) fn check(markdown: &str) -> Result<(), Rejection> {
-    // The parser takes more time the more blocks are open in a line, so their number is bounded before parsing.
-    if markdown.lines().any(|line| max_blocks_started(line) > MAX_NESTING) {
+    if is_too_deep(markdown) {
         return Err(Rejection::TooDeep);
     }
     let mut open = Open::default();
@@ -68,15 +66,6 @@ pub(super) fn check(markdown: &str) -> Result<(), Rejection> {
     }
     Tags { rest: &html, open: &mut open }.check()?;
     ensure_safe(open.0.is_empty())
-}
-
-/// Returns an upper bound of the number of quotes and lists that a line starts.
-fn max_blocks_started(line: &str) -> usize {
-    let marker = |b: &u8| matches!(b, b' ' | b'\t' | b'>' | b'-' | b'+' | b'*' | b'.' | b')' | b'0'..=b'9');
-    let len = line.bytes().take_while(marker).count();
-    let (markers, _) = line.split_at_checked(len).unwrap_or_default();
-    let list = |word: &&str| word.ends_with(['-', '+', '*', '.', ')']);
-    markers.matches('>').count() + markers.split([' ', '\t', '>']).filter(list).count()
 }
 
 /// Returns [`Rejection::Unsafe`] unless `is_safe` holds.

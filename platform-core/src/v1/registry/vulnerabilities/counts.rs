@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use futures_lite::future::yield_now;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -121,8 +120,12 @@ const DEFAULT_DAYS: i64 = 30;
 /// The maximum number of images per request, counted by tags. Our choice.
 const MAX_IMAGES: usize = 1_000;
 
-/// The maximum number of images times days per request. Our choice.
-const MAX_COUNTED: usize = 100_000;
+/// The maximum number of vulnerabilities that a request examines: the sum of those that are known of each image, times the
+/// days. Our choice: half a second of processor time.
+const MAX_EXAMINED: usize = 5_000_000;
+
+/// The number of bytes of JSON whose conversion takes as long as an examined vulnerability.
+const EXAMINED_BYTES: usize = 8;
 
 /// The maximum size of a response in bytes. Our choice.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
@@ -230,16 +233,16 @@ async fn list(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let request = Request::of(request)?;
     let days = request.days(cx.now(), 1)?;
     let histories = histories(cx, &request).await?;
-    check_work(histories.len(), days.len())?;
-    let mut reply = Reply::new();
+    check_work(&histories, days.len(), request.widest())?;
+    let (mut reply, mut pace) = (Reply::new(), cx.pace());
     for (tagged, history) in &histories {
         for day in &days {
             let mut counts = Counts::default();
             if history.at(day.moment, |id, level| counts.add(id, level)) {
                 reply.push(&counts.report(&tagged.repo, &tagged.tag, day, history.size()))?;
             }
+            pace.step(history.examined() * EXAMINED_BYTES).await;
         }
-        yield_now().await;
     }
     reply.send(cx).await
 }
@@ -249,8 +252,8 @@ async fn list_cumulative(cx: &Context<'_>, request: Map<String, Value>) -> Resul
     let request = Request::of(request)?;
     let days = request.days(cx.now(), DEFAULT_DAYS)?;
     let histories = histories(cx, &request).await?;
-    check_work(histories.len(), days.len())?;
-    let mut reply = Reply::new();
+    check_work(&histories, days.len(), request.widest())?;
+    let (mut reply, mut pace) = (Reply::new(), cx.pace());
     let mut seen: BTreeMap<&str, Level> = BTreeMap::new();
     let (repo, tag) = match request.references().as_slice() {
         [one] => (one.repo.clone(), one.tag.clone()),
@@ -266,25 +269,30 @@ async fn list_cumulative(cx: &Context<'_>, request: Map<String, Value>) -> Resul
             if is_one {
                 (is_known, size) = (true, size.saturating_add(history.size()));
             }
+            pace.step(history.examined() * EXAMINED_BYTES).await;
         }
         if is_known {
             let mut counts = Counts::default();
             seen.iter().for_each(|(id, level)| counts.add(id, *level));
             reply.push(&counts.report(&repo, &tag, &day, size))?;
+            pace.step(seen.len() * EXAMINED_BYTES).await;
         }
-        yield_now().await;
     }
     reply.send(cx).await
 }
 
-fn check_work(images: usize, days: usize) -> Result<()> {
-    match images.saturating_mul(days) {
-        counted if counted > MAX_COUNTED => {
-            let rule = format!("must keep the number of images times days within {MAX_COUNTED}");
-            Err(Error::invalid_field("to", rule))
-        }
-        _ => Ok(()),
+/// Rejects a request before it examines too many vulnerabilities.
+fn check_work(histories: &[(Tagged, History)], days: usize, field: &str) -> Result<()> {
+    // An image of which nothing is known takes time, too.
+    let of_a_day: usize = histories.iter().map(|(_, history)| history.examined() + 1).sum();
+    if of_a_day.saturating_mul(days) <= MAX_EXAMINED {
+        return Ok(());
     }
+    let rule = format!(
+        "must select images with at most {MAX_EXAMINED} vulnerabilities times days; they have {of_a_day}, and the request \
+         has {days} days"
+    );
+    Err(Error::invalid_field(field, rule))
 }
 
 /// The vulnerabilities of a day, by level.
@@ -386,7 +394,7 @@ impl Reply {
 
     async fn send(mut self, cx: &Context<'_>) -> Result<Value> {
         self.body.extend_from_slice(b"]}");
-        cx.reply_with(Rendered::of_many(self.body).await);
+        cx.reply_with(Rendered::of_many(self.body, cx.platform().offload()).await);
         Ok(Value::Null)
     }
 }

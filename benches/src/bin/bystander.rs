@@ -1,0 +1,122 @@
+//! Prints what a request of every endpoint costs, and what other clients wait meanwhile: `bystander [--all] [NAME...]`,
+//! by default for every endpoint once, and then for the costliest ones in 16 loops; with `--all`, in 16 loops for all;
+//! with names, in 16 loops for those whose name contains one of them.
+//!
+//! A client sends control requests to `/livez` all the time. The program fails if the 99th percentile of their times
+//! beside the loops of an endpoint is more than three times that beside 16 loops of lists of version 2, measured just
+//! before, in each of three turns. The processor time is that of all threads of the server.
+//!
+//! `BYSTANDER_SECONDS` is the time of each load, by default 1. `PLATFORM_SERVER` is the program of the server, by default
+//! that of the same profile.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a measuring program"
+)]
+
+use std::{env, process::ExitCode, sync::Arc, time::Duration};
+
+use platform_benches::{
+    bystander::{
+        self, Found,
+        cases::{self, Case},
+        data as stored, directory, emulator,
+    },
+    data,
+    servers::Server,
+};
+use platform_core::store::memory::MemoryStore;
+use platform_http::{SystemClock, SystemEntropy};
+
+/// The number of loops of a load.
+const LOOPS: usize = 16;
+/// The number of endpoints that are measured in loops by default: those that took most processor time, and those during
+/// which the control requests waited longest.
+const COSTLIEST: usize = 6;
+/// The factor by which an endpoint may delay others more than lists of version 2 do.
+const FACTOR: f64 = 3.0;
+/// The turns in which an endpoint must delay others for longer, so that what else the machine does is no failure.
+const TURNS: usize = 3;
+/// The maximum wait beside a single request in milliseconds, for which the factor says nothing.
+const LEAST: f64 = 5.0;
+
+fn main() -> ExitCode {
+    let mut wanted: Vec<_> = env::args().skip(1).collect();
+    let is_all = wanted.iter().any(|argument| argument == "--all");
+    wanted.retain(|argument| argument != "--all");
+    let (_directory, file) = data::copied(&stored::sqlite());
+    let organization = data::organization(0).to_string();
+    let options = ["--public-advisory-group", &organization];
+    let server = Server::platform_with(&format!("sqlite:{}", file.display()), &options);
+    let platform = platform_core::builder(Arc::new(MemoryStore::new()), SystemClock, SystemEntropy);
+    let platform = platform.ephemeral_keys().build().unwrap();
+    let mut cases = cases::known(&server, &platform);
+    cases.extend(cases::rest(&server));
+    cases.extend(cases::grpc(&server, &platform));
+    cases.extend(directory::scim(&server));
+    let (emulator, of_emulator) = emulator::emulator();
+    let mut slow = Vec::new();
+    for (server, mut cases) in [(&server, cases), (&emulator, of_emulator)] {
+        cases.retain(|case| wanted.is_empty() || wanted.iter().any(|wanted| case.name.contains(wanted)));
+        if wanted.is_empty() && !is_all {
+            cases = costliest(server, cases);
+        }
+        slow.extend(in_loops(server, &cases));
+    }
+    match slow.as_slice() {
+        [] => ExitCode::SUCCESS,
+        slow => {
+            println!("FAILED: others wait more than {FACTOR} times as long as beside lists of version 2: {slow:?}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures requests in loops, and returns the names of those that delay others for longer than they may.
+fn in_loops(server: &Server, cases: &[Case]) -> Vec<String> {
+    let time = Duration::from_secs_f64(env::var("BYSTANDER_SECONDS").map_or(1.0, |text| text.parse().unwrap()));
+    let standard = cases::standard(server);
+    println!("{} requests in {LOOPS} loops for {time:?} each", cases.len());
+    println!("{:72} {HEAD} {:>10}", "request", "lists p99");
+    cases.iter().filter(|case| !passes(server, case, &standard, time)).map(|case| case.name.clone()).collect()
+}
+
+const HEAD: &str = "status      bytes  replies    cpu ms   p50 ms   p99 ms   max ms";
+
+fn row(found: &Found) -> String {
+    let Found { status, bytes, replies, cpu, .. } = found;
+    let [p50, p99, max] = [0.5, 0.99, 1.0].map(|part| found.wait(part));
+    format!("{status:6} {bytes:10} {replies:8} {cpu:9.2} {p50:8.2} {p99:8.2} {max:8.2}")
+}
+
+/// Sends each request once, prints those that cost most, and returns them.
+fn costliest(server: &Server, cases: Vec<Case>) -> Vec<Case> {
+    let mut found: Vec<_> = cases.into_iter().map(|case| (bystander::once(server, &case.sent), case)).collect();
+    println!("{} requests, each once; those with most processor time, and with the longest waits", found.len());
+    println!("{:72} {HEAD}", "request");
+    let mut costliest = Vec::new();
+    for by in [|found: &Found| found.cpu, |found: &Found| found.wait(1.0)] {
+        found.sort_by(|(one, _), (other, _)| by(other).total_cmp(&by(one)));
+        let some: Vec<_> = found.drain(..COSTLIEST.min(found.len())).collect();
+        some.iter().for_each(|(found, case)| println!("{:72} {}", case.name, row(found)));
+        costliest.extend(some.into_iter().map(|(_, case)| case));
+    }
+    costliest
+}
+
+/// Measures a request in loops, and returns whether it delays others no more than it may.
+fn passes(server: &Server, case: &Case, standard: &Case, time: Duration) -> bool {
+    for _ in 0..TURNS {
+        let most = bystander::measure(server, &standard.sent, LOOPS, time).wait(0.99);
+        let found = bystander::measure(server, &case.sent, LOOPS, time);
+        let is_short = found.wait(0.99) <= FACTOR * most || found.wait(0.99) <= LEAST;
+        println!("{:72} {} {most:10.2}{}", case.name, row(&found), if is_short { "" } else { "  slow" });
+        if is_short {
+            return true;
+        }
+    }
+    false
+}
