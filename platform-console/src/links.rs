@@ -52,6 +52,13 @@ impl Links {
         Ok(Secret::new(code))
     }
 
+    /// Returns the identity of a link that was not opened yet.
+    pub(crate) fn identity(&self, now: Timestamp, code: &str) -> Option<Uid> {
+        let code = hash(code);
+        let links = self.0.lock();
+        links.iter().find(|(_, link)| link.code == code && link.expires > now).map(|(identity, _)| identity.clone())
+    }
+
     /// Returns the token of a link, once.
     pub(crate) fn take(&self, now: Timestamp, code: &str) -> Option<Secret> {
         let code = hash(code);
@@ -90,7 +97,9 @@ mod tests {
         let make = || links.make(&entropy, start, &identity, Secret::new("token")).unwrap();
         let after = |seconds: i64| start.plus_millis(seconds * 1000);
         let code = make();
-        assert_eq!(links.take(after(899), "other"), None);
+        assert_eq!((links.take(after(899), "other"), links.identity(after(899), "other")), (None, None));
+        assert_eq!(links.identity(after(899), code.expose()).as_ref(), Some(&identity), "this does not open it");
+        assert_eq!(links.identity(after(900), code.expose()), None);
         assert_eq!(links.take(after(899), code.expose()), Some(Secret::new("token")));
         assert_eq!(links.take(after(899), code.expose()), None, "it was opened");
         let (first, second) = (make(), make());

@@ -4,7 +4,15 @@
 //! the keys of the platform, and does one thing: a POST to `/console/session` renews the short-lived token with it. No
 //! other path reads a cookie. So a stolen page token is useless after minutes, a reload of the page keeps the user
 //! signed in, and a forged request of another site has no effect: its answer is a token that the site cannot read, and
-//! the checks here reject it anyway. The server stores nothing, so that any of several servers renews a session.
+//! the checks here reject it anyway.
+//!
+//! A running session is not stored, so that any of several servers renews it and a sign-in writes nothing. The end of a
+//! session is stored with the revocations of its identity ([`Revocations`]), which every check of a token compares with
+//! the store. Rejected: a table of running sessions, which each sign-in would write; revoking the token itself, which its
+//! user may also have in a terminal; and a time per identity before which cookies are invalid, which would sign out the
+//! other browsers of an identity, and depends on clocks.
+//!
+//! [`Revocations`]: platform_engine::access::Revocations
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -12,19 +20,21 @@ use async_trait::async_trait;
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use http::{
     HeaderMap, HeaderValue,
-    header::{CACHE_CONTROL, COOKIE, HOST, ORIGIN, SET_COOKIE},
+    header::{CACHE_CONTROL, COOKIE, SET_COOKIE},
     request::Parts,
 };
 use platform_engine::{
-    error::{Error, Result},
+    access::Grants,
+    error::{Code, Error, Result},
     json,
     platform::Platform,
     seal::Secret,
     timestamp::Timestamp,
+    uid::Uid,
 };
 use platform_http::{
     Reply, bearer,
-    mount::{self, Body, Call, Refusal},
+    mount::{self, Body, Call, Refusal, Sender},
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -64,6 +74,19 @@ pub trait Tokens: Debug + Send + Sync + 'static {
     /// # Errors
     /// UNAUTHENTICATED for a token that the API does not accept.
     async fn shorten(&self, token: &str) -> Result<ShortToken>;
+
+    /// Returns what the page calls an identity, such as a name and an email address.
+    ///
+    /// # Errors
+    /// Those of the store.
+    async fn name(&self, platform: &Platform, identity: &Uid) -> Result<String>;
+
+    /// Ends the session with this id, whose cookie expires at `until` at the latest. Afterwards, the identity's grants
+    /// must not [admit](platform_engine::access::Revocations::admit_session) it at any server.
+    ///
+    /// # Errors
+    /// Those of the store.
+    async fn end(&self, platform: &Platform, identity: &Uid, session: &str, until: Timestamp) -> Result<()>;
 }
 
 /// A request for a step.
@@ -75,7 +98,7 @@ enum Step {
     Link,
     /// Renews the token with the cookie.
     Renew,
-    /// Removes the cookie.
+    /// Ends the session of the cookie, and removes the cookie.
     End,
 }
 
@@ -98,6 +121,43 @@ struct Session<'a> {
     expire_time: Option<Timestamp>,
     /// Whether the cookie renews the token.
     renewable: bool,
+    /// The question that must be answered before a link signs its user in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    question: Option<Question>,
+}
+
+/// Whether a link of another identity may replace the running session.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Question {
+    /// The id of the running session, which a page of another site does not know. An answer replaces this session only.
+    replaces: String,
+    current: Named,
+    next: Named,
+}
+
+#[derive(Debug, Serialize)]
+struct Named {
+    uid: Uid,
+    name: String,
+}
+
+/// What a cookie contains.
+#[derive(Debug)]
+struct Cookie {
+    /// When the session ends.
+    until: Timestamp,
+    /// How often all sessions of the identity had been ended when it began.
+    generation: u64,
+    id: String,
+    token: Secret,
+}
+
+/// A session that lasts.
+#[derive(Debug)]
+struct Running {
+    cookie: Cookie,
+    identity: Uid,
 }
 
 impl Sessions {
@@ -120,16 +180,9 @@ impl Sessions {
                 let token = bearer(&call.head.headers)?.ok_or_else(Error::missing_token)?;
                 self.begin(call, &**tokens, token).await
             }
-            Step::Link => {
-                let body = mount::bytes(body, &call.limits.of_tokens()).await?;
-                let body = json::read_object(&body, call.limits.depth)?;
-                let code = body.get("code").and_then(Value::as_str).unwrap_or_default();
-                let spent = || Error::unauthenticated("The link was already opened, or it is older than 15 minutes");
-                let token = self.links.take(call.platform.now(), code).ok_or_else(spent)?;
-                self.begin(call, &**tokens, token.expose()).await
-            }
+            Step::Link => self.open_link(call, &**tokens, body).await,
             Step::Renew => self.renew(call, &**tokens).await,
-            Step::End => self.signed_out(),
+            Step::End => self.end(call, &**tokens).await,
         }
     }
 
@@ -140,7 +193,8 @@ impl Sessions {
         let token = bearer(&call.head.headers)?.ok_or_else(Error::missing_token)?;
         let caller = call.caller().await?;
         // The embedder's middleware may have established the caller without this token.
-        shorten(call, &**tokens, token).await?;
+        current_grants(call, token).await?;
+        tokens.shorten(token).await?;
         let (platform, now) = (call.platform, call.platform.now());
         let code = self.links.make(platform.entropy(), now, &caller.identity, Secret::new(token))?;
         let expires = now.plus_millis(LINK_SECONDS * 1000);
@@ -148,12 +202,38 @@ impl Sessions {
         Ok(not_cached(mount::json(link.to_string())))
     }
 
-    /// Signs a user in with a token.
+    /// Signs a user in with the code of a link. Asks before it replaces the session of another identity: otherwise,
+    /// whoever makes their user open a link would see what the user does next.
+    async fn open_link(&self, call: &Call<'_>, tokens: &dyn Tokens, body: Body<'_>) -> Result<Reply, Refusal> {
+        let body = mount::bytes(body, &call.limits.of_tokens()).await?;
+        let body = json::read_object(&body, call.limits.depth)?;
+        let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
+        let spent = || Error::unauthenticated("The link was already opened, or it is older than 15 minutes");
+        let (now, code) = (call.platform.now(), text("code"));
+        let next = self.links.identity(now, code).ok_or_else(spent)?;
+        if let Some(running) = self.running(call).await?
+            && running.identity != next
+            && running.cookie.id != text("replaces")
+        {
+            let named = async |uid: Uid| Ok::<_, Error>(Named { name: tokens.name(call.platform, &uid).await?, uid });
+            let (replaces, current) = (running.cookie.id, named(running.identity).await?);
+            let question = Some(Question { replaces, current, next: named(next).await? });
+            return Ok(answer(&Session { token: "", expire_time: None, renewable: false, question })?);
+        }
+        let token = self.links.take(now, code).ok_or_else(spent)?;
+        self.begin(call, tokens, token.expose()).await
+    }
+
+    /// Signs a user in with a token. Ends the session that the new cookie replaces.
     async fn begin(&self, call: &Call<'_>, tokens: &dyn Tokens, token: &str) -> Result<Reply, Refusal> {
-        let short = shorten(call, tokens, token).await?;
+        let (_, grants) = current_grants(call, token).await?;
+        let short = tokens.shorten(token).await?;
+        if let Some(replaced) = self.running(call).await? {
+            replaced.end(call, tokens).await?;
+        }
         let (platform, now) = (call.platform, call.platform.now());
         let until = short.session_expires.min(now.plus_millis(SESSION_SECONDS * 1000));
-        let sealed = seal(platform, until, token)?;
+        let sealed = Cookie::new(platform, until, grants.revocations().session_generation(), token).seal(platform)?;
         let cookie = self.cookie(&sealed, until.seconds().saturating_sub(now.seconds()));
         let renewable = cookie.len() <= MAX_COOKIE;
         let mut reply = session(&short, renewable)?;
@@ -166,18 +246,46 @@ impl Sessions {
     /// Returns a new short-lived token, or none without a valid cookie: a page that is opened for the first time asks,
     /// too.
     async fn renew(&self, call: &Call<'_>, tokens: &dyn Tokens) -> Result<Reply, Refusal> {
-        let Some(token) = self.read_cookie(&call.head.headers).and_then(|sealed| open(call.platform, sealed)) else {
-            return self.signed_out();
-        };
-        match shorten(call, tokens, token.expose()).await {
+        let Some(running) = self.running(call).await? else { return self.signed_out() };
+        match tokens.shorten(running.cookie.token.expose()).await {
             Ok(short) => Ok(session(&short, true)?),
-            Err(error) if error.code() == platform_engine::error::Code::Unauthenticated => self.signed_out(),
+            Err(error) if error.code() == Code::Unauthenticated => self.signed_out(),
             Err(error) => Err(error.into()),
         }
     }
 
+    /// Ends the session at every server. The browser forgets the cookie even if that fails.
+    async fn end(&self, call: &Call<'_>, tokens: &dyn Tokens) -> Result<Reply, Refusal> {
+        let ended = async {
+            match self.running(call).await? {
+                Some(running) => running.end(call, tokens).await,
+                None => Ok(()),
+            }
+        };
+        let Err(error) = ended.await else { return self.signed_out() };
+        let mut reply = Refusal::from(error).into_reply(&call.platform.settings().service_domain);
+        set_cookie(&mut reply, &self.cookie("", 0))?;
+        Ok(reply)
+    }
+
+    /// Returns the session of the request's cookie, if it lasts.
+    async fn running(&self, call: &Call<'_>) -> Result<Option<Running>> {
+        let Some(cookie) = self.read_cookie(&call.head.headers).and_then(|cookie| Cookie::open(call.platform, cookie))
+        else {
+            return Ok(None);
+        };
+        match current_grants(call, cookie.token.expose()).await {
+            Ok((identity, grants)) if grants.revocations().admit_session(&cookie.id, cookie.generation) => {
+                Ok(Some(Running { identity, cookie }))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if error.code() == Code::Unauthenticated => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn signed_out(&self) -> Result<Reply, Refusal> {
-        let mut reply = answer(&Session { token: "", expire_time: None, renewable: false })?;
+        let mut reply = answer(&Session { token: "", expire_time: None, renewable: false, question: None })?;
         set_cookie(&mut reply, &self.cookie("", 0))?;
         Ok(reply)
     }
@@ -193,11 +301,17 @@ impl Sessions {
     }
 }
 
-/// Returns a short-lived copy of a token that the API accepts now: its identity exists, and it is not revoked.
-async fn shorten(call: &Call<'_>, tokens: &dyn Tokens, token: &str) -> Result<ShortToken> {
+impl Running {
+    async fn end(&self, call: &Call<'_>, tokens: &dyn Tokens) -> Result<()> {
+        tokens.end(call.platform, &self.identity, &self.cookie.id, self.cookie.until).await
+    }
+}
+
+/// Returns the identity and the grants of a token that the API accepts now: its identity exists, and it is not revoked.
+async fn current_grants(call: &Call<'_>, token: &str) -> Result<(Uid, Arc<Grants>)> {
     let caller = call.authenticator.authenticate(token).await?;
-    call.platform.current_grants(&caller).await?;
-    tokens.shorten(token).await
+    let grants = call.platform.current_grants(&caller).await?;
+    Ok((caller.identity, grants))
 }
 
 /// Checks that a page of this server sent the request, and returns its step.
@@ -210,30 +324,37 @@ fn checked_step(head: &Parts) -> Result<Step> {
         Some("end") => Step::End,
         _ => return Err(Error::invalid_field(STEP, "must be start, link, renew or end")),
     };
-    let host = head.uri.authority().map(http::uri::Authority::as_str).or_else(|| header(HOST.as_str()));
-    let origin = header(ORIGIN.as_str()).and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
-    let is_own = host.is_some() && origin == host && header("sec-fetch-site").is_none_or(|site| site == "same-origin");
-    if is_own { Ok(step) } else { Err(Error::denied()) }
+    if mount::sender(head) == Sender::OwnPage { Ok(step) } else { Err(Error::denied()) }
 }
 
-/// Seals a token with the time until which the session lasts.
-fn seal(platform: &Platform, until: Timestamp, token: &str) -> Result<String> {
-    let text = Secret::new(format!("{}\n{token}", until.millis()));
-    let sealed = platform.seal_keys().seal(platform.entropy(), PLACE, text.expose().as_bytes());
-    Ok(BASE64_URL_SAFE_NO_PAD.encode(sealed.map_err(Error::internal)?))
-}
+impl Cookie {
+    fn new(platform: &Platform, until: Timestamp, generation: u64, token: &str) -> Self {
+        let mut id = [0; 16];
+        platform.entropy().fill(&mut id);
+        Self { until, generation, id: hex::encode(id), token: Secret::new(token) }
+    }
 
-/// Returns the token of a cookie whose session lasts.
-fn open(platform: &Platform, sealed: &str) -> Option<Secret> {
-    let sealed = BASE64_URL_SAFE_NO_PAD.decode(sealed).ok()?;
-    let text = Secret::new(String::from_utf8(platform.seal_keys().open(PLACE, &sealed).ok()?).ok()?);
-    let (until, token) = text.expose().split_once('\n')?;
-    let until = Timestamp::from_millis(until.parse().ok()?);
-    (until > platform.now()).then(|| Secret::new(token))
+    fn seal(&self, platform: &Platform) -> Result<String> {
+        let Self { until, generation, id, token } = self;
+        let text = Secret::new(format!("{}\n{generation}\n{id}\n{}", until.millis(), token.expose()));
+        let sealed = platform.seal_keys().seal(platform.entropy(), PLACE, text.expose().as_bytes());
+        Ok(BASE64_URL_SAFE_NO_PAD.encode(sealed.map_err(Error::internal)?))
+    }
+
+    /// Returns the contents of a sealed cookie that has not expired.
+    fn open(platform: &Platform, sealed: &str) -> Option<Self> {
+        let sealed = BASE64_URL_SAFE_NO_PAD.decode(sealed).ok()?;
+        let text = Secret::new(String::from_utf8(platform.seal_keys().open(PLACE, &sealed).ok()?).ok()?);
+        let mut parts = text.expose().splitn(4, '\n');
+        let until = Timestamp::from_millis(parts.next()?.parse().ok()?);
+        let (generation, id) = (parts.next()?.parse().ok()?, parts.next()?.to_owned());
+        let token = Secret::new(parts.next()?);
+        (until > platform.now()).then_some(Self { until, generation, id, token })
+    }
 }
 
 fn session(short: &ShortToken, renewable: bool) -> Result<Reply> {
-    answer(&Session { token: short.token.expose(), expire_time: Some(short.expires), renewable })
+    answer(&Session { token: short.token.expose(), expire_time: Some(short.expires), renewable, question: None })
 }
 
 fn answer(session: &Session<'_>) -> Result<Reply> {

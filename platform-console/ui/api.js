@@ -34,33 +34,40 @@ async function step(name, { bearer, body } = {}) {
   });
   const answer = await reply.json().catch(() => null);
   if (!reply.ok) throw new ApiError(reply.status, answer, reply.headers.get("x-request-id"));
-  return accept(answer);
+  return answer;
 }
 
 /** Signs in with an access token. Without sessions on the server, the page keeps the token until it is closed. */
 export async function signIn(token, hasSessions) {
-  if (hasSessions) await step("start", { bearer: token });
-  else accept({ token, renewable: false });
+  accept(hasSessions ? await step("start", { bearer: token }) : { token, renewable: false });
   session.dispatchEvent(new Event("signedin"));
 }
 
-/** Signs in with the code of a one-time link. */
-export async function signInByLink(code) {
-  await step("link", { body: JSON.stringify({ code }) });
+/**
+ * Signs in with the code of a one-time link. Returns a question if another user is signed in; its `replaces` is the
+ * answer that signs that user out.
+ */
+export async function signInByLink(code, replaces) {
+  const answer = await step("link", { body: JSON.stringify({ code, replaces }) });
+  accept(answer);
+  return answer.question;
 }
 
 let renewing = null;
 
 /** Renews the token with the session's cookie. Returns whether the user is signed in. */
 export function renew() {
-  renewing ??= step("renew").finally(() => (renewing = null));
+  renewing ??= step("renew")
+    .then(accept)
+    .finally(() => (renewing = null));
   return renewing;
 }
 
-/** Signs out. The cookie is removed, and the token is forgotten. */
+/** Signs out. The session is ended, the cookie is removed, and the token is forgotten. */
 export async function signOut() {
-  await step("end").catch(() => accept({ token: "" }));
-  session.dispatchEvent(new Event("signedout"));
+  const problem = state.renewable ? await step("end").then(() => null, (error) => error) : null;
+  accept({ token: "" });
+  session.dispatchEvent(new CustomEvent("signedout", { detail: problem }));
 }
 
 function lost() {

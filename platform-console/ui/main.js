@@ -4,7 +4,7 @@ import { h, errorBox } from "./dom.js";
 import { call, isSignedIn, renew, session, signInByLink, signOut, target } from "./api.js";
 import { capitalized, shortUid, words } from "./format.js";
 import { kindOf, listAddress, listed, load, nameOf, table, title, top, treeAddress } from "./kinds.js";
-import { showSignIn } from "./session.js";
+import { showQuestion, showSignIn } from "./session.js";
 import { showList } from "./list.js";
 import { showItem } from "./detail.js";
 import { showCreate, showEdit } from "./form.js";
@@ -122,29 +122,53 @@ async function screen(main, first, second, params) {
   main.replaceChildren(h("h1", { tabindex: -1 }, "Not found"), h("p", null, "There is no such screen. ", h("a", { href: "#/" }, "Go to the hierarchy")));
 }
 
+const isLink = () => location.hash.startsWith("#link=");
+
+/** Shows the first screen, of a user who is signed in or not. */
+async function begin(problem) {
+  if (isSignedIn()) await route();
+  else showSignIn(app, problem);
+}
+
 async function start() {
   applyTheme(stored());
   await load();
-  const code = location.hash.startsWith("#link=") ? location.hash.slice(6) : "";
+  const code = isLink() ? location.hash.slice(6) : "";
   // The code must not stay in the history.
   if (code) history.replaceState(null, "", "/console");
   let problem = null;
+  let question = null;
   if (table.sessions) {
     try {
-      if (code) await signInByLink(code);
+      if (code) question = await signInByLink(code);
       else await renew();
     } catch (error) {
       problem = error;
+      // A link that was opened before changes nothing for a user who is signed in.
+      if (code) await renew().catch(() => {});
     }
   }
   session.addEventListener("signedin", route);
-  session.addEventListener("signedout", () => {
+  session.addEventListener("signedout", ({ detail }) => {
     frame = null;
-    showSignIn(app);
+    showSignIn(app, detail);
   });
-  window.addEventListener("hashchange", route);
-  if (isSignedIn()) await route();
-  else showSignIn(app, problem);
+  // A link that is opened in the window of the page begins as in a new one.
+  window.addEventListener("hashchange", () => (isLink() ? location.reload() : route()));
+  const ask = (asked) =>
+    showQuestion(app, asked, {
+      async replace(replaces) {
+        const again = await signInByLink(code, replaces);
+        if (again) ask(again);
+        else await begin();
+      },
+      async stay() {
+        await renew();
+        await begin();
+      },
+    });
+  if (question) ask(question);
+  else await begin(problem);
 }
 
 start().catch((error) => app.replaceChildren(h("main", null, h("h1", null, "The console cannot start"), errorBox(error))));

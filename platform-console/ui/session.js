@@ -41,6 +41,39 @@ export function showSignIn(app, problem) {
   token.focus();
 }
 
+/** Asks whether a link may sign its user in, where another one is signed in. */
+export function showQuestion(app, { current, next, replaces }, { replace, stay }) {
+  const problems = h("div", { role: "alert" });
+  const named = ({ uid, name }) => [h("strong", null, name || uid), h("br"), h("code", { class: "small" }, uid)];
+  const choice = (text, attributes, run) => h("button", { type: "button", ...attributes, onclick: () => attempt(problems, run) }, text);
+  app.className = "";
+  app.replaceChildren(
+    h(
+      "main",
+      { class: "door", id: "content" },
+      h("img", { src: "/console/icon.svg", alt: "", width: 40, height: 40 }),
+      h("h1", { tabindex: -1 }, "Change the user?"),
+      h("p", { class: "muted" }, table.title),
+      problems,
+      h(
+        "div",
+        { class: "card" },
+        h(
+          "div",
+          { class: "body" },
+          h("p", null, "You are signed in as"),
+          h("p", null, named(current)),
+          h("p", null, "The link signs you in as"),
+          h("p", null, named(next)),
+          h("p", { class: "small" }, "Continue only if the link is your own: everything that you do afterwards is done as the user of the link."),
+          h("div", { class: "buttons" }, choice("Stay signed in", { class: "primary" }, stay), choice("Change the user", {}, () => replace(replaces))),
+        ),
+      ),
+    ),
+  );
+  app.querySelector("h1").focus();
+}
+
 async function attempt(problems, run) {
   problems.replaceChildren();
   try {

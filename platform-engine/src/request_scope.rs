@@ -203,7 +203,7 @@ impl<F: Future<Output: Send> + Send + 'static> Drop for Shielded<F> {
 mod tests {
     use std::{future::pending, sync::atomic::AtomicUsize};
 
-    use futures_lite::future::{block_on, poll_once, yield_now};
+    use futures_lite::future::{block_on, poll_once};
     use parking_lot::Mutex;
 
     use super::*;
@@ -233,6 +233,18 @@ mod tests {
         }
     }
 
+    async fn pending_once() {
+        let mut is_ready = false;
+        std::future::poll_fn(|cx| {
+            if std::mem::replace(&mut is_ready, true) {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
     /// A request of three steps, of which the second begins a change.
     async fn steps(done: Arc<AtomicUsize>) {
         for step in 0..3 {
@@ -240,7 +252,7 @@ mod tests {
                 RequestScope::begin_change();
             }
             done.fetch_add(1, Ordering::SeqCst);
-            yield_now().await;
+            pending_once().await;
         }
     }
 
@@ -268,7 +280,7 @@ mod tests {
             let seen = Arc::clone(&seen);
             async move {
                 RequestScope::begin_change();
-                yield_now().await;
+                pending_once().await;
                 seen.lock().push(RequestScope::current().unwrap().attached::<&str>());
             }
         };

@@ -6,7 +6,7 @@ use crate::{
     error::{Error, Result},
     fields::{Checked, Keys},
     kind::Registered,
-    store::{Put, Record, UniqueKey},
+    store::{MAX_COPIED, Put, Record, UniqueKey},
     write::short,
 };
 
@@ -17,12 +17,12 @@ impl Registered {
     ///
     /// # Errors
     /// INVALID_ARGUMENT when the body is not that of a resource with the record's uid, when an index key is too long,
-    /// and when the revision is greater than `i64::MAX`.
+    /// and when the revision is 0 or greater than [`MAX_COPIED`].
     pub fn restored(&self, record: Record) -> Result<Put> {
         let Record { key, revision, rendering, body, private } = record;
         let kind = self.kind;
-        if i64::try_from(revision).is_err() || revision == 0 {
-            return Err(Error::invalid_field("revision", format!("must be a number from 1 to {}", i64::MAX)));
+        if !(1..=MAX_COPIED).contains(&revision) {
+            return Err(Error::invalid_field("revision", format!("must be a number from 1 to {MAX_COPIED}")));
         }
         let parsed = Checked::stored(&body).map_err(|_| Error::invalid_field("body", "must be a JSON object"))?;
         if parsed.get("uid").and_then(serde_json::Value::as_str) != Some(&key.uid) {

@@ -120,6 +120,14 @@ pub trait Store: Debug + Send + Sync + 'static {
     }
 }
 
+/// The greatest sequence with which a file is opened as a store. A greater one is damage: no store comes so far, and
+/// one at the end of its range could make no more commits. Our choice: it leaves 2^61 commits to a store that is open.
+pub const MAX_SEQUENCE: u64 = 3 << 61;
+
+/// The greatest revision or sequence that is copied to another store. Our choice: it leaves 2^61 commits to the copy
+/// before [`MAX_SEQUENCE`].
+pub const MAX_COPIED: u64 = 1 << 62;
+
 /// The name of a kind, which is part of a record's key.
 pub type KindName = &'static str;
 
@@ -219,7 +227,7 @@ pub struct Put {
     /// be fast only over the whole kind, and by sequence over the children of one uid, so that a store need not
     /// maintain indexes for other lists.
     pub queue: bool,
-    /// The revision of the record, at most `i64::MAX`, for a copy of a store; `None` for the sequence of the commit.
+    /// The revision of the record, at most [`MAX_SEQUENCE`], for a copy of a store; `None` for the sequence of the commit.
     /// Records of one kind with the same revision must be put in the ascending order of their uids.
     pub revision: Option<u64>,
 }

@@ -35,6 +35,7 @@ mod failing_store;
 mod gated_store;
 mod grants;
 mod kind_suite;
+mod not_run;
 mod rng;
 mod watched_store;
 
@@ -46,5 +47,6 @@ pub use failing_store::{FailingStore, Failures};
 pub use gated_store::{Gate, GatedStore};
 pub use grants::TestGrants;
 pub use kind_suite::{Check, KindSuite, Pair};
+pub use not_run::not_run;
 pub use rng::Rng;
 pub use watched_store::{Call, Watch, WatchedStore};

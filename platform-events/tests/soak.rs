@@ -40,7 +40,7 @@ const DEAD: usize = 5;
 /// is tested.
 const MAX_LAG: i64 = 100;
 
-/// Returns the resident memory of the process, in MiB.
+/// Returns the resident memory of the process, in MiB; 0 where it is not known.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
@@ -110,5 +110,8 @@ async fn many_deliveries_lose_nothing_keep_order_and_use_constant_memory() {
     let rate = deliveries as f64 / took.as_secs_f64();
     println!("{deliveries} deliveries in {took:?}, {rate:.0} a second; memory in MiB: {memory:?}");
     let (half, last) = (memory[memory.len() / 2], memory[memory.len() - 1]);
+    if last == 0 {
+        platform_core::testing::not_run("memory of deliveries", "/proc/self/statm cannot be read");
+    }
     assert!(last < half + 32, "memory grows: {memory:?}");
 }

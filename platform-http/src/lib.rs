@@ -35,6 +35,7 @@ pub mod mount;
 mod long_list;
 mod reply;
 mod request;
+mod site;
 pub mod status;
 
 mod calls;

@@ -12,6 +12,8 @@ use std::{
     time::Duration,
 };
 
+use platform_engine::testing::not_run;
+
 /// A cluster: that of `PLATFORM_POSTGRES_URL`, or a private one.
 ///
 /// A private cluster listens on a socket in a temporary directory. A guard process stops it and deletes the directory
@@ -55,7 +57,7 @@ impl Cluster {
     ///
     /// # Panics
     /// If there is no cluster and `PLATFORM_POSTGRES_REQUIRED` is `1`.
-    #[expect(clippy::print_stderr, clippy::panic, reason = "the result of a test program")]
+    #[expect(clippy::panic, reason = "the result of a test program")]
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
         let start = || match Self::start() {
@@ -64,7 +66,7 @@ impl Cluster {
                 panic!("PostgreSQL is required: {why}")
             }
             Err(why) => {
-                eprintln!("NOT RUN: tests on PostgreSQL ({why})");
+                not_run("tests on PostgreSQL", &why);
                 None
             }
         };
@@ -73,11 +75,10 @@ impl Cluster {
 
     /// Returns the cluster of `PLATFORM_CITUS_URL`, the URL of a coordinator. Without it, prints a line that begins with
     /// `NOT RUN` and returns `None`.
-    #[expect(clippy::print_stderr, reason = "the result of a test program")]
     pub fn citus() -> Option<Self> {
         let url = env::var("PLATFORM_CITUS_URL").ok();
         if url.is_none() {
-            eprintln!("NOT RUN: tests on Citus (PLATFORM_CITUS_URL does not name a coordinator)");
+            not_run("tests on Citus", "PLATFORM_CITUS_URL does not name a coordinator");
         }
         url.map(|url| Self { url, private: None })
     }

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use crossbeam_channel::{Sender, unbounded};
 use futures_channel::oneshot;
 use platform_engine::store::{
-    Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, check::Finding, place::SHORT_LEN,
+    Commit, Committed, Epoch, Key, MAX_SEQUENCE, Page, Query, Read, Store, StoreError, check::Finding, place::SHORT_LEN,
 };
 
 use self::directory::Directory;
@@ -88,6 +88,12 @@ impl Builder {
         let (version, header) = header_of(&path, &db)?;
         if version != schema::VERSION {
             return Err(OpenError::Layout { path, found: version, known: schema::VERSION });
+        }
+        if header.sequence > MAX_SEQUENCE {
+            return Err(damaged(corrupt(format!(
+                "the sequence {} is greater than that of any store",
+                header.sequence
+            ))));
         }
         // The mark is written after the log was synced, so the store must be at least as far.
         if let Some((sequence, digest)) = directory.read_mark() {

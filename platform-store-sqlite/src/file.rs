@@ -1,6 +1,7 @@
 //! The file of a store: its lock, its mode, and its layout.
 
 use std::{
+    collections::BTreeSet,
     fs::{File, OpenOptions, TryLockError},
     io,
     path::{Path, PathBuf},
@@ -10,9 +11,9 @@ use platform_engine::store::StoreError;
 use rusqlite::{Connection, ErrorCode};
 
 use crate::{
-    error::OpenError,
+    error::{OpenError, store_error},
     migrate::migrate,
-    schema::{APPLICATION_ID, TABLES, UNINDEXED, VERSION},
+    schema::{APPLICATION_ID, CREATE_UNINDEXED, TABLES, UNINDEXED, VERSION},
     state::State,
 };
 
@@ -151,7 +152,41 @@ pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenEr
             error => other(error),
         })?;
     }
+    check_objects(connection).map_err(|error| match error {
+        StoreError::Corrupt(cause) => OpenError::Damaged { path: path.to_owned(), cause },
+        error => other(error),
+    })?;
     connection.execute_batch("COMMIT").map_err(fail)
+}
+
+/// Checks that the file has the tables and indexes of a store and nothing else: a trigger would change what a commit
+/// writes, and a table with other columns or constraints what it may write. Within the transaction of [`prepare`], so
+/// that what a trigger has done to a migration is undone. Statistics of `ANALYZE` change no result.
+fn check_objects(connection: &Connection) -> Result<(), StoreError> {
+    // Migrations of earlier versions wrote other white space.
+    let shortened = |sql: &str| sql.split_whitespace().collect::<String>();
+    let statements = TABLES.split(';').chain([CREATE_UNINDEXED]).map(shortened);
+    let mut missing: BTreeSet<String> = statements.filter(|statement| !statement.is_empty()).collect();
+    let select = "SELECT type, name, coalesce(sql, '') FROM sqlite_schema";
+    let mut select = connection.prepare(select).map_err(store_error)?;
+    let mut rows = select.query([]).map_err(store_error)?;
+    while let Some(row) = rows.next().map_err(store_error)? {
+        let text = |column| row.get::<_, String>(column).map_err(store_error);
+        let (object, name, sql) = (text(0)?, text(1)?, text(2)?);
+        let is_internal = match object.as_str() {
+            "index" => sql.is_empty() && name.starts_with("sqlite_autoindex_"),
+            "table" => name.starts_with("sqlite_stat"),
+            _ => false,
+        };
+        if !is_internal && !missing.remove(&shortened(&sql)) {
+            return Err(StoreError::Corrupt(format!("the {object} `{name}` is not that of a store").into()));
+        }
+    }
+    missing.remove(&shortened(CREATE_UNINDEXED));
+    match missing.first() {
+        None => Ok(()),
+        Some(statement) => Err(StoreError::Corrupt(format!("`{statement}` is missing").into())),
+    }
 }
 
 pub(crate) fn open_error(path: &Path, error: rusqlite::Error) -> OpenError {

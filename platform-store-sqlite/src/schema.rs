@@ -93,6 +93,10 @@ CREATE TABLE node (
 ) STRICT;
 ";
 
+/// Creates the table of the records that are not indexed, which exists while there are any (see [`crate::bulk`]).
+pub(crate) const CREATE_UNINDEXED: &str =
+    "CREATE TABLE unindexed (kind INTEGER PRIMARY KEY, first INTEGER NOT NULL, sum INTEGER NOT NULL) STRICT";
+
 // ---- checksums ----
 
 /// The tables whose rows have a checksum; rows of `entry` are compared with the record instead. The

@@ -1,6 +1,6 @@
 //! The row of the `state` table.
 
-use platform_engine::store::StoreError;
+use platform_engine::store::{MAX_SEQUENCE, StoreError};
 use rusqlite::{Connection, Row};
 
 use crate::{
@@ -44,7 +44,13 @@ impl State {
             rusqlite::Error::QueryReturnedNoRows => corrupt("the `state` row is missing"),
             other => store_error(other),
         })?;
-        if state.checksum() == sum { Ok(state) } else { Err(corrupt("the `state` row does not match its checksum")) }
+        if state.checksum() != sum {
+            return Err(corrupt("the `state` row does not match its checksum"));
+        }
+        if state.sequence > MAX_SEQUENCE {
+            return Err(corrupt(format!("the sequence {} is greater than that of any store", state.sequence)));
+        }
+        Ok(state)
     }
 
     pub(crate) fn save(self, connection: &Connection) -> Result<(), StoreError> {
@@ -61,5 +67,34 @@ impl State {
 
     fn columns(self) -> [i64; 5] {
         [self.sequence.cast_signed(), self.digest, self.folded.cast_signed(), self.first, self.replaced]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::SqliteStore;
+
+    use super::*;
+
+    #[test]
+    fn a_sequence_at_the_end_of_its_range_is_damage_to_the_opening_and_to_the_check() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("platform.db");
+        drop(SqliteStore::open(&path).unwrap());
+        let with_sequence = |sequence| {
+            let connection = Connection::open(&path).unwrap();
+            State { sequence, ..State::load(&connection).unwrap_or_default() }.save(&connection).unwrap();
+        };
+        with_sequence(MAX_SEQUENCE);
+        assert_eq!(SqliteStore::open(&path).unwrap().check().unwrap(), []);
+        for sequence in [MAX_SEQUENCE + 1, i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX] {
+            with_sequence(sequence);
+            let error = SqliteStore::open(&path).unwrap_err().to_string();
+            assert!(error.contains(&format!("the sequence {sequence} is greater")), "{error}");
+        }
+        with_sequence(0);
+        let store = SqliteStore::open(&path).unwrap();
+        with_sequence(u64::MAX);
+        assert!(store.check().unwrap().iter().any(|finding| finding.what.contains("the sequence")));
     }
 }

@@ -9,10 +9,11 @@
     reason = "these are tests"
 )]
 
-use std::{fs, io::Write, path::Path};
+use std::{fs, path::Path};
 
 use platform_engine::{
     store::{Commit, Delete, Epoch, Key, KeyValue, Put, Query, Require, Scope, Store, StoreError},
+    testing::not_run,
     uid::Uid,
 };
 use platform_store_sqlite::{OpenError, SqliteStore};
@@ -133,18 +134,9 @@ fn a_commit_that_is_too_large_does_not_fail_the_others_of_its_group() {
 
 #[test]
 fn a_full_disk_does_not_damage_the_store() {
-    // Mounting a small disk needs privileges that the test may not have.
-    let directory = tempfile::tempdir().unwrap();
-    let mount = |program: &str, arguments: &[&str]| {
-        let status = std::process::Command::new(program).args(arguments).arg(directory.path()).output();
-        status.is_ok_and(|output| output.status.success())
-    };
-    if !mount("mount", &["-t", "tmpfs", "-o", "size=3m", "tmpfs"]) {
-        return not_run("a full disk, because this user may not mount one");
-    }
-    let outcome = std::panic::catch_unwind(|| {
-        let path = directory.path().join("platform.db");
-        let ballast = directory.path().join("ballast");
+    on_a_disk("a_full_disk_does_not_damage_the_store", |disk| {
+        let path = disk.join("platform.db");
+        let ballast = disk.join("ballast");
         fs::write(&ballast, vec![0; 1 << 20]).unwrap();
         let store = SqliteStore::open(&path).unwrap();
         let taken = fill(&store, 0);
@@ -158,8 +150,23 @@ fn a_full_disk_does_not_damage_the_store() {
         drop(store);
         assert_eq!(total(&SqliteStore::open(&path).unwrap()), taken as u64 + 1);
     });
-    assert!(mount("umount", &[]));
+}
+
+/// Runs a test on a disk of 3 MiB of its own. Prints a line that begins with `NOT RUN` without the privilege to mount it.
+fn on_a_disk(test: &str, run: impl FnOnce(&Path) + std::panic::UnwindSafe) {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = directory.path();
+    if !command("mount", &["-t", "tmpfs", "-o", "size=3m", "tmpfs"], disk) {
+        return not_run(test, "a tmpfs cannot be mounted, which needs root");
+    }
+    let outcome = std::panic::catch_unwind(|| run(disk));
+    assert!(command("umount", &[], disk));
     outcome.unwrap();
+}
+
+fn command(program: &str, arguments: &[&str], path: &Path) -> bool {
+    let ran = std::process::Command::new(program).args(arguments).arg(path).output();
+    ran.is_ok_and(|output| output.status.success())
 }
 
 #[test]
@@ -229,6 +236,38 @@ fn a_changed_row_is_detected_when_the_store_is_opened_or_checked() {
 }
 
 #[test]
+fn a_file_with_an_object_that_is_not_that_of_a_store_is_rejected() {
+    for (change, named) in [
+        ("CREATE TRIGGER t AFTER INSERT ON record BEGIN DELETE FROM epoch; END", "trigger `t`"),
+        ("CREATE TEMP TABLE x (a); CREATE VIEW v AS SELECT * FROM record", "view `v`"),
+        ("CREATE TABLE other (x)", "table `other`"),
+        ("CREATE INDEX more ON record (body)", "index `more`"),
+        ("ALTER TABLE record ADD COLUMN more INTEGER GENERATED ALWAYS AS (1) VIRTUAL", "table `record`"),
+        ("DROP INDEX record_sequence", "CREATEUNIQUEINDEXrecord_sequence"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("platform.db");
+        let store = SqliteStore::open(&path).unwrap();
+        block_on(store.commit(put(1, 10))).unwrap();
+        drop(store);
+        rusqlite::Connection::open(&path).unwrap().execute_batch(change).unwrap();
+        let before = fs::read(&path).unwrap();
+        let error = refused(&path);
+        assert!(matches!(error, OpenError::Damaged { .. }) && error.to_string().contains(named), "{change}: {error}");
+        assert_eq!(fs::read(&path).unwrap(), before);
+    }
+}
+
+#[test]
+fn the_statistics_of_sqlite_are_no_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("platform.db");
+    drop(SqliteStore::open(&path).unwrap());
+    rusqlite::Connection::open(&path).unwrap().execute_batch("ANALYZE").unwrap();
+    assert_eq!(SqliteStore::open(&path).unwrap().check().unwrap(), []);
+}
+
+#[test]
 fn a_file_with_a_later_layout_version_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("platform.db");
@@ -283,18 +322,13 @@ fn a_read_only_file_is_rejected() {
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
     again.args(["--exact", "a_read_only_file_is_rejected"]).current_dir("/").uid(NOBODY).gid(NOBODY);
     let Ok(ran) = again.output() else {
-        return not_run("a read-only file, because only root may run this program");
+        return not_run("a_read_only_file_is_rejected", "only root may run this program");
     };
     assert!(String::from_utf8_lossy(&ran.stdout).contains("1 passed"), "{ran:?}");
 }
 
 /// The user and the group without rights, by convention.
 const NOBODY: u32 = 65_534;
-
-/// Prints that a test has shown nothing. Not by `println`, whose output a test that passes does not show.
-fn not_run(what: &str) {
-    writeln!(std::io::stderr(), "NOT RUN: {what}").unwrap();
-}
 
 #[test]
 fn a_truncated_file_causes_errors_and_does_not_panic() {

@@ -1,11 +1,11 @@
 //! The endpoints under `/_emulator`, which control the emulator over HTTP.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
-use http::{Method, Request, request::Parts};
+use http::{Method, Request, Uri, request::Parts, uri::Authority};
 use platform_core::{
     access::Capabilities,
-    error::{Error, Result},
+    error::{Code, Error, Result},
     fields::{self, Input},
     kind::{Field, Type},
     offload::Pace,
@@ -14,7 +14,7 @@ use platform_core::{
 };
 use platform_http::{
     Limits, Reply,
-    mount::{self, Refusal},
+    mount::{self, Refusal, Sender},
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -67,7 +67,8 @@ pub(crate) fn has(path: &str) -> bool {
     path.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Answers a request. No token is needed, because the emulator is for tests.
+/// Answers a request. No token is needed, because the emulator is for tests; but a page in a browser must not control
+/// an emulator that runs on its reader's machine ([`check_sender`]).
 pub(crate) async fn answer(emulator: &Emulator, request: Request<Body>) -> Reply {
     let (head, body) = request.into_parts();
     handle(emulator, &head, body).await.unwrap_or_else(|refusal| rejected(emulator, refusal))
@@ -76,6 +77,7 @@ pub(crate) async fn answer(emulator: &Emulator, request: Request<Body>) -> Reply
 async fn handle(emulator: &Emulator, head: &Parts, body: Body) -> Result<Reply, Refusal> {
     let limits = &emulator.shared().limits;
     let (path, query) = mount::target(head, limits)?;
+    check_sender(head, emulator.url())?;
     let path: Vec<&str> =
         path.strip_prefix(PREFIX).unwrap_or(path).split('/').filter(|name| !name.is_empty()).collect();
     let is_at = |(endpoint, _): &&(&[&str], &[Method])| {
@@ -121,6 +123,35 @@ async fn logged(tenant: &Tenant, pattern: &str) -> Result<Reply, Refusal> {
     }
     body.extend_from_slice(b"]}");
     Ok(mount::json(body))
+}
+
+/// Refuses a request that a page of another site may have sent. A page can send requests to addresses of its reader's
+/// machine, and a page whose name resolves to such an address can read the replies, too (DNS rebinding). So the host
+/// must be one that no other site can take: an address, a name of this machine, or that of the emulator's URL.
+fn check_sender(head: &Parts, url: &str) -> Result<()> {
+    let denied = |text: &str| Err(Error::new(Code::PermissionDenied, text));
+    if mount::sender(head) == Sender::OtherPage {
+        return denied(
+            "Permission denied: Origin: pages of other sites must not control the emulator; remove the header",
+        );
+    }
+    let Some(host) = mount::host(head) else { return Ok(()) };
+    let own = url.parse::<Uri>().ok();
+    let is_trusted = host.parse::<Authority>().is_ok_and(|host| {
+        let name = host.host().to_ascii_lowercase();
+        let address = name.trim_start_matches('[').trim_end_matches(']');
+        address.parse::<IpAddr>().is_ok()
+            || name == "localhost"
+            || name.ends_with(".localhost")
+            || own.as_ref().and_then(Uri::host).is_some_and(|own| own.eq_ignore_ascii_case(&name))
+    });
+    match is_trusted {
+        true => Ok(()),
+        false => denied(
+            "Permission denied: Host: must be an address, localhost, or the host of the emulator's URL; start the emulator \
+             with --public-url to use another name",
+        ),
+    }
 }
 
 fn get(emulator: &Emulator, tenant: &Tenant, path: &[&str]) -> Result<Reply, Refusal> {

@@ -123,11 +123,15 @@ impl Emulator {
         })))
     }
 
-    /// Serves the emulator until `shutdown` is ready.
+    /// Serves the emulator until `shutdown` is ready. Logs a warning if other machines can connect.
     ///
     /// # Errors
-    /// As [`serve`].
+    /// As [`serve`], and when the listener's address is unknown.
     pub async fn serve(&self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
+        let address = listener.local_addr()?;
+        if !address.ip().is_loopback() {
+            tracing::warn!("everyone who can connect to {address} controls the emulator: listen on 127.0.0.1 instead");
+        }
         serve(listener, Layers::default().around(self.clone()), &self.0.shared.limits, shutdown).await
     }
 

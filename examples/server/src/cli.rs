@@ -31,9 +31,8 @@ pub(crate) enum Command {
     /// Serve the API (the default command)
     ///
     /// The first start creates keys, an organization and its operator, in the data directory or in the database that
-    /// several servers share. The first line of output
-    /// is "Listening on " followed by the URL; the log goes to standard error. On SIGTERM or SIGINT the server drains:
-    /// open requests may finish. A second signal ends it at once.
+    /// several servers share. The first line of output is "Listening on " followed by the URL; the log goes to standard
+    /// error. On SIGTERM or SIGINT the server drains: open requests may finish. A second signal ends it at once.
     #[default]
     Serve,
     /// Serve the API in memory for tests, with endpoints that reset, seed and control it
@@ -63,8 +62,7 @@ pub(crate) enum Command {
     },
     /// List or rotate the keys of the installation
     ///
-    /// The keys sign access tokens and webhook tokens, authenticate page tokens and encrypt (seal) secrets in the
-    /// store.
+    /// The keys sign access tokens and webhook tokens, authenticate page tokens and encrypt secrets in the store.
     #[command(subcommand)]
     Keys(Keys),
     /// Verify the store: every row, index entry, counter and key
@@ -120,8 +118,7 @@ pub(crate) enum Command {
     /// Limit how many resources of a kind an organization can have
     ///
     /// A limit applies to all resources at or below the organization. Where there are more already, only creates are
-    /// rejected. Kinds without a limit are unlimited. Changes the store of a stopped server, or with --api a running
-    /// server.
+    /// rejected. Kinds without a limit are unlimited. Changes a stopped server's store, or with --api a running server.
     Quota(Quota),
     /// Give an organization an owner again
     ///
@@ -317,6 +314,9 @@ pub(crate) struct Restore {
     /// File of `keys export`, for a backup without keys
     #[arg(long, value_name = "FILE")]
     pub(crate) keys: Option<PathBuf>,
+    /// Restore the backup although it is damaged in a way that `backup verify` prints
+    #[arg(long)]
+    pub(crate) accept_damage: bool,
 }
 
 #[derive(Debug, Args)]

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use platform_console::{Console, Links, Options, ShortToken, Tokens};
-use platform_core::{error, platform::Platform, seal::Secret};
+use platform_core::{error, iam::Iam, platform::Platform, seal::Secret, timestamp::Timestamp, uid::Uid};
 use platform_oidc::Verifier;
 use platform_services::openapi::NAME;
 use serde_json::Value;
@@ -41,6 +41,18 @@ impl Tokens for Copies {
             expires: short.token.expires,
             session_expires: short.original_expires,
         })
+    }
+
+    async fn name(&self, platform: &Platform, identity: &Uid) -> error::Result<String> {
+        let identity = Iam::of(platform).identity(identity).await?.unwrap_or_default();
+        Ok(match identity.email.as_str() {
+            "" => identity.name,
+            email => format!("{} ({email})", identity.name),
+        })
+    }
+
+    async fn end(&self, platform: &Platform, identity: &Uid, session: &str, until: Timestamp) -> error::Result<()> {
+        Iam::of(platform).end_session(identity, session, until).await
     }
 }
 

@@ -36,6 +36,7 @@ fn it_prints_commands_to_paste_and_writes_nothing() {
     assert_eq!(api.get("/docs").status, 200);
     assert!(api.get("/openapi.json").text.contains("ListRepo"));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    assert!(!server.log().contains("WARN"), "{}", server.log());
     server.terminate();
     assert_eq!(server.wait().code, Some(0));
 }
@@ -60,6 +61,8 @@ fn it_listens_for_other_machines_without_a_public_url() {
     let server = Server::of(&mut command).unwrap_or_else(|ran| panic!("it does not start: {ran:?}"));
     let lines: Vec<_> = std::iter::from_fn(|| server.next_line()).take(6).collect();
     assert!(lines.iter().any(|line| line.contains("API=http://localhost:")), "{lines:?}");
+    assert_eq!(Api::new(&server.url, "").get("/livez").status, 200, "it has begun to serve");
+    assert!(server.log().contains("everyone who can connect to 0.0.0.0:"), "{}", server.log());
 }
 
 /// The endpoints would let everyone reset a server.

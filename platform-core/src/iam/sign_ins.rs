@@ -9,6 +9,7 @@ use crate::{
     kind::{Registered, Resource},
     resources::iam::{ClaimMatch, Identity, IdentityProvider, NewSignIn, Presented, SignIn, group, identity, sign_in},
     store::{Key, Query, Require, Scope},
+    timestamp::Timestamp,
     uid::Uid,
     write::Write,
 };
@@ -223,6 +224,16 @@ impl Iam<'_> {
     /// As [`present_sign_in`](Self::present_sign_in).
     pub async fn renew_sign_in(&self, presented: &Presented, family: &[u8], next: &[u8]) -> Result<()> {
         self.0.without_caller(async |cx| sign_in::renew(cx, presented, family, next).await).await
+    }
+
+    /// Ends a session of a browser with this id, whose cookie expires at `until` at the latest. Every server refuses it
+    /// when this method returns: they compare it with
+    /// [`Revocations::admit_session`](crate::access::Revocations::admit_session).
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn end_session(&self, identity: &Uid, id: &str, until: Timestamp) -> Result<()> {
+        retry(|| self.0.without_caller(async |cx| identity::end_session(cx, identity, id, until).await)).await
     }
 
     /// Ends a sign-in.

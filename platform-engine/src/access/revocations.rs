@@ -1,4 +1,4 @@
-//! Revoked tokens of an identity.
+//! Revoked tokens and ended sessions of an identity.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ impl Credential {
     }
 }
 
-/// The revocations of an identity's tokens.
+/// The revocations of an identity's tokens, and of the sessions of browsers that hold them in a cookie.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Revocations {
@@ -41,12 +41,27 @@ pub struct Revocations {
     /// The ids of revoked tokens, and when the last of them has expired.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tokens: BTreeMap<String, Timestamp>,
+    /// How often all sessions of browsers were ended.
+    #[serde(skip_serializing_if = "is_zero")]
+    session_generation: u64,
+    /// The ids of sessions of browsers that were ended, and when the last of their cookies has expired.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    sessions: BTreeMap<String, Timestamp>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Revocations {
     /// The maximum number of tokens that are revoked one by one at the same time, so that grants stay small. Our
     /// choice.
     pub const MAX_TOKENS: usize = 100;
+
+    /// The maximum number of sessions of browsers that are ended one by one at the same time, so that grants stay
+    /// small. Our choice.
+    pub const MAX_SESSIONS: usize = 100;
 
     /// Returns how often all tokens were revoked.
     pub const fn generation(&self) -> u64 {
@@ -69,10 +84,41 @@ impl Revocations {
         is_of_generation && is_after(self.before_time) && !by_id
     }
 
-    /// Revokes all tokens that were issued so far.
+    /// Returns how often all sessions of browsers were ended. A new session carries this number, so that no clocks of
+    /// several servers are compared.
+    pub const fn session_generation(&self) -> u64 {
+        self.session_generation
+    }
+
+    /// Returns whether a session of a browser, which began at this generation, was not ended.
+    pub fn admit_session(&self, id: &str, generation: u64) -> bool {
+        generation == self.session_generation && !self.sessions.contains_key(id)
+    }
+
+    /// Ends the session of a browser with this id, whose cookie expires at `until` at the latest. Forgets sessions that
+    /// have expired. Ends all sessions if [`MAX_SESSIONS`](Self::MAX_SESSIONS) others were ended: a person can always
+    /// sign out.
+    pub fn end_session(&mut self, id: &str, until: Timestamp, now: Timestamp) {
+        self.sessions.retain(|_, until| now < *until);
+        if self.sessions.len() < Self::MAX_SESSIONS || self.sessions.contains_key(id) {
+            self.sessions.insert(id.to_owned(), until);
+        } else {
+            self.end_sessions();
+        }
+    }
+
+    fn end_sessions(&mut self) {
+        self.sessions.clear();
+        self.session_generation = self.session_generation.saturating_add(1);
+    }
+
+    /// Revokes all tokens that were issued so far, and ends all sessions of browsers.
     pub fn revoke_all(&mut self, now: Timestamp) {
-        let all_time = self.all_time.max(self.before_time).max(Some(now));
-        *self = Self { generation: self.generation.saturating_add(1), all_time, ..Self::default() };
+        self.generation = self.generation.saturating_add(1);
+        self.all_time = self.all_time.max(self.before_time).max(Some(now));
+        self.before_time = None;
+        self.tokens.clear();
+        self.end_sessions();
     }
 
     /// Revokes all tokens that were issued at this time or before.
@@ -94,7 +140,7 @@ impl Revocations {
 
     /// Returns the approximate size in memory in bytes, beyond that of the struct.
     pub(crate) fn bytes(&self) -> usize {
-        self.tokens.keys().map(|id| id.len() + 2 * size_of::<(String, Timestamp)>()).sum()
+        self.tokens.keys().chain(self.sessions.keys()).map(|id| id.len() + 2 * size_of::<(String, Timestamp)>()).sum()
     }
 }
 
@@ -158,5 +204,38 @@ mod tests {
         assert_eq!(revocations.tokens.len(), 1);
         revocations.revoke_all(at(200));
         assert!(revocations.tokens.is_empty(), "no token of an earlier generation is valid");
+    }
+
+    #[test]
+    fn an_ended_session_is_dead_at_once_and_others_are_not() {
+        let mut revocations = Revocations::default();
+        assert!(revocations.admit_session("a", 0) && revocations.is_empty());
+        revocations.end_session("a", at(100), at(50));
+        assert!(!revocations.admit_session("a", 0) && revocations.admit_session("b", 0));
+        let kept: Revocations = serde_json::from_str(&serde_json::to_string(&revocations).unwrap()).unwrap();
+        assert_eq!(kept, revocations);
+        revocations.revoke_all(at(60));
+        assert!(!revocations.admit_session("a", 0) && !revocations.admit_session("b", 0));
+        assert!(revocations.admit_session("c", revocations.session_generation()));
+    }
+
+    #[test]
+    fn the_number_of_ended_sessions_is_bounded_and_a_sign_out_never_fails() {
+        let mut revocations = Revocations::default();
+        for id in 0..Revocations::MAX_SESSIONS {
+            revocations.end_session(&id.to_string(), at(100), at(0));
+        }
+        revocations.end_session("7", at(100), at(1));
+        assert!(revocations.admit_session("other", 0), "a repeated sign-out needs no more room");
+        revocations.end_session("last", at(200), at(2));
+        for id in ["7", "last", "other"] {
+            assert!(!revocations.admit_session(id, 0), "{id}: all sessions were ended");
+        }
+        assert!(revocations.admit_session("new", 1));
+        for id in 0..Revocations::MAX_SESSIONS {
+            revocations.end_session(&id.to_string(), at(100), at(3));
+        }
+        revocations.end_session("later", at(200), at(100));
+        assert!(revocations.admit_session("new", 1) && revocations.sessions.len() == 1, "expired ones are forgotten");
     }
 }

@@ -5,12 +5,21 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use http::Method;
 use platform_console::{Console, Options, ShortToken, Tokens};
-use platform_core::{access::Authenticator, error::Result, seal::Secret, timestamp::Timestamp};
+use platform_core::{
+    access::Authenticator,
+    error::Result,
+    iam::Iam,
+    platform::Platform,
+    seal::Secret,
+    store::{Store, memory::MemoryStore, switched::SwitchedStore},
+    timestamp::Timestamp,
+    uid::Uid,
+};
 use platform_http::{Limits, Rest};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    support::{self, Answer, OPERATOR, UidIsToken},
+    support::{self, Answer, OPERATOR, ORG, UidIsToken},
     world::World,
 };
 
@@ -25,19 +34,58 @@ impl Tokens for Same {
         let at = |seconds: i64| Timestamp::from_millis((2_000_000_000 + seconds) * 1000);
         Ok(ShortToken { token: Secret::new(token), expires: at(0), session_expires: at(3600) })
     }
+
+    async fn name(&self, _: &Platform, identity: &Uid) -> Result<String> {
+        Ok(format!("the name of {identity}"))
+    }
+
+    async fn end(&self, platform: &Platform, identity: &Uid, session: &str, until: Timestamp) -> Result<()> {
+        Iam::of(platform).end_session(identity, session, until).await
+    }
 }
 
 /// Returns the console of a platform at `http://a`.
-pub(crate) fn console(platform: &platform_core::platform::Platform, url: &str) -> Console {
+pub(crate) fn console(platform: &Platform, url: &str) -> Console {
     let mut options = Options::new("Test", url);
     options.tokens = Some(Arc::new(Same));
     Console::new(platform, &options)
 }
 
 async fn rest(url: &str) -> Rest {
-    let rest = support::rest(Limits::default()).await;
-    let console = console(rest.platform(), url);
-    rest.mount(console)
+    over(Arc::new(MemoryStore::new()), url).await
+}
+
+/// Returns the API of a server over this store, which other servers can share.
+async fn over(store: Arc<dyn Store>, url: &str) -> Rest {
+    let platform = support::setting::platform_over(store).await;
+    let console = console(&platform, url);
+    Rest::new(Arc::new(platform), Arc::new(UidIsToken), Limits::default()).unwrap().mount(console)
+}
+
+/// Returns the token of the page after a renewal with this cookie; empty if the user is signed out.
+async fn renewed(rest: &Rest, cookie: &str) -> String {
+    let session = step(rest, "renew", &[("cookie", cookie.to_owned())], "").await.ok();
+    session["token"].as_str().unwrap().to_owned()
+}
+
+/// Returns the cookie of a new session of the operator.
+async fn signed_in(rest: &Rest) -> String {
+    cookie(&step(rest, "start", &[bearer()], "").await).0
+}
+
+/// Returns the body that opens a new link of the identity with this token.
+async fn link(rest: &Rest, token: &str) -> Value {
+    let made = support::call_as(rest, Some(token), Method::POST, "/console/links", "").await.ok();
+    let code = made["url"].as_str().unwrap().strip_prefix("http://a/console#link=").unwrap();
+    json!({ "code": code })
+}
+
+/// Creates another identity, and returns its uid.
+async fn another_identity(rest: &Rest) -> String {
+    let claims = json!({ "issuer": "https://issuer.example", "subject": "ci" });
+    let identity = json!({ "name": "ci", "claimMatch": claims });
+    let created = support::post(rest, &format!("/iam/v2/identities/{ORG}"), identity).await.ok();
+    created["uid"].as_str().unwrap().to_owned()
 }
 
 /// Takes a step of a session, with these headers besides those of the page.
@@ -152,6 +200,95 @@ async fn markdown_has_the_bounds_of_readmes_and_needs_an_identity_that_exists() 
     // A token that is valid, of an identity that was deleted.
     let unknown = "63921b2c44617e3f2603851537be0123af4a57d7/00000000000000aa";
     assert_eq!(parse(Some(unknown), "a").await.status, 401);
+}
+
+#[tokio::test]
+async fn a_cookie_from_before_a_sign_out_is_dead_at_every_server_and_others_are_not() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let (one, other) = (over(Arc::clone(&store), "http://a").await, over(store, "http://a").await);
+    let (ended, kept) = (signed_in(&one).await, signed_in(&one).await);
+    for server in [&one, &other] {
+        assert_eq!((renewed(server, &ended).await, renewed(server, &kept).await), (OPERATOR.into(), OPERATOR.into()));
+    }
+    step(&other, "end", &[("cookie", ended.clone())], "").await.ok();
+    for server in [&one, &other] {
+        assert_eq!((renewed(server, &ended).await, renewed(server, &kept).await), (String::new(), OPERATOR.into()));
+    }
+    // The next session, and a repeated sign-out with the dead cookie, which changes nothing.
+    let next = signed_in(&other).await;
+    step(&one, "end", &[("cookie", ended)], "").await.ok();
+    assert_eq!((renewed(&one, &next).await, renewed(&one, &kept).await), (OPERATOR.into(), OPERATOR.into()));
+}
+
+#[tokio::test]
+async fn a_new_session_ends_the_one_that_its_cookie_replaces() {
+    let rest = rest("http://a").await;
+    let first = signed_in(&rest).await;
+    let again = step(&rest, "start", &[bearer(), ("cookie", first.clone())], "").await;
+    assert_eq!(
+        (renewed(&rest, &first).await, renewed(&rest, &cookie(&again).0).await),
+        (String::new(), OPERATOR.into())
+    );
+}
+
+#[tokio::test]
+async fn a_sign_out_that_cannot_be_recorded_says_so_and_still_removes_the_cookie() {
+    let store = Arc::new(SwitchedStore::new(Arc::new(MemoryStore::new()), false));
+    let rest = over(Arc::clone(&store) as _, "http://a").await;
+    let pair = signed_in(&rest).await;
+    store.refuse_writes().await;
+    let failed = step(&rest, "end", &[("cookie", pair.clone())], "").await;
+    assert_eq!(failed.refusal().0, 503);
+    assert!(cookie(&failed).1.starts_with("Max-Age=0;"));
+    assert_eq!(renewed(&rest, &pair).await, OPERATOR, "copies of the cookie are valid");
+}
+
+#[tokio::test]
+async fn a_link_asks_before_it_replaces_the_session_of_another_identity() {
+    let rest = rest("http://a").await;
+    let ci = another_identity(&rest).await;
+    let (pair, mut body) = (signed_in(&rest).await, link(&rest, &ci).await);
+    let with_cookie = [("cookie", pair.clone())];
+    for replaces in ["", "0123456789abcdef0123456789abcdef"] {
+        body["replaces"] = replaces.into();
+        let asked = step(&rest, "link", &with_cookie, &body.to_string()).await;
+        assert!(!asked.headers.contains_key("set-cookie"));
+        let asked = asked.ok();
+        assert_eq!(asked["token"], "");
+        let question = &asked["question"];
+        assert_eq!(question["current"], json!({ "uid": OPERATOR, "name": format!("the name of {OPERATOR}") }));
+        assert_eq!(question["next"], json!({ "uid": ci, "name": format!("the name of {ci}") }));
+        assert_eq!(renewed(&rest, &pair).await, OPERATOR, "the running session goes on");
+        body["replaces"] = question["replaces"].clone();
+    }
+    let forged = [with_cookie[0].clone(), ("origin", "http://evil.example".to_owned())];
+    assert_eq!(step(&rest, "link", &forged, &body.to_string()).await.status, 403);
+    let changed = step(&rest, "link", &with_cookie, &body.to_string()).await;
+    let next = cookie(&changed).0;
+    assert_eq!(changed.ok()["token"], ci.as_str());
+    assert_eq!((renewed(&rest, &pair).await, renewed(&rest, &next).await), (String::new(), ci.clone()));
+    assert_eq!(step(&rest, "link", &[("cookie", next)], &body.to_string()).await.status, 401, "it was opened");
+}
+
+#[tokio::test]
+async fn a_link_asks_nothing_where_it_changes_no_running_session() {
+    let rest = rest("http://a").await;
+    let ci = another_identity(&rest).await;
+    let pair = signed_in(&rest).await;
+    let same = link(&rest, OPERATOR).await;
+    let opened = step(&rest, "link", &[("cookie", pair)], &same.to_string()).await;
+    let pair = cookie(&opened).0;
+    assert_eq!(opened.ok()["token"], OPERATOR);
+    step(&rest, "end", &[("cookie", pair.clone())], "").await.ok();
+    for cookie in [pair, "platform-console=x".to_owned()] {
+        let body = link(&rest, &ci).await.to_string();
+        assert_eq!(step(&rest, "link", &[("cookie", cookie)], &body).await.ok()["token"], ci.as_str());
+    }
+    // Whoever does not know a code learns nothing about the session.
+    let pair = signed_in(&rest).await;
+    let unknown = step(&rest, "link", &[("cookie", pair)], r#"{"code":"x"}"#).await;
+    assert!(!String::from_utf8_lossy(&unknown.body).contains(OPERATOR));
+    assert_eq!(unknown.refusal().0, 401);
 }
 
 #[tokio::test]

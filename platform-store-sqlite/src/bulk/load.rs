@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use super::Pending;
 use crate::{
     error::{corrupt, store_error},
-    schema::{NameId, Table, UNINDEXED, VERSION, checksum},
+    schema::{CREATE_UNINDEXED, NameId, Table, UNINDEXED, VERSION, checksum},
 };
 
 /// The number of pending records from which they are indexed, which limits memory and the time that opening can take.
@@ -119,9 +119,7 @@ impl Pending {
         if self.is_empty() {
             run(&format!("PRAGMA user_version = {VERSION}"))?;
         } else {
-            run(
-                "CREATE TABLE unindexed (kind INTEGER PRIMARY KEY, first INTEGER NOT NULL, sum INTEGER NOT NULL) STRICT",
-            )?;
+            run(CREATE_UNINDEXED)?;
             run(&format!("PRAGMA user_version = {}", VERSION | UNINDEXED))?;
             for (kind, first) in &self.first {
                 let insert = "INSERT INTO unindexed (kind, first, sum) VALUES (?, ?, ?)";

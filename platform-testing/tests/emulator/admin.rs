@@ -38,6 +38,39 @@ async fn paths_and_methods_that_do_not_exist_are_rejected() {
 }
 
 #[tokio::test]
+async fn pages_of_other_sites_control_nothing() {
+    let client = Client::new().await;
+    client.repo("kept").await;
+    for (headers, status) in [
+        (&[("host", "127.0.0.1:8080"), ("origin", "https://evil.example")][..], 403),
+        (&[("host", "127.0.0.1:8080"), ("origin", "null")], 403),
+        (&[("host", "127.0.0.1:8080"), ("origin", "http://127.0.0.1:3000")], 403),
+        (&[("host", "127.0.0.1:8080"), ("sec-fetch-site", "cross-site")], 403),
+        (&[("host", "rebound.example:8080"), ("origin", "http://rebound.example:8080")], 403),
+        (&[("host", "rebound.example")], 403),
+        (&[("host", "localhost.rebound.example")], 403),
+        (&[("host", "")], 403),
+        (&[("origin", "https://evil.example")], 403),
+        (&[("host", "127.0.0.1:8080"), ("origin", "http://127.0.0.1:8080")], 200),
+        (&[("host", "[::1]:8080"), ("origin", "http://[::1]:8080"), ("sec-fetch-site", "same-origin")], 200),
+        (&[("host", "192.0.2.7:8080")], 200),
+        (&[("host", "LOCALHOST:8080")], 200),
+        (&[("host", "app.localhost")], 200),
+        (&[("host", "emulator.test:8080")], 200),
+        (&[], 200),
+    ] {
+        let reply = client.call_with("POST", "/_emulator/tokens", "", headers).await;
+        assert_eq!(reply.status, status, "{headers:?}: {}", reply.body);
+        let reply = client.call_with("GET", "/_emulator", "", headers).await;
+        assert_eq!(reply.status, status, "{headers:?}: {}", reply.body);
+        if status == 403 {
+            assert_eq!(client.call_with("POST", "/_emulator/reset", "", headers).await.status, 403);
+        }
+    }
+    assert_eq!(client.repos().await, ["kept"]);
+}
+
+#[tokio::test]
 async fn tokens_are_issued_for_any_identity() {
     let client = Client::new().await;
     let identity = format!("{}/0123456789abcdef", client.tenant.organization());

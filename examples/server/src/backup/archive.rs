@@ -19,6 +19,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use platform_core::{
     blob::{self, BlobId, BlobStore},
+    store::MAX_COPIED,
     timestamp::Timestamp,
 };
 use platform_store_sqlite::SqliteStore;
@@ -122,6 +123,9 @@ impl Manifest {
             );
         }
         let manifest: Self = serde_json::from_slice(json).context("manifest.json is not valid")?;
+        if manifest.sequence > MAX_COPIED {
+            bail!("manifest.json is not valid: sequence must be at most {MAX_COPIED}");
+        }
         let (layout, own) = (manifest.layout, manifest.store.layout());
         if layout != own {
             let next =
@@ -453,6 +457,10 @@ mod tests {
         let layout = manifest(&|manifest| (manifest.layout, manifest.release) = (9, "8.7.6".to_owned()));
         let error = refused(&[(MANIFEST, &layout), bootstrap, store]);
         assert!(error.contains("layout 9, made by release 8.7.6") && error.ends_with("with release 8.7.6"), "{error}");
+        let last = manifest(&|manifest| manifest.sequence = MAX_COPIED + 1);
+        assert!(
+            refused(&[(MANIFEST, &last), bootstrap, store]).contains("sequence must be at most 4611686018427387904")
+        );
         let earlier = manifest(&|manifest| manifest.layout = 0);
         assert!(refused(&[(MANIFEST, &earlier), bootstrap, store]).contains("then start this release"));
         let version = manifest(&|manifest| manifest.version = 2);

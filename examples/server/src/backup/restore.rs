@@ -64,7 +64,7 @@ pub(crate) fn restore(config: &Config, restore: &Restore) -> Result<ExitCode> {
         fs::remove_dir_all(&interrupted).with_context(|| format!("cannot remove {}", interrupted.display()))?;
     }
     create_directory(directory).with_context(|| format!("cannot create {}", directory.display()))?;
-    let restored = input(&restore.from).and_then(|input| fill(directory, input, kind, restore.keys.as_deref(), config));
+    let restored = input(&restore.from).and_then(|input| fill(directory, input, kind, restore, config));
     if restored.is_err() && is_new {
         drop(fs::remove_dir(directory));
     }
@@ -128,12 +128,21 @@ fn fill(
     directory: &Path,
     input: (Box<dyn Read>, ProgressBar),
     kind: &config::Store,
-    keys: Option<&Path>,
+    restore: &Restore,
     config: &Config,
 ) -> Result<Manifest> {
     let temporary = tempfile::Builder::new().prefix(TEMPORARY).tempdir_in(directory)?;
     let from = temporary.path();
-    let manifest = prepare(from, input, kind, keys)?;
+    let (manifest, findings) = prepare(from, input, kind, restore.keys.as_deref())?;
+    for finding in &findings {
+        writeln!(stderr(), "{finding}")?;
+    }
+    if !findings.is_empty() && !restore.accept_damage {
+        bail!(
+            "the backup is damaged, {} findings: restore another one, or pass --accept-damage to restore it as it is",
+            findings.len()
+        );
+    }
     if let Some(sealed) = sealed_files(config, from)? {
         block_on(async { Ok(sealed.reseal(&DOCUMENTS).await?) })?;
     }
@@ -151,20 +160,22 @@ fn fill(
     Ok(manifest)
 }
 
-/// Makes a data directory of a backup: unpacks it, opens the store, and begins a new generation.
+/// Makes a data directory of a backup: unpacks it, opens the store, begins a new generation, and checks the store and
+/// the blobs. `restore` and `backup verify` both do this, so that they agree on what is damaged. Returns the findings.
 fn prepare(
     directory: &Path,
     (input, bar): (Box<dyn Read>, ProgressBar),
     kind: &config::Store,
     keys: Option<&Path>,
-) -> Result<Manifest> {
+) -> Result<(Manifest, Vec<String>)> {
     let manifest = archive::unpack(input, Some(directory));
     bar.finish_and_clear();
     let manifest = manifest?;
     let store = directory.join(store_name(kind));
-    let blobs = directory.join(archive::BLOBS);
-    if blobs.exists() {
-        fs::rename(blobs, directory.join(format!("{}.blobs", store_name(kind))))?;
+    let blobs = directory.join(format!("{}.blobs", store_name(kind)));
+    let unpacked = directory.join(archive::BLOBS);
+    if unpacked.exists() {
+        fs::rename(unpacked, &blobs)?;
     }
     if let Some(keys) = keys {
         let mut contents = zeroize::Zeroizing::new(Vec::new());
@@ -208,7 +219,10 @@ fn prepare(
         }
         begin_generation(&*opened, &uids.organization, manifest.sequence).await
     })?;
-    Ok(manifest)
+    let bar = progress("checking the restored store", Progress::Nothing)?;
+    let findings = check::findings(kind, &store, Some(blobs));
+    bar.finish_and_clear();
+    Ok((manifest, findings?))
 }
 
 /// Makes all later sequences greater than any that was used since the backup.
@@ -235,14 +249,8 @@ async fn begin_generation(store: &dyn Store, organization: &Uid, sequence: u64) 
 pub(super) fn verify(path: &Path) -> Result<ExitCode> {
     let temporary = tempfile::tempdir().context("cannot create a temporary directory")?;
     let kind = config::Store::Sqlite(None);
-    let manifest = input(path).and_then(|input| prepare(temporary.path(), input, &kind, None));
-    let manifest = manifest.with_context(|| path.display().to_string())?;
-    let bar = progress("checking the restored store", Progress::Nothing)?;
-    let store = temporary.path().join(store_name(&kind));
-    let blobs: PathBuf = temporary.path().join(format!("{}.blobs", store_name(&kind)));
-    let findings = check::findings(&kind, &store, Some(blobs));
-    bar.finish_and_clear();
-    let findings = findings?;
+    let prepared = input(path).and_then(|input| prepare(temporary.path(), input, &kind, None));
+    let (manifest, findings) = prepared.with_context(|| path.display().to_string())?;
     for finding in &findings {
         writeln!(stdout(), "{finding}")?;
     }

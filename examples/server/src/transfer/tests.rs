@@ -10,7 +10,7 @@ use std::{
 use indicatif::ProgressBar;
 use platform_core::{
     resources::KINDS,
-    store::{Commit, Conflict, Key, Put, Query, Record, Scope, Store, StoreError, memory::MemoryStore},
+    store::{Commit, Conflict, Key, MAX_COPIED, Put, Query, Record, Scope, Store, StoreError, memory::MemoryStore},
     uid::Uid,
 };
 use sha2::{Digest, Sha256};
@@ -179,6 +179,10 @@ async fn a_file_that_breaks_a_rule_is_rejected_with_the_line_and_the_rule() {
         (change(2, "\"Group\"", "\"Other\""), "file, line 3: this release has no kind Other"),
         (change(2, "\"kind\"", "\"type\""), "file, line 3: is not a valid record"),
         (change(2, "\"revision\":9", "\"revision\":0"), "file, line 3: revision must be a number from 1 to"),
+        (
+            change(2, "\"revision\":9", &format!("\"revision\":{}", MAX_COPIED + 1)),
+            "file, line 3: revision must be a number from 1 to 4611686018427387904",
+        ),
         (change(2, "\"rendering\":1", "\"rendering\":9"), "file, line 3: rendering must be at most 1"),
         (change(2, "\"body\":{\"uid\":\"a2\"", "\"body\":{\"uid\":\"a9\""), "file, line 3: body.uid must be the uid"),
         (change(2, "{\"uid\":\"a2\",\"name\":\"a2\"}", "7"), "file, line 3: body must be a JSON object"),

@@ -6,6 +6,7 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
+use platform_core::testing::not_run;
 use tempfile::TempDir;
 
 /// A tmpfs in its own mount namespace, visible only to processes that enter it. Removed on drop.
@@ -17,8 +18,8 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Creates a disk of this size. Returns `None` where the system does not allow user namespaces; prints a note then,
-    /// since the test is skipped.
+    /// Creates a disk of this size. Where the system does not allow user namespaces, prints a line that begins with
+    /// `NOT RUN` and returns `None`.
     pub(crate) fn new(megabytes: usize) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         // Runs each line of input and prints whether it succeeded.
@@ -28,16 +29,16 @@ impl Disk {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
-        let mut holder = holder.ok().or_else(|| {
-            print_skipped();
-            None
-        })?;
+        let Ok(mut holder) = holder else {
+            print_not_run();
+            return None;
+        };
         let commands = holder.stdin.take().unwrap();
         let responses = BufReader::new(holder.stdout.take().unwrap());
         let mut disk = Self { holder, commands, responses, directory };
         let mount = format!("mount -t tmpfs -o size={megabytes}m tmpfs {}", disk.path().display());
         if !disk.try_run(&mount) {
-            print_skipped();
+            print_not_run();
             return None;
         }
         Some(disk)
@@ -88,9 +89,7 @@ impl Drop for Disk {
     }
 }
 
-fn print_skipped() {
-    let _ = writeln!(
-        std::io::stderr(),
-        "NOT RUN: a small disk needs user namespaces (`unshare --map-root-user --mount`), which are not allowed here"
-    );
+fn print_not_run() {
+    let needs = "user namespaces (`unshare --map-root-user --mount`) are not allowed here";
+    not_run("a test on a small disk", needs);
 }

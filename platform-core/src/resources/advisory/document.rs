@@ -266,6 +266,9 @@ pub(super) struct Documents {
     by_alias: HashMap<String, Vec<usize>>,
 }
 
+/// The package, the id and the uid of an advisory, by which documents are ordered.
+type ByPackage = (String, String, Uid);
+
 /// An advisory in the text of all documents.
 #[derive(Debug)]
 struct Place {
@@ -320,8 +323,7 @@ impl Text {
 impl Documents {
     /// Reads the public advisories.
     async fn read(cx: &Context<'_>) -> Result<Arc<Self>> {
-        // By package, id and uid.
-        let mut found: BTreeMap<(String, String, Uid), (Vec<u8>, Vec<String>)> = BTreeMap::new();
+        let mut found: BTreeMap<ByPackage, (Vec<u8>, Vec<String>)> = BTreeMap::new();
         let mut query = Query::new(Advisory::KIND.name, Scope::Roots);
         query.scopes = public_groups(cx)?.into_vec();
         query.filters = vec![Filter::AnyOf { key: "live", values: vec![KeyValue::boolean(true)] }];

@@ -32,7 +32,7 @@ mod revocation;
 pub(crate) use organizations::{
     add_binding, bindings_of, organizations_before, organizations_of, private_in, remove_binding, search,
 };
-pub(crate) use revocation::{check_not_revoked, revocations_of};
+pub(crate) use revocation::{check_not_revoked, end_session, revocations_of};
 
 /// The capability to list identities.
 const LIST: &[Capability] = &[cap("identity.list")];

@@ -1,4 +1,5 @@
-//! The action that revokes tokens of an identity (`docs/api.md`, Revocation of tokens).
+//! The action that revokes tokens of an identity (`docs/api.md`, Revocation of tokens), and the end of sessions of
+//! browsers.
 //!
 //! Revocations are in the private part of the identity's record, which the resolution of grants reads in any case, and
 //! raise the identity's epoch, which every call requires. So they need no further read, and take effect when they are
@@ -14,7 +15,7 @@ use crate::{
     iam::identity_epoch,
     kind::{Action, Field, Resource, Type},
     resources::{field, iam::SignIn},
-    store::{Delete, Query, Require, Scope},
+    store::{Delete, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
     write::Write,
@@ -23,9 +24,12 @@ use crate::{
 /// The capability to revoke the tokens of another identity.
 const UPDATE: &[Capability] = &[cap("identity.update")];
 
+/// The tolerated difference of clocks.
+const LEEWAY_MILLIS: i64 = 2 * 60 * 1000;
+
 /// How long the id of a revoked token is kept: the longest lifetime of a token of the installation, 30 days, and the
 /// tolerated difference of clocks.
-const KEPT_MILLIS: i64 = (30 * 24 * 60 + 2) * 60 * 1000;
+const KEPT_MILLIS: i64 = 30 * 24 * 60 * 60 * 1000 + LEEWAY_MILLIS;
 
 /// The length of a token's id: 16 bytes in hex.
 const ID_LEN: usize = 32;
@@ -119,10 +123,24 @@ async fn revoke(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> 
             }
         }
     }
+    commit(cx, write, &record, &private).await?;
+    Ok(json!({ "revokeTime": now, "endedSignIns": ended }))
+}
+
+/// Ends a session of a browser, whose cookie expires at `until` at the latest. Does nothing if the identity does not
+/// exist.
+pub(crate) async fn end_session(cx: &Context<'_>, uid: &Uid, id: &str, until: Timestamp) -> Result<()> {
+    let Some(record) = cx.record(Identity::KIND, uid).await? else { return Ok(()) };
+    let mut private = Private::read(&record.private)?;
+    private.revocations.end_session(id, until.plus_millis(LEEWAY_MILLIS), cx.now());
+    commit(cx, Write::default(), &record, &private).await
+}
+
+/// Replaces the private part of an identity's record, and makes every server resolve its grants again.
+async fn commit(cx: &Context<'_>, mut write: Write, record: &Record, private: &Private) -> Result<()> {
     write.require_or_retry(Require::Revision(record.key.clone(), record.revision));
     let stored: Identity = serde_json::from_slice(&record.body).map_err(Error::internal)?;
-    write.replace(&record, &stored, private.write()?)?;
-    write.raise(identity_epoch(&identity));
-    cx.commit(write).await?;
-    Ok(json!({ "revokeTime": now, "endedSignIns": ended }))
+    write.replace(record, &stored, private.write()?)?;
+    write.raise(identity_epoch(&record.key.uid));
+    cx.commit(write).await.map(drop)
 }
