@@ -190,7 +190,7 @@ async fn markdown_has_the_bounds_of_readmes_and_needs_an_identity_that_exists() 
     let limit = 128 << 10;
     assert_eq!(parse(Some(OPERATOR), "*a*").await.ok()[0]["open"], "p");
     assert_eq!(parse(Some(OPERATOR), &"a".repeat(limit)).await.status, 200);
-    assert_eq!(parse(Some(OPERATOR), &"a".repeat(limit + 1)).await.status, 400);
+    assert_eq!(parse(Some(OPERATOR), &"a".repeat(limit + 1)).await.status, 413);
     let nested = |levels: usize| format!("{}a", "> ".repeat(levels));
     assert_eq!(parse(Some(OPERATOR), &nested(64)).await.status, 200);
     let deeper = parse(Some(OPERATOR), &nested(65)).await;
