@@ -16,6 +16,7 @@ use crate::{
     connection::Connection,
     error::Failure,
     locks::{LOCK, Locks},
+    query::statements::READ_LENGTH,
     schema::{self, List, in_place},
     shared::Shared,
 };
@@ -50,7 +51,6 @@ pub(crate) const FILL: &str = concat!(
 pub(crate) const SET_LENGTH: &str = "UPDATE tally SET deep = $3 WHERE org = $1 AND list = $2";
 pub(crate) const EMPTY: &str = "DELETE FROM deep d WHERE d.org = $1 AND d.list = $2";
 pub(crate) const FORGET: &str = "DELETE FROM tally t WHERE t.org = $1 AND t.list = $2";
-pub(crate) const READ_LENGTH: &str = "SELECT t.deep FROM tally t WHERE t.org = $1 AND t.list = $2";
 
 /// A record that was put, and its filter values.
 #[derive(Debug)]

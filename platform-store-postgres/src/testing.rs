@@ -485,7 +485,7 @@ pub fn statements() -> Vec<(String, &'static str)> {
         ("set length", filtered::SET_LENGTH),
         ("empty list", filtered::EMPTY),
         ("forget list", filtered::FORGET),
-        ("read length", filtered::READ_LENGTH),
+        ("read length", query::statements::READ_LENGTH),
         ("read tally", blocks::READ_TALLY),
         ("read top", blocks::READ_TOP),
         ("read blocks", blocks::READ_BLOCKS),

@@ -16,7 +16,7 @@ use tokio_postgres::{Row, types::ToSql};
 use super::{
     After, Filters, MOST, Nodes, Scopes, choices, epoch_rows, epoch_values, key, list_of, page, positions, record,
     statements::{
-        Bodies, GET_MANY,
+        Bodies, GET_MANY, READ_LENGTH,
         everywhere::{COUNT_OF_KIND, EVERYWHERE, Part},
     },
 };
@@ -24,7 +24,6 @@ use crate::{
     batch::{all_of, pipeline},
     connection::{Connection, Params},
     error::{Failure, corrupt},
-    filtered::READ_LENGTH,
     schema::{self, Column, Org, Slots},
     split::local,
 };

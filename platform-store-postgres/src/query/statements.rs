@@ -142,6 +142,9 @@ pub(crate) static GET_ONE: LazyLock<Vec<String>> = LazyLock::new(|| {
     (0..=FEW).map(statement).collect()
 });
 
+/// Reads how many records a list ($2) of an organization ($1) has at any depth.
+pub(crate) const READ_LENGTH: &str = "SELECT t.deep FROM tally t WHERE t.org = $1 AND t.list = $2";
+
 /// Reads the records with these organizations, kinds and uids, with their places among the keys. The first row has no
 /// place, and the epochs ($1, $2) instead of a body.
 pub(crate) const GET_MANY: &str = concat!(
