@@ -17,7 +17,7 @@ from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from grpc_status import rpc_status
-from server import ROOT, running
+from server import ROOT, read_audit_log, running
 
 PROTO = ROOT / "platform-core" / "proto"
 
@@ -168,8 +168,7 @@ def rejected(call):
 
 def audited(log: pathlib.Path, server) -> None:
     """The audit log has the calls that write, exchange a token or are denied, and no others."""
-    # Changes, sign-ins and failed calls have a file each.
-    text = "".join(pathlib.Path(f"{log}{part}").read_text() for part in ("", ".sign-ins", ".failed"))
+    text = read_audit_log(log)
     entries = [entry for entry in map(json.loads, text.splitlines()) if entry["transport"] == "grpc"]
     assert {entry["event"] for entry in entries} == {"write", "exchange", "denied"}, entries
     for entry in entries:

@@ -97,3 +97,8 @@ def running(*more: str):
             finally:
                 process.terminate()
                 process.wait(timeout=30)
+
+
+def read_audit_log(path: pathlib.Path) -> str:
+    """Returns the text of an audit log, which has a file each for changes, sign-ins and failed requests."""
+    return "".join(pathlib.Path(f"{path}{part}").read_text() for part in ("", ".sign-ins", ".failed"))

@@ -29,7 +29,7 @@ from page import FLAGS, installed
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
-from server import ROOT, built, running
+from server import ROOT, built, read_audit_log, running
 
 FOLDER = ROOT / "target" / "clients-signin"
 SOURCE = ROOT / "tests" / "clients" / "signin"
@@ -383,7 +383,7 @@ def main() -> None:
             for part in ("code=", "token=", "eyJ", "state="):
                 assert part not in log, f"the log has {part}: {log}"
             if audit_log.exists():
-                check_audit_log(audit_log.read_text())
+                check_audit_log(read_audit_log(audit_log))
 
 
 if __name__ == "__main__":
