@@ -14,6 +14,7 @@ mod common;
 mod receiver;
 
 use std::{
+    collections::BTreeSet,
     path::Path,
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
@@ -21,7 +22,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Api, Ran, Server, program};
+use common::{
+    Api, Ran, Server,
+    audit::{created, entries, send_and_close},
+    program,
+};
 use platform_store_postgres::testing::Cluster;
 use receiver::Receiver;
 use serde_json::{Value, json};
@@ -300,6 +305,52 @@ fn a_revocation_of_tokens_on_one_server_holds_at_once_on_the_other() {
         revoking.post(&format!("/iam/v2/identities/{robot}:revokeTokens"), &json!({})).ok();
         robot_at.get(&group).error(401);
     }
+}
+
+#[test]
+fn a_sign_out_at_one_server_ends_the_session_at_once_at_the_other() {
+    let Some(database) = Database::migrated("sign_out") else { return };
+    let servers = [database.start(&[]), database.start(&[])];
+    let (_, token) = database.operator();
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let step = |server: &Server, step: &str, header: &str, value: &str| {
+        let request = agent.post(format!("{}/console/session", server.url)).header("x-console-session", step);
+        let page = request.header("host", "platform.test").header("origin", PUBLIC);
+        let mut reply = page.header(header, value).send_empty().unwrap();
+        assert_eq!(reply.status(), 200, "{step}: {:?}", reply.body_mut().read_to_string());
+        reply
+    };
+    let renewed = |server: &Server, cookie: &str| -> Value {
+        serde_json::from_str(&step(server, "renew", "cookie", cookie).body_mut().read_to_string().unwrap()).unwrap()
+    };
+    for (signing_out, other) in [(&servers[0], &servers[1]), (&servers[1], &servers[0])] {
+        let started = step(other, "start", "authorization", &format!("Bearer {token}"));
+        let cookie = started.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
+        assert_ne!(renewed(other, &cookie)["token"], "");
+        assert_ne!(renewed(signing_out, &cookie)["token"], "");
+        step(signing_out, "end", "cookie", &cookie);
+        assert_eq!(renewed(other, &cookie)["token"], "");
+    }
+}
+
+#[test]
+fn each_change_of_a_client_that_closes_its_connection_has_an_entry() {
+    let Some(database) = Database::migrated("closed") else { return };
+    let server = database.start(&["--audit-log", "audit.log"]);
+    let (organization, token) = database.operator();
+    let api = Api::new(&server.url, &token);
+    for number in 0..100 {
+        let repo = json!({ "name": format!("repo-{number}") });
+        send_and_close(&api, &format!("/registry/v2/repos/{organization}"), &repo, number % 5);
+    }
+    // The server stops once the changes that it has begun are made.
+    server.terminate();
+    server.wait();
+    let audited = created(&entries(&database.path().join("audit.log")));
+    assert!(!audited.is_empty());
+    let server = database.start(&[]);
+    let page = Api::new(&server.url, &token).get("/registry/v2/repos?page_size=200").ok();
+    assert_eq!(page["repos"].as_array().unwrap().iter().map(uid).collect::<BTreeSet<_>>(), audited);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
 
 mod api;
+pub(crate) mod audit;
 mod disk;
 mod server;
 
