@@ -360,6 +360,40 @@ fn a_restoration_that_fails_writes_nothing() {
 }
 
 #[test]
+fn a_damaged_store_is_restored_only_with_the_option_that_accepts_it() {
+    let dir = tempdir().unwrap();
+    fill(dir.path());
+    let path = dir.path().join("platform-data/platform.sqlite");
+    let mut bytes = fs::read(&path).unwrap();
+    let name = b"\"name\":\"repo 29\"";
+    let at = bytes.windows(name.len()).rposition(|window| window == name).unwrap();
+    bytes[at + 9] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let file = text(&dir.path().join("backup.tar"));
+    run(dir.path(), &["backup", "--to", &file]).ok();
+    let verified = run(dir.path(), &["backup", "verify", &file]);
+    assert!(verified.code == Some(1) && verified.stdout.contains("checksum"), "{verified:?}");
+
+    let target = tempdir().unwrap();
+    let refused = restore(target.path(), &file, &[]);
+    // The same findings as those of `backup verify`.
+    assert!(verified.stdout.lines().all(|finding| refused.stderr.contains(finding)), "{verified:?} {refused:?}");
+    assert!(refused.code == Some(1) && refused.stderr.contains("--accept-damage"), "{refused:?}");
+    assert!(!target.path().join("platform-data").exists());
+    let accepted = restore(target.path(), &file, &["--accept-damage"]);
+    assert!(accepted.stderr.contains("checksum"), "{accepted:?}");
+    accepted.ok();
+    let checked = run(target.path(), &["check"]);
+    assert!(checked.code == Some(1) && checked.stdout.contains("checksum"), "{checked:?}");
+    let server = Server::start(target.path(), &["--public-url", PUBLIC]);
+    let (mut api, _) = api(target.path(), &[]);
+    api.url = server.url.clone();
+    // Intact records can be read, and a damaged one is an error and not another value.
+    assert_eq!(api.get("/registry/v2/repos?name=repo%2028").ok()["repos"][0]["name"], "repo 28");
+    api.get("/registry/v2/repos?name=repo%2029").error(500);
+}
+
+#[test]
 fn a_backup_without_keys_is_restored_with_those_of_another_file() {
     let dir = tempdir().unwrap();
     fill(dir.path());
