@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use futures_util::{TryStreamExt, pin_mut};
 use platform_engine::store::{
-    StoreError,
+    MAX_SEQUENCE, StoreError,
     check::{Finding, Findings},
     place::Place,
 };
@@ -225,6 +225,13 @@ async fn organization(connection: &Connection, org: Org, salt: u64, findings: &m
 
     let head: Vec<i64> = column(connection, HEAD, &[&org]).await?;
     let head = head.first().copied().unwrap_or(0);
+    findings.expect(head.cast_unsigned() <= MAX_SEQUENCE, || {
+        format!(
+            "the last sequence {} is greater than that of any store, {}",
+            head.cast_unsigned(),
+            name("in the heads")
+        )
+    });
     findings.expect(expected.greatest <= head, || {
         format!(
             "a record has revision {}, but the last sequence is {head}, {}",

@@ -279,3 +279,28 @@ fn read_header(db: &sled::Db) -> Result<Option<(u32, Header)>, StoreError> {
 }
 
 type Job = Box<dyn FnOnce(&Shared) + Send>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_at_the_end_of_its_range_is_damage() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store");
+        let with_sequence = |sequence| {
+            drop(SledStore::open(&path).unwrap());
+            let (opened, db) = Directory::open(&path, 1 << 20).unwrap();
+            let (_, header) = header_of(&path, &db).unwrap();
+            let header = Header { sequence, ..header };
+            db.insert(schema::header_key(), schema::seal(&schema::header_key(), &header.encode())).unwrap();
+            opened.write_mark(header).unwrap();
+            db.flush().unwrap();
+        };
+        with_sequence(MAX_SEQUENCE);
+        assert_eq!(SledStore::open(&path).unwrap().check().unwrap(), []);
+        with_sequence(MAX_SEQUENCE + 1);
+        let error = SledStore::open(&path).unwrap_err();
+        assert!(matches!(&error, OpenError::Damaged { reason, .. } if reason.contains("the sequence")), "{error}");
+    }
+}

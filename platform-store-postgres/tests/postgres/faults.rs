@@ -10,7 +10,7 @@ use std::{
 
 use crate::common::{client, empty, puts, thing};
 use platform_engine::{
-    store::{Commit, Key, Query, Require, Scope, Store, StoreError},
+    store::{Commit, Key, MAX_SEQUENCE, Query, Require, Scope, Store, StoreError},
     uid::Uid,
 };
 use platform_store_postgres::{Options, PostgresStore, testing::Cluster};
@@ -126,4 +126,19 @@ async fn a_commit_that_the_database_refuses_fails_alone() {
         assert_eq!(task.await.unwrap().is_ok(), number != 7, "commit {number}");
     }
     assert_eq!(store.check().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_sequence_at_the_end_of_its_range_is_found() {
+    let Some(cluster) = Cluster::shared() else { return };
+    let url = empty(cluster, "sequences").await;
+    let store = PostgresStore::open(&url, Options::default()).await.unwrap();
+    store.commit(puts([thing("a/first")])).await.unwrap();
+    let client = client(&url).await;
+    for (sequence, count) in [(MAX_SEQUENCE.cast_signed(), 0), (i64::MAX, 1), (-1, 2)] {
+        client.execute("UPDATE head SET sequence = $1", &[&sequence]).await.unwrap();
+        let findings = store.check().await.unwrap();
+        let of_sequences = findings.iter().filter(|finding| finding.to_string().contains("the last sequence"));
+        assert_eq!(of_sequences.count(), count, "{sequence}: {findings:?}");
+    }
 }
