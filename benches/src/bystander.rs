@@ -1,4 +1,4 @@
-//! What a client waits for a control request while others keep the server busy, and what their requests cost.
+//! The latency of a control request while other clients keep the server busy, and the cost of their requests.
 //!
 //! The clients of the load and the client of the control request have a thread of their own each, so that the control
 //! request does not wait for the load's replies to be read.
@@ -50,7 +50,7 @@ pub enum Sent {
     Grpc(PathAndQuery, Bytes, Option<MetadataValue<Ascii>>),
 }
 
-/// What a load was found to do.
+/// The result of a load.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     /// The status of a reply: of HTTP, or of gRPC as a negative number. 0 if there was none.
@@ -113,7 +113,7 @@ impl Counts {
     }
 }
 
-/// Sends control requests until told to stop, and returns their sorted times in milliseconds.
+/// Sends control requests until `stop` is set, and returns their sorted times in milliseconds.
 fn control(server: &Server, stop: &AtomicBool) -> Vec<f64> {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let request = format!("GET /livez HTTP/1.1\r\nhost: {}\r\n\r\n", server.address);

@@ -96,7 +96,8 @@ pub struct Server {
     pub token: String,
     /// The time from the start of the process to the line with its address.
     pub started: Duration,
-    _data_dir: Option<tempfile::TempDir>,
+    /// The data directory and the store.
+    installation: Option<(tempfile::TempDir, String)>,
 }
 
 impl Server {
@@ -107,7 +108,6 @@ impl Server {
 
     /// Like [`Server::platform`], with additional options.
     pub fn platform_with(store: &str, options: &[&str]) -> Self {
-        let program = program();
         let data_dir = tempfile::tempdir_in(data::directory()).unwrap();
         let bootstrap = platform_oidc::Bootstrap::new(data::organization(0), data::operator());
         platform_oidc::Bootstrap::read_or_create(data_dir.path(), || bootstrap).unwrap();
@@ -115,20 +115,27 @@ impl Server {
         let (clock, entropy) = (platform_http::SystemClock, platform_http::SystemEntropy);
         platform_oidc::Keys::read_or_create(data_dir.path(), platform_oidc::Algorithm::Rs256, &clock, &entropy)
             .unwrap();
-        let command = |arguments: &[&str]| {
-            let mut command = Command::new(&program);
-            command.args(arguments).arg("--data-dir").arg(data_dir.path()).args(["--store", store]);
-            command
-        };
         let log = env::var("BENCH_LOG").unwrap_or_else(|_| "warn".to_owned());
-        let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--log", &log]);
-        serve.args(options);
+        let mut serve = Command::new(program());
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--log", &log, "--store", store]);
+        serve.arg("--data-dir").arg(data_dir.path()).args(options);
         let begin = Instant::now();
         let (process, address) = start(serve.stderr(Stdio::null()));
         let started = begin.elapsed();
-        let token = command(&["token"]).output().unwrap();
-        let token = String::from_utf8(token.stdout).unwrap().trim().to_owned();
-        Self { process, address, token, started, _data_dir: Some(data_dir) }
+        let installation = Some((data_dir, store.to_owned()));
+        let mut server = Self { process, address, token: String::new(), started, installation };
+        server.token = server.token_of(&data::operator());
+        server
+    }
+
+    /// Returns a new access token of an identity of [`Server::platform`].
+    pub fn token_of(&self, identity: &str) -> String {
+        let (data_dir, store) = self.installation.as_ref().expect("a server with a data directory");
+        let mut token = Command::new(program());
+        token.args(["token", "--identity", identity, "--store", store, "--data-dir"]).arg(data_dir.path());
+        let issued = token.output().unwrap();
+        assert!(issued.status.success(), "{}", String::from_utf8_lossy(&issued.stderr));
+        String::from_utf8(issued.stdout).unwrap().trim().to_owned()
     }
 
     /// Starts the emulator, `platform-server dev`. It has no token yet.
@@ -136,14 +143,14 @@ impl Server {
         let begin = Instant::now();
         let (process, address) =
             start(Command::new(program()).args(["dev", "--listen", "127.0.0.1:0", "--log", "warn"]));
-        Self { process, address, token: String::new(), started: begin.elapsed(), _data_dir: None }
+        Self { process, address, token: String::new(), started: begin.elapsed(), installation: None }
     }
 
     /// Starts this program as a server of the other side.
     pub fn child(arguments: &[&str]) -> Self {
         let begin = Instant::now();
         let (process, address) = start(Command::new(env::current_exe().unwrap()).arg("child").args(arguments));
-        Self { process, address, token: "none".to_owned(), started: begin.elapsed(), _data_dir: None }
+        Self { process, address, token: "none".to_owned(), started: begin.elapsed(), installation: None }
     }
 
     /// Returns the id of the process.

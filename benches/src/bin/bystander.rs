@@ -1,9 +1,10 @@
-//! Prints what a request of every endpoint costs, and what other clients wait meanwhile: `bystander [--all] [NAME...]`,
-//! by default for every endpoint once, and then for the costliest ones in 16 loops; with `--all`, in 16 loops for all;
-//! with names, in 16 loops for those whose name contains one of them.
+//! Prints the cost of a request to every endpoint, and the latency of other clients under its load: `bystander [--all]
+//! [NAME...]`. By default, sends each request once, and then the costliest ones in 16 loops; with `--all`, all of them in
+//! 16 loops; with names, those whose name contains one of them in 16 loops. Requests are sent by the operator, by the
+//! operator with bodies as long as the server reads them, and by an identity without roles.
 //!
 //! A client sends control requests to `/livez` all the time. The program fails if the 99th percentile of their times
-//! beside the loops of an endpoint is more than three times that beside 16 loops of lists of version 2, measured just
+//! under the load of an endpoint is more than three times that under 16 loops of lists of version 2, measured just
 //! before, in each of three turns. The processor time is that of all threads of the server.
 //!
 //! `BYSTANDER_SECONDS` is the time of each load, by default 1. `PLATFORM_SERVER` is the program of the server, by default
@@ -22,7 +23,7 @@ use std::{env, process::ExitCode, sync::Arc, time::Duration};
 use platform_benches::{
     bystander::{
         self, Found,
-        cases::{self, Case},
+        cases::{self, Case, Client},
         data as stored, directory, emulator,
     },
     data,
@@ -38,9 +39,10 @@ const LOOPS: usize = 16;
 const COSTLIEST: usize = 6;
 /// The factor by which an endpoint may delay others more than lists of version 2 do.
 const FACTOR: f64 = 3.0;
-/// The turns in which an endpoint must delay others for longer, so that what else the machine does is no failure.
+/// The turns in which an endpoint must delay others for longer, so that other work of the machine does not
+/// fail the run.
 const TURNS: usize = 3;
-/// The maximum wait beside a single request in milliseconds, for which the factor says nothing.
+/// The wait in milliseconds that is always allowed: one slice of the scheduler decides about shorter ones.
 const LEAST: f64 = 5.0;
 
 fn main() -> ExitCode {
@@ -54,8 +56,12 @@ fn main() -> ExitCode {
     let platform = platform_core::builder(Arc::new(MemoryStore::new()), SystemClock, SystemEntropy);
     let platform = platform.ephemeral_keys().build().unwrap();
     let mut cases = cases::known(&server, &platform);
-    cases.extend(cases::rest(&server));
-    cases.extend(cases::grpc(&server, &platform));
+    for client in
+        [Client::operator(&server), Client::operator_with_long_bodies(&server), Client::without_roles(&server)]
+    {
+        cases.extend(cases::rest(&client));
+        cases.extend(cases::grpc(&client, &platform));
+    }
     cases.extend(directory::scim(&server));
     let (emulator, of_emulator) = emulator::emulator();
     let mut slow = Vec::new();

@@ -2,7 +2,10 @@
 
 use serde_json::json;
 
-use super::{cases::Case, directory::call};
+use super::{
+    cases::{Case, Client},
+    directory::call,
+};
 use crate::{client, servers::Server};
 
 /// The number of repos.
@@ -19,13 +22,14 @@ pub fn emulator() -> (Server, Vec<Case>) {
         let repo = json!({ "name": format!("repo-{number}"), "description": "d".repeat(500) }).to_string();
         post(&server, &format!("/registry/v2/repos/{organization}"), &repo);
     }
+    let client = Client::operator(&server);
     let paths = ["", "/tenants", "/tenant", "/snapshots", "/clock", "/faults", "/requests", "/coverage"];
-    let mut cases: Vec<_> = paths.map(|path| Case::get(&server, &format!("/_emulator{path}"))).into();
-    cases.push(Case::get(&server, "/registry/v2/repos?page_size=200"));
-    cases.push(Case::get(&server, "/registry/v2/repos?page_size=200&name=repo-7"));
-    cases.push(Case::get(&server, "/registry/v1/repos"));
+    let mut cases: Vec<_> = paths.map(|path| client.get(&format!("/_emulator{path}"))).into();
+    cases.push(client.get("/registry/v2/repos?page_size=200"));
+    cases.push(client.get("/registry/v2/repos?page_size=200&name=repo-7"));
+    cases.push(client.get("/registry/v1/repos"));
     let bodies = [("tokens", "{}"), ("upstreamTokens", "{}"), ("faults", "{}"), ("clock", "{}"), ("seed", "repos: []")];
-    cases.extend(bodies.map(|(path, body)| Case::body(&server, "POST", &format!("/_emulator/{path}"), body)));
+    cases.extend(bodies.map(|(path, body)| client.body("POST", &format!("/_emulator/{path}"), body)));
     for case in &mut cases {
         case.name.insert_str(0, "emulator: ");
     }
