@@ -142,7 +142,7 @@ struct Named {
     name: String,
 }
 
-/// What a cookie contains.
+/// The contents of a cookie.
 #[derive(Debug)]
 struct Cookie {
     /// When the session ends.
@@ -203,7 +203,7 @@ impl Sessions {
     }
 
     /// Signs a user in with the code of a link. Asks before it replaces the session of another identity: otherwise,
-    /// whoever makes their user open a link would see what the user does next.
+    /// an attacker who makes a user open a link would see what the user does next.
     async fn open_link(&self, call: &Call<'_>, tokens: &dyn Tokens, body: Body<'_>) -> Result<Reply, Refusal> {
         let body = mount::bytes(body, &call.limits.of_tokens()).await?;
         let body = json::read_object(&body, call.limits.depth)?;

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) struct Carrier(TaskTracker);
 
 impl Carrier {
-    /// Waits until all requests have ended. New ones may begin meanwhile.
+    /// Waits until all requests have ended. New ones may begin until then.
     pub(crate) async fn ended(&self) {
         self.0.close();
         self.0.wait().await;

@@ -140,7 +140,7 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
         None => error,
     })?;
     platform.demand_operator(&caller).await?;
-    // What an operator's endpoint changes may be outside of the store.
+    // An operator's endpoint may change files and settings, which no commit announces.
     if is_write(&head.method) {
         RequestScope::begin_change();
     }

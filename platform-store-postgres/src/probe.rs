@@ -22,16 +22,15 @@ pub(crate) const PROBE: &str = "SELECT EXISTS (SELECT FROM record r WHERE r.org 
 
 /// The time for the organization that answered the last time, in a distributed database.
 const FIRST: Duration = Duration::from_secs(1);
-/// The number of organizations that are asked when it does not answer (our choice). They are on different nodes, unless
-/// chance has it otherwise.
+/// The number of organizations that are asked when it does not answer (our choice). They are usually on different nodes.
 const OTHERS: i64 = 4;
 
 /// The organization that answered the last time.
 #[derive(Debug, Default)]
 pub(crate) struct Probed(AtomicI64);
 
-/// Reads from the tables of an organization. In a distributed database, any organization is enough: that a node is gone
-/// is no reason to refuse the requests about others.
+/// Reads from the tables of an organization. In a distributed database, any organization is enough: the
+/// requests about organizations of other nodes can be answered although one node is gone.
 pub(crate) async fn probe(shared: &Shared, probed: &Probed) -> Result<(), StoreError> {
     let org = probed.0.load(Ordering::Relaxed);
     if !shared.database.is_distributed() {

@@ -65,7 +65,7 @@ pub(crate) fn describe() {
     describe_counter!(FAILURES, "Entries of the audit log that could not be written");
 }
 
-/// What the entry of a request is made of.
+/// The state of a request's entry until it is written.
 #[derive(Debug)]
 struct Record {
     log: Arc<AuditLog>,
@@ -75,7 +75,7 @@ struct Record {
     notes: Mutex<Notes>,
 }
 
-/// What an entry has of the request itself.
+/// The part of an entry that is known when the request arrives.
 #[derive(Debug)]
 struct Head {
     method: Method,

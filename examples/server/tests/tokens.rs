@@ -571,7 +571,7 @@ fn the_audit_log_has_writes_exchanges_and_denied_requests_and_no_secrets() {
         let deleted = json!({ "deleted": ["Repo", repo] });
         assert!(entries[2]["changed"].as_array().unwrap().contains(&deleted), "{}", entries[2]);
         assert!(entries[2]["sequence"].as_u64().unwrap() > entries[1]["sequence"].as_u64().unwrap());
-        // An operator has changed something that is no record.
+        // An operator has changed a state that is not a record.
         assert_eq!(entries[3]["request"], "PUT /operator/read-only");
         // Who, and by which token.
         assert_eq!(entries[1]["identity"], entries[3]["identity"]);

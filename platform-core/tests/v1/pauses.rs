@@ -1,4 +1,4 @@
-//! Long work pauses, so that a thread answers other requests meanwhile.
+//! Long work pauses, so that its thread can answer other requests.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

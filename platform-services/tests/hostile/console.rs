@@ -284,7 +284,7 @@ async fn a_link_asks_nothing_where_it_changes_no_running_session() {
         let body = link(&rest, &ci).await.to_string();
         assert_eq!(step(&rest, "link", &[("cookie", cookie)], &body).await.ok()["token"], ci.as_str());
     }
-    // Whoever does not know a code learns nothing about the session.
+    // A client that does not know a code learns nothing about the session.
     let pair = signed_in(&rest).await;
     let unknown = step(&rest, "link", &[("cookie", pair)], r#"{"code":"x"}"#).await;
     assert!(!String::from_utf8_lossy(&unknown.body).contains(OPERATOR));

@@ -96,7 +96,7 @@ pub(super) struct Entry<'a> {
     pub(super) issued: Option<&'a Issued>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub(super) changed: &'a [Changed],
-    /// The number of records that were changed besides those.
+    /// The number of further records that were changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) more_changed: Option<usize>,
     /// The sequence of the last commit.

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::LazyLock};
 use super::{Bodies, By, IN_SCOPE, SCOPES};
 use crate::schema::Column;
 
-/// What a statement returns of the records that pass.
+/// The part of the passing records that a statement returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Part {
     /// The first after a position, of which the nodes return as many each.
