@@ -24,12 +24,13 @@ use crate::{
 pub struct PublicAdvisories {
     groups: HashSet<Uid>,
     documents: ResponseCache<Arc<Documents>>,
+    pub(crate) documents_v1: ResponseCache<Arc<Documents>>,
 }
 
 impl PublicAdvisories {
     /// Makes the advisories of these groups public.
     pub fn of(groups: impl IntoIterator<Item = Uid>) -> Self {
-        Self { groups: groups.into_iter().collect(), documents: ResponseCache::default() }
+        Self { groups: groups.into_iter().collect(), ..Self::default() }
     }
 }
 

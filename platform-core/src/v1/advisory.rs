@@ -3,10 +3,14 @@
 use super::ADVISORY;
 use crate::{
     conversion::{ActionConversion, Conversion, ListConversion},
-    kind::{Action, Domain, Field, Kind, Registered, Resource, Type},
+    kind::{Action, Authorization, Domain, Field, Kind, Registered, Resource, Type},
     request::{ORDER_BY, PAGE_SIZE, PAGE_TOKEN, SKIP},
     resources::{
-        advisory::{Document, ResolvedVulnsReport, VulnerabilityMetadata, image_ref},
+        advisory::{
+            ResolvedVulnsReport, VulnerabilityMetadata,
+            document::{self, Form},
+            image_ref,
+        },
         vulnerabilities::advisory::event,
     },
 };
@@ -15,27 +19,18 @@ use crate::{
 pub const SECURITY_ADVISORY: Registered = Registered::service(
     &Kind::service_of("SecurityAdvisoryV1", "securityAdvisories", "SecurityAdvisory", ADVISORY),
     &[
-        Action::action_as::<Documents>("ListDocuments", "documents"),
+        Action::get("ListDocuments", "documents", |cx, request| Box::pin(document::list(cx, request, &DOCUMENTS)))
+            .request(document::REQUEST)
+            .response(&[Field::new("items", Type::List(&Type::Message(DOCUMENT)))
+                .about("A document for each package, in the order of their names.")])
+            .authorization(Authorization::Public),
         Action::page_as::<Metadata>("ListVulnerabilityMetadata", "metadata"),
         Action::action_as::<ResolvedVulns>("ListResolvedVulnsReports", "images/resolved_vulns"),
     ],
 );
 
-struct Documents;
-
-impl ActionConversion for Documents {
-    type Resource = Document;
-    const ACTION: &'static str = "ListDocuments";
-    const DOMAIN: Domain = ADVISORY;
-    const MESSAGE: &'static str = "DocumentList";
-    const REQUEST: &'static [Field] = &[
-        Field::string("id").about("Only the document of this package."),
-        Field::strings("cves").about("Only advisories with one of these aliases.").max_items(1000),
-    ];
-    const RESPONSE: &'static [Field] = &[Field::new("items", Type::List(&Type::Message(DOCUMENT)))
-        .of("documents")
-        .about("A document for each package, in the order of their names.")];
-}
+/// Documents are not converted for each request, because they have no page and need no token.
+const DOCUMENTS: Form = Form { list: "items", advisory: Some(DOCUMENT_ADVISORY), cache: |public| &public.documents_v1 };
 
 const DOCUMENT: &[Field] = &[
     Field::string("id").about("The package whose advisories the document has."),

@@ -105,4 +105,12 @@ fn documents_pause_when_they_are_made_and_when_they_are_selected() {
     pauses.check("selected documents", all / 16);
     assert_eq!(list(json!({})), all);
     assert_eq!(pauses.0.load(Relaxed), 0, "the documents are cached");
+    // Version 1 shows them in another form, which is cached too.
+    let call = |request: Value| world.call("SecurityAdvisory.ListDocuments", request).unwrap().to_string().len();
+    let all = call(json!({}));
+    pauses.check("all documents of version 1", all);
+    assert_eq!(call(json!({ "cves": cves })), all);
+    pauses.check("selected documents of version 1", all / 16);
+    assert_eq!(call(json!({})), all);
+    assert_eq!(pauses.0.load(Relaxed), 0, "the documents are cached");
 }

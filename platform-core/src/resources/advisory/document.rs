@@ -22,10 +22,11 @@ use super::{
 };
 use crate::{
     context::Context,
+    conversion,
     error::{Error, Result},
     fields,
     kind::{Action, Authorization, Field, Kind, Resource, Roots, Type},
-    platform::Rendered,
+    platform::{Rendered, ResponseCache},
     store::{Epoch, Filter, KeyValue, Query, Scope},
     timestamp::Timestamp,
     uid::Uid,
@@ -149,6 +150,12 @@ const FIELDS: &[Field] = &[
         .output_only(),
 ];
 
+/// The fields of a request for documents.
+pub(crate) const REQUEST: &[Field] = &[
+    Field::string("id").about("Only the document of this package."),
+    Field::strings("cves").about("Only advisories with one of these aliases.").max_items(1000),
+];
+
 impl Resource for Document {
     const KIND: &'static Kind = &Kind::new("Document", "documents", "SecurityAdvisoryService", domain::ADVISORY)
         .fields(FIELDS)
@@ -156,11 +163,8 @@ impl Resource for Document {
         .cascade();
 
     const ACTIONS: &'static [Action] =
-        &[Action::get("ListDocuments", "documents", |cx, request| Box::pin(list(cx, request)))
-            .request(&[
-                Field::string("id").about("Only the document of this package."),
-                Field::strings("cves").about("Only advisories with one of these aliases.").max_items(1000),
-            ])
+        &[Action::get("ListDocuments", "documents", |cx, request| Box::pin(list(cx, request, &VERSION_2)))
+            .request(REQUEST)
             .response(&[Field::new("documents", Type::List(&Type::Message(FIELDS)))
                 .about("A document for each package, in the order of their names.")])
             .authorization(Authorization::Public)
@@ -223,14 +227,26 @@ impl DocumentEvent {
     }
 }
 
+/// The response of a version.
+pub(crate) struct Form {
+    /// The field with the documents.
+    pub(crate) list: &'static str,
+    /// The fields of an advisory, if they are not those of [`DocumentAdvisory`].
+    pub(crate) advisory: Option<&'static [Field]>,
+    /// The text of all documents of this version.
+    pub(crate) cache: fn(&PublicAdvisories) -> &ResponseCache<Arc<Documents>>,
+}
+
+const VERSION_2: Form = Form { list: "documents", advisory: None, cache: |public| &public.documents };
+
 /// Lists all documents, or those of a package and of certain vulnerabilities, from the cached text of all.
-async fn list(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
+pub(crate) async fn list(cx: &Context<'_>, request: Map<String, Value>, form: &Form) -> Result<Value> {
     let platform = cx.platform();
     let public = data_of::<PublicAdvisories>(cx)?;
     let epochs: BTreeSet<_> =
         public.groups.iter().map(|group| Epoch::of_organization(ADVISORIES_EPOCH, group)).collect();
     let epochs: Vec<_> = epochs.into_iter().collect();
-    let documents = public.documents.get(platform.store(), &epochs, Documents::read(cx)).await?;
+    let documents = (form.cache)(public).get(platform.store(), &epochs, Documents::read(cx, form)).await?;
     let id = request.get("id").and_then(Value::as_str);
     let cves = request.get("cves").and_then(Value::as_array);
     let rendered = match (id, cves) {
@@ -256,7 +272,9 @@ const MAX_RESPONSE_BYTES: usize = 16 << 20;
 /// text. No response for one request therefore reads advisories, which would take a second of processor time for the
 /// longest ones, and no token.
 #[derive(Debug)]
-pub(super) struct Documents {
+pub(crate) struct Documents {
+    /// The field of the response with the documents.
+    list: &'static str,
     all: Rendered,
     /// The advisories, in the order of the packages' names.
     advisories: Vec<Place>,
@@ -285,9 +303,9 @@ struct Text {
 }
 
 impl Text {
-    fn new(bytes: usize) -> Self {
+    fn new(list: &str, bytes: usize) -> Self {
         let mut body = Vec::with_capacity(bytes);
-        body.extend_from_slice(b"{\"documents\":[");
+        body.extend_from_slice(format!("{{\"{list}\":[").as_bytes());
         Self { body, has_documents: false }
     }
 
@@ -320,9 +338,24 @@ impl Text {
     }
 }
 
+impl Form {
+    /// Returns the text of an advisory.
+    fn text(&self, cx: &Context<'_>, advisory: &DocumentAdvisory) -> Result<Vec<u8>> {
+        let shown = match self.advisory {
+            Some(fields) => conversion::show(cx, fields, ADVISORY, advisory)?.into(),
+            None => {
+                let mut shown = serde_json::to_value(advisory).map_err(Error::internal)?;
+                fields::prune_empty(ADVISORY, &mut shown);
+                shown
+            }
+        };
+        serde_json::to_vec(&shown).map_err(Error::internal)
+    }
+}
+
 impl Documents {
     /// Reads the public advisories.
-    async fn read(cx: &Context<'_>) -> Result<Arc<Self>> {
+    async fn read(cx: &Context<'_>, form: &Form) -> Result<Arc<Self>> {
         let mut found: BTreeMap<ByPackage, (Vec<u8>, Vec<String>)> = BTreeMap::new();
         let mut query = Query::new(Advisory::KIND.name, Scope::Roots);
         query.scopes = public_groups(cx)?.into_vec();
@@ -335,9 +368,7 @@ impl Documents {
                 pace.step(item.body.len()).await;
                 let advisory: Advisory = serde_json::from_slice(&item.body).map_err(Error::internal)?;
                 if advisory.events.iter().any(AdvisoryEvent::is_approved) {
-                    let mut shown = serde_json::to_value(DocumentAdvisory::of(&advisory)).map_err(Error::internal)?;
-                    fields::prune_empty(ADVISORY, &mut shown);
-                    let shown = serde_json::to_vec(&shown).map_err(Error::internal)?;
+                    let shown = form.text(cx, &DocumentAdvisory::of(&advisory))?;
                     let place = (advisory.origin, advisory.advisory_id, item.uid());
                     found.insert(place, (shown, advisory.aliases));
                 }
@@ -347,7 +378,7 @@ impl Documents {
                 break;
             }
         }
-        let mut text = Text::new(found.values().map(|(shown, _)| shown.len()).sum());
+        let mut text = Text::new(form.list, found.values().map(|(shown, _)| shown.len()).sum());
         let (mut advisories, mut package) = (Vec::with_capacity(found.len()), 0..0);
         let (mut by_package, mut by_alias): (HashMap<String, Range<usize>>, HashMap<_, Vec<_>>) = Default::default();
         for ((origin, ..), (shown, aliases)) in found {
@@ -362,7 +393,7 @@ impl Documents {
             advisories.push(Place { package: package.clone(), advisory: text.add(&shown) });
             pace.step(shown.len()).await;
         }
-        Ok(Arc::new(Self { all: text.finish(cx).await, advisories, by_package, by_alias }))
+        Ok(Arc::new(Self { list: form.list, all: text.finish(cx).await, advisories, by_package, by_alias }))
     }
 
     /// Returns the places of the advisories of a package, and of those with one of these aliases.
@@ -395,7 +426,8 @@ impl Documents {
     async fn render(&self, cx: &Context<'_>, selected: &BTreeSet<usize>) -> Rendered {
         let places = || selected.iter().filter_map(|at| self.advisories.get(*at));
         // Names are short compared with advisories.
-        let mut text = Text::new(places().map(|place| place.advisory.len() + place.package.len() + 32).sum());
+        let mut text =
+            Text::new(self.list, places().map(|place| place.advisory.len() + place.package.len() + 32).sum());
         let part = |range: &Range<usize>| self.all.body.get(range.clone()).unwrap_or_default();
         let (mut pace, mut package) = (cx.pace(), None);
         for place in places() {
