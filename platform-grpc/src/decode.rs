@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use platform_engine::{
     error::{Error, Result},
+    json::MAX_VALUES,
     kind::Type,
 };
 use prost_reflect::{
@@ -20,22 +21,19 @@ pub(crate) fn message(descriptor: &MessageDescriptor, bytes: Bytes) -> Result<Dy
     })
 }
 
-/// The maximum number of elements in all repeated fields of a request together, at any depth. An element can take as
-/// little as two bytes on the wire but takes about a hundred in memory. No field allows this many. Our choice.
-const MAX_ELEMENTS: usize = 32 << 10;
-
 /// The depth to which messages are searched for elements: the recursion limit of the decoder.
 const MAX_DEPTH: usize = 100;
 
-/// Checks the number of elements of a request before any memory is allocated for them. Accepts malformed bytes, which
-/// [`message`] rejects.
+/// Checks the number of elements in all repeated fields of a request together, at any depth, before any memory is
+/// allocated for them: an element can take as little as two bytes on the wire but takes about a hundred in memory. Accepts
+/// malformed bytes, which [`message`] rejects.
 ///
 /// # Errors
-/// INVALID_ARGUMENT for more than [`MAX_ELEMENTS`].
+/// INVALID_ARGUMENT for more than [`MAX_VALUES`].
 pub(crate) fn check_elements(descriptor: &MessageDescriptor, bytes: &[u8]) -> Result<()> {
     match count_elements(descriptor, bytes, &mut 0, MAX_DEPTH) {
         Some(Err(field)) => {
-            let rule = format!("the request must have at most {MAX_ELEMENTS} elements in all repeated fields together");
+            let rule = format!("the request must have at most {MAX_VALUES} elements in all repeated fields together");
             Err(Error::invalid_field(field.json_name(), rule))
         }
         Some(Ok(())) | None => Ok(()),
@@ -72,7 +70,7 @@ fn count_elements(
             // Packed values take at least one byte each.
             let is_packed = wire_type == 2 && !matches!(field.kind(), Kind::Message(_) | Kind::String | Kind::Bytes);
             *count += if is_packed { value.len() } else { 1 };
-            if *count > MAX_ELEMENTS {
+            if *count > MAX_VALUES {
                 return Some(Err(field));
             }
         }
@@ -173,21 +171,21 @@ mod tests {
         // Users of the accounts of a repo's custom overlay.
         let users = |count: usize| field(1, &field(10, &field(4, &field(2, b"").repeat(count))));
         for several in [&aliases as &dyn Fn(usize) -> Vec<u8>, &users] {
-            check_elements(&update, &several(MAX_ELEMENTS)).unwrap();
-            let error = check_elements(&update, &several(MAX_ELEMENTS + 1)).unwrap_err();
-            assert!(error.to_string().contains("32768 elements"), "{error}");
+            check_elements(&update, &several(MAX_VALUES)).unwrap();
+            let error = check_elements(&update, &several(MAX_VALUES + 1)).unwrap_err();
+            assert!(error.to_string().contains("8192 elements"), "{error}");
         }
-        let both = [aliases(MAX_ELEMENTS), users(1)].concat();
+        let both = [aliases(MAX_VALUES), users(1)].concat();
         assert!(check_elements(&update, &both).is_err());
         let batch = request("iam.v2.BatchCreateRoleBindingsRequest");
-        assert!(check_elements(&batch, &field(2, b"").repeat(MAX_ELEMENTS + 1)).is_err());
+        assert!(check_elements(&batch, &field(2, b"").repeat(MAX_VALUES + 1)).is_err());
         // An empty group of an unknown field does not hide the elements after it.
-        assert!(check_elements(&update, &[vec![0x7b, 0x7c], aliases(MAX_ELEMENTS + 1)].concat()).is_err());
+        assert!(check_elements(&update, &[vec![0x7b, 0x7c], aliases(MAX_VALUES + 1)].concat()).is_err());
         // Packed enum values.
         let role = request("iam.v2.CreateRoleRequest");
         let capabilities = |count: usize| field(2, &field(4, &vec![1; count]));
-        check_elements(&role, &capabilities(MAX_ELEMENTS)).unwrap();
-        assert!(check_elements(&role, &capabilities(MAX_ELEMENTS + 1)).is_err());
+        check_elements(&role, &capabilities(MAX_VALUES)).unwrap();
+        assert!(check_elements(&role, &capabilities(MAX_VALUES + 1)).is_err());
     }
 
     #[test]

@@ -34,14 +34,27 @@ impl Parts {
         Self { parts: Vec::new(), bytes: 0, charge: origin.reply_in_parts() }
     }
 
+    /// Returns a message that is already encoded, without a copy.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED when unread replies use too much memory.
+    pub(crate) fn of(origin: &Origin, mut message: Bytes) -> Result<Self> {
+        let mut parts = Self::new(origin);
+        while !message.is_empty() {
+            parts.push(message.split_to(message.len().min(PART)))?;
+        }
+        Ok(parts)
+    }
+
     /// Adds a part.
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED when unread replies use too much memory.
-    pub(crate) fn push(&mut self, part: Vec<u8>) -> Result<()> {
+    pub(crate) fn push(&mut self, part: impl Into<Bytes>) -> Result<()> {
+        let part = part.into();
         self.charge.take(part.len())?;
         self.bytes += part.len();
-        self.parts.push(part.into());
+        self.parts.push(part);
         Ok(())
     }
 

@@ -23,7 +23,7 @@ use platform_engine::{
     access::{Authenticator, Caller},
     error::{Code, Error, Result},
     kind::{self, Authorization, ListPage, Run},
-    offload::Pace,
+    offload::{Pace, SLICE},
     platform::{ActionReply, Platform},
     request::ListRequest,
 };
@@ -311,6 +311,10 @@ impl Inner {
     /// Runs a call and returns its reply as protobuf.
     async fn reply(&self, method: &Method, origin: &Origin, principal: Principal, bytes: Bytes) -> Result<Message> {
         let Self { platform, .. } = self;
+        if bytes.len() > SLICE {
+            // Receiving the message has taken as long as a slice of work.
+            platform.offload().pause().await;
+        }
         decode::check_elements(&method.input, &bytes)?;
         let mut message = decode::message(&method.input, bytes)?;
         let (caller, credential) = match principal {
@@ -358,7 +362,7 @@ impl Inner {
                 match platform.run_rendered(caller.as_ref(), kind, action, &request).await? {
                     ActionReply::Rendered(rendered) => {
                         let bytes = self.responses.get(platform, action.name, rendered, &method.output).await?;
-                        return Ok(bytes.into());
+                        return Ok(Parts::of(origin, bytes)?.into());
                     }
                     ActionReply::Value(value) => return into_bytes(method.output.encode_value(&value)),
                 }

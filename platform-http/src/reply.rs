@@ -194,19 +194,24 @@ pub(crate) fn options(allow: &str) -> Reply {
 }
 
 /// Returns a page of a list: an array under the kind's plural, the next page token if there is a next page, the total
-/// as a string (proto3 JSON for 64-bit integers), and the number of skipped resources.
-pub(crate) fn list(plural: &str, page: &ListReply) -> Reply {
+/// as a string (proto3 JSON for 64-bit integers), and the number of skipped resources. Pauses while it copies a long page.
+pub(crate) async fn list(plural: &str, page: &ListReply) -> Reply {
     let bodies: usize = page.items.iter().map(|item| item.len() + 1).sum();
     let token = page.next_page_token.as_deref().unwrap_or_default();
     let mut body = Vec::with_capacity(bodies + plural.len() + token.len() + 112);
     body.extend_from_slice(b"{\"");
     body.extend_from_slice(plural.as_bytes());
     body.extend_from_slice(b"\":[");
+    let mut pause_at = SLICE;
     for (index, item) in page.items.iter().enumerate() {
         if index > 0 {
             body.push(b',');
         }
         body.extend_from_slice(item);
+        if body.len() >= pause_at {
+            pause_at = body.len() + SLICE;
+            tokio::task::yield_now().await;
+        }
     }
     // Tokens are base64, so they need no escaping.
     let token = if token.is_empty() { String::new() } else { format!("\"nextPageToken\":\"{token}\",") };
@@ -415,11 +420,12 @@ mod tests {
         ListReply { items, next_page_token: next_page_token.map(str::to_owned), total_count: 7, skipped: 2 }
     }
 
-    #[test]
-    fn a_page_has_array_total_and_skipped_and_a_token_only_if_there_is_a_next_page() {
-        assert_eq!(text(list("repos", &page(&[], None))), r#"{"repos":[],"totalCount":"7","skipped":2}"#);
+    #[tokio::test]
+    async fn a_page_has_array_total_and_skipped_and_a_token_only_if_there_is_a_next_page() {
+        let list = async |items: &[&'static str], next| text(list("repos", &page(items, next)).await);
+        assert_eq!(list(&[], None).await, r#"{"repos":[],"totalCount":"7","skipped":2}"#);
         assert_eq!(
-            text(list("repos", &page(&[r#"{"uid":"a"}"#, r#"{"uid":"b"}"#], Some("Cqo-_=")))),
+            list(&[r#"{"uid":"a"}"#, r#"{"uid":"b"}"#], Some("Cqo-_=")).await,
             r#"{"repos":[{"uid":"a"},{"uid":"b"}],"nextPageToken":"Cqo-_=","totalCount":"7","skipped":2}"#
         );
     }

@@ -20,6 +20,7 @@ use platform_engine::{
     access::{Authenticator, Caller},
     error::{Error, Result, Violations},
     json,
+    offload::SLICE,
     platform::Platform,
     request_scope::RequestScope,
 };
@@ -306,12 +307,17 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    read_body(body, limits.body, limits.body_time).await.map_err(|error| match error {
+    let bytes = read_body(body, limits.body, limits.body_time).await.map_err(|error| match error {
         ReadError::TooLarge => Refusal::too_large(limits.body),
         ReadError::TooSlow => Refusal::slow_body(),
         ReadError::OverBudget => Error::from(OverBudget).into(),
         ReadError::Broken(error) => Error::invalid_field("body", "is incomplete").because(error).into(),
-    })
+    })?;
+    if bytes.len() > SLICE {
+        // Receiving the body has taken as long as a slice of work, and its caller is about to parse it.
+        tokio::task::yield_now().await;
+    }
+    Ok(bytes)
 }
 
 /// Error of reading a body.

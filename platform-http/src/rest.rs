@@ -315,7 +315,8 @@ impl Inner {
         }
         pairs.extend(request::pairs(query)?);
         let list = ListRequest::from_query(kind, &pairs)?;
-        Ok(reply::list(kind.plural, &self.platform.list_erased(caller.as_ref(), registered, &list).await?))
+        let page = self.platform.list_erased(caller.as_ref(), registered, &list).await?;
+        Ok(reply::list(kind.plural, &page).await)
     }
 
     /// Handles a standard method except list. `uid` is still percent-encoded; for a create it is the parent's uid and
