@@ -66,6 +66,13 @@ pub struct Found {
 }
 
 impl Found {
+    /// Adds another turn of the same load: its replies and waits. The rest is that of the last turn.
+    pub fn add(&mut self, turn: Self) {
+        self.waits.extend(&turn.waits);
+        self.waits.sort_by(f64::total_cmp);
+        *self = Self { replies: self.replies + turn.replies, waits: std::mem::take(&mut self.waits), ..turn };
+    }
+
     /// Returns the wait of this part of the control requests.
     pub fn wait(&self, part: f64) -> f64 {
         let at = ((self.waits.len() as f64 * part) as usize).min(self.waits.len().saturating_sub(1));

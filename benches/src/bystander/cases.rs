@@ -135,6 +135,8 @@ pub fn rest(client: &Client<'_>) -> Vec<Case> {
                 }
                 _ if !client.reads => {}
                 _ if method == "GET" => cases.push(client.get(&filled)),
+                // A new organization would make every later request of its owner cost more.
+                _ if filled == "/iam/v2/groups" => cases.push(client.body(&method, &filled, "{}")),
                 _ => cases.push(client.body(&method, &filled, "{\"name\":\"bystander\"}")),
             }
         }
