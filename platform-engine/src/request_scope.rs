@@ -86,7 +86,10 @@ impl RequestScope {
             }
         }
 
-        let _restore = Restore(CURRENT.replace(Some(Arc::clone(self))));
+        // A part of a request usually runs within the whole.
+        let is_current =
+            CURRENT.with_borrow(|current| current.as_ref().is_some_and(|current| Arc::ptr_eq(current, self)));
+        let _restore = (!is_current).then(|| Restore(CURRENT.replace(Some(Arc::clone(self)))));
         part()
     }
 

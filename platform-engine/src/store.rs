@@ -1,4 +1,5 @@
-//! The interface between the platform and its storage: `get`, `list`, `commit` and `health`, over plain data.
+//! The interface between the platform and its storage: `get`, `list` and `commit` over plain data, and `health` and
+//! `history` for the state of the store itself.
 //!
 //! A store handles records, keys and values, and does not know the kinds of resources. The engine computes every index
 //! key from the kind tables, so a new kind or field does not require a change of any store. Instead of transactions

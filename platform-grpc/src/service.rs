@@ -244,10 +244,10 @@ impl Inner {
         // A client deadline beyond the server's limit does not extend that limit.
         let time = deadline::of(request.headers()).map_or(limit, |time| time.min(limit));
         // Unwind safe: the platform's state is guarded by locks, and no panic leaves it half changed, since every write
-        // is one commit.
+        // is one commit. Boxed, since the future is large and would be moved into each of the futures around it.
         let handled = {
             let (inner, method, origin) = (Arc::clone(&self), Arc::clone(&method), origin.clone());
-            async move { AssertUnwindSafe(inner.handle(&method, &origin, request)).catch_unwind().await }
+            Box::pin(async move { AssertUnwindSafe(inner.handle(&method, &origin, request)).catch_unwind().await })
         };
         let called = |mut response: Response<Body>, code| {
             let received = origin.received();

@@ -150,9 +150,10 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let inner = Arc::clone(&self.0);
         let (method, uri, version) = (request.method().clone(), request.uri().clone(), request.version());
+        // The future is large, so it is boxed instead of being moved into each of the futures around it.
         let answered = {
             let inner = Arc::clone(&inner);
-            async move { inner.answer(request).await }
+            Box::pin(async move { inner.answer(request).await })
         };
         Box::pin(async move {
             let reply = within(inner.limits.request_time, answered).await;
