@@ -23,7 +23,7 @@ fn each_change_of_a_client_that_closes_its_connection_has_an_entry_and_a_line_in
         let (operator, organization) = api(dir.path(), &["--store", store]);
         let path = format!("/registry/v2/repos/{organization}");
         for number in 0..200 {
-            send_and_close(&operator, &path, &json!({ "name": format!("repo-{number}") }), number % 5);
+            send_and_close(&operator, &path, &json!({ "name": format!("repo-{number}") }), number / 8);
         }
         // The server stops once the changes that it has begun are made.
         server.terminate();

@@ -341,7 +341,7 @@ fn each_change_of_a_client_that_closes_its_connection_has_an_entry() {
     let api = Api::new(&server.url, &token);
     for number in 0..100 {
         let repo = json!({ "name": format!("repo-{number}") });
-        send_and_close(&api, &format!("/registry/v2/repos/{organization}"), &repo, number % 5);
+        send_and_close(&api, &format!("/registry/v2/repos/{organization}"), &repo, number / 2);
     }
     // The server stops once the changes that it has begun are made.
     server.terminate();
