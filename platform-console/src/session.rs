@@ -178,7 +178,7 @@ impl Sessions {
         match step {
             Step::Start => {
                 let token = bearer(&call.head.headers)?.ok_or_else(Error::missing_token)?;
-                self.begin(call, &**tokens, token).await
+                self.begin(call, &**tokens, token, self.running(call).await?).await
             }
             Step::Link => self.open_link(call, &**tokens, body).await,
             Step::Renew => self.renew(call, &**tokens).await,
@@ -211,24 +211,31 @@ impl Sessions {
         let spent = || Error::unauthenticated("The link was already opened, or it is older than 15 minutes");
         let (now, code) = (call.platform.now(), text("code"));
         let next = self.links.identity(now, code).ok_or_else(spent)?;
-        if let Some(running) = self.running(call).await?
+        let running = self.running(call).await?;
+        if let Some(running) = &running
             && running.identity != next
             && running.cookie.id != text("replaces")
         {
             let named = async |uid: Uid| Ok::<_, Error>(Named { name: tokens.name(call.platform, &uid).await?, uid });
-            let (replaces, current) = (running.cookie.id, named(running.identity).await?);
+            let (replaces, current) = (running.cookie.id.clone(), named(running.identity.clone()).await?);
             let question = Some(Question { replaces, current, next: named(next).await? });
             return Ok(answer(&Session { token: "", expire_time: None, renewable: false, question })?);
         }
         let token = self.links.take(now, code).ok_or_else(spent)?;
-        self.begin(call, tokens, token.expose()).await
+        self.begin(call, tokens, token.expose(), running).await
     }
 
     /// Signs a user in with a token. Ends the session that the new cookie replaces.
-    async fn begin(&self, call: &Call<'_>, tokens: &dyn Tokens, token: &str) -> Result<Reply, Refusal> {
+    async fn begin(
+        &self,
+        call: &Call<'_>,
+        tokens: &dyn Tokens,
+        token: &str,
+        replaced: Option<Running>,
+    ) -> Result<Reply, Refusal> {
         let (_, grants) = current_grants(call, token).await?;
         let short = tokens.shorten(token).await?;
-        if let Some(replaced) = self.running(call).await? {
+        if let Some(replaced) = replaced {
             replaced.end(call, tokens).await?;
         }
         let (platform, now) = (call.platform, call.platform.now());

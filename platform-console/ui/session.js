@@ -25,18 +25,12 @@ export function showSignIn(app, problem) {
     event.preventDefault();
     await attempt(problems, () => signIn(token.value.trim(), table.sessions));
   }
-  app.className = "";
-  app.replaceChildren(
-    h(
-      "main",
-      { class: "door", id: "content" },
-      h("img", { src: "/console/icon.svg", alt: "", width: 40, height: 40 }),
-      h("h1", { tabindex: -1 }, "Sign in"),
-      h("p", { class: "muted" }, table.title),
-      problems,
-      h("div", { class: "card" }, h("div", { class: "body" }, table.browserSignIn ? [byProvider(problems), h("div", { class: "or" }, "or")] : null, form)),
-      h("p", { class: "muted small" }, "On the server's machine, ", h("code", null, "platform-server console"), ` prints a link that signs you in, good for ${table.linkMinutes} minutes and once.`),
-    ),
+  showDoor(
+    app,
+    "Sign in",
+    problems,
+    [table.browserSignIn ? [byProvider(problems), h("div", { class: "or" }, "or")] : null, form],
+    h("p", { class: "muted small" }, "On the server's machine, ", h("code", null, "platform-server console"), ` prints a link that signs you in, good for ${table.linkMinutes} minutes and once.`),
   );
   token.focus();
 }
@@ -46,32 +40,32 @@ export function showQuestion(app, { current, next, replaces }, { replace, stay }
   const problems = h("div", { role: "alert" });
   const named = ({ uid, name }) => [h("strong", null, name || uid), h("br"), h("code", { class: "small" }, uid)];
   const choice = (text, attributes, run) => h("button", { type: "button", ...attributes, onclick: () => attempt(problems, run) }, text);
+  showDoor(app, "Change the user?", problems, [
+    h("p", null, "You are signed in as"),
+    h("p", null, named(current)),
+    h("p", null, "The link signs you in as"),
+    h("p", null, named(next)),
+    h("p", { class: "small" }, "Continue only if the link is your own: everything that you do afterwards is done as the user of the link."),
+    h("div", { class: "buttons" }, choice("Stay signed in", { class: "primary" }, stay), choice("Change the user", {}, () => replace(replaces))),
+  ]);
+  app.querySelector("h1").focus();
+}
+
+/** Shows a page for users who are not signed in: a heading, the place of errors, a card with `body`, and a `hint` below it. */
+function showDoor(app, heading, problems, body, hint = null) {
   app.className = "";
   app.replaceChildren(
     h(
       "main",
       { class: "door", id: "content" },
       h("img", { src: "/console/icon.svg", alt: "", width: 40, height: 40 }),
-      h("h1", { tabindex: -1 }, "Change the user?"),
+      h("h1", { tabindex: -1 }, heading),
       h("p", { class: "muted" }, table.title),
       problems,
-      h(
-        "div",
-        { class: "card" },
-        h(
-          "div",
-          { class: "body" },
-          h("p", null, "You are signed in as"),
-          h("p", null, named(current)),
-          h("p", null, "The link signs you in as"),
-          h("p", null, named(next)),
-          h("p", { class: "small" }, "Continue only if the link is your own: everything that you do afterwards is done as the user of the link."),
-          h("div", { class: "buttons" }, choice("Stay signed in", { class: "primary" }, stay), choice("Change the user", {}, () => replace(replaces))),
-        ),
-      ),
+      h("div", { class: "card" }, h("div", { class: "body" }, ...body)),
+      hint,
     ),
   );
-  app.querySelector("h1").focus();
 }
 
 async function attempt(problems, run) {
