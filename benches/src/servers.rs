@@ -186,7 +186,7 @@ impl Drop for Server {
 fn program() -> PathBuf {
     let program = env::var_os("PLATFORM_SERVER").map(PathBuf::from);
     let program = program.unwrap_or_else(|| env::current_exe().unwrap().with_file_name("platform-server"));
-    assert!(program.exists(), "build it first: cargo build --profile dist -p platform-server");
+    assert!(program.exists(), "build it first: cargo build --profile dist -p server");
     program
 }
 

@@ -63,6 +63,16 @@ impl<'a> Info<'a> {
         self
     }
 
+    /// Returns the title.
+    pub const fn title(self) -> &'a str {
+        self.title
+    }
+
+    /// Returns the version.
+    pub const fn version(self) -> &'a str {
+        self.version
+    }
+
     fn to_json(self) -> Value {
         let description = match self.description.trim_end() {
             "" => CONVENTIONS.to_owned(),

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use platform_core::{
     error::{Error, Result},
     iam::Iam,
+    offload::Pace,
     platform::Platform,
     request_scope::RequestScope,
     resources::iam::{DirectoryUser, DirectoryUsers},
@@ -28,7 +29,11 @@ use platform_http::{
     mount::{self, Body, Call, Mount, Refusal},
 };
 use scim_v2::filter::{AttrExp, CompValue, CompareOp, Filter};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
 
 use self::{
     discovery::Discovery,
@@ -169,6 +174,18 @@ struct Directory<'a> {
     provider: Uid,
 }
 
+/// A page of users (RFC 7644 3.4.2).
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Users {
+    schemas: [&'static str; 1],
+    total_results: u64,
+    start_index: u64,
+    items_per_page: usize,
+    #[serde(rename = "Resources")]
+    resources: Vec<Box<RawValue>>,
+}
+
 impl Directory<'_> {
     /// Returns the base URL of this directory, which its administrator configures in the identity provider.
     fn base(&self) -> String {
@@ -180,15 +197,20 @@ impl Directory<'_> {
         let (users, skip, count) = page(query)?;
         let (found, total) = Iam::of(self.platform).directory_users(&self.provider, &users, skip, count).await?;
         let base = self.base();
-        let resources: Vec<_> = found.iter().map(|user| user::to_json(user, &base)).collect();
-        let body = json!({
-            "schemas": [LIST],
-            "totalResults": total,
-            "startIndex": skip + 1,
-            "itemsPerPage": resources.len(),
-            "Resources": resources,
-        });
-        Ok(scim(StatusCode::OK, &body))
+        let (mut resources, mut pace) = (Vec::with_capacity(found.len()), Pace::new(self.platform.offload()));
+        for user in &found {
+            let user = to_raw_value(&user::to_json(user, &base)).map_err(Error::internal)?;
+            pace.step(user.get().len()).await;
+            resources.push(user);
+        }
+        let page = Users {
+            schemas: [LIST],
+            total_results: total,
+            start_index: skip + 1,
+            items_per_page: resources.len(),
+            resources,
+        };
+        Ok(scim(StatusCode::OK, &page))
     }
 
     async fn create(&self, body: &Value) -> Result<Reply, ScimError> {

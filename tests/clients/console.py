@@ -3,7 +3,7 @@
 `PLATFORM_CONSOLE_REPOS` is the number of repos (default 100,000; .ci/long has 1,000,000), `PLATFORM_CONSOLE_SHOTS` a folder for screenshots of
 every audited screen. With `PLATFORM_CONSOLE_ONLY=repos`, only the pages of many repos are timed:
 
-    cargo build --release -p platform-server -p platformctl
+    cargo build --release -p server -p platformctl
     PLATFORM_SERVER=target/release/platform-server PLATFORM_CONSOLE_ONLY=repos PLATFORM_CONSOLE_REPOS=1000000 \\
         tests/clients/run.py console
 

@@ -9,6 +9,7 @@ use platform_http::{
     Reply,
     mount::{self, Refusal},
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 
 const ERROR: &str = "urn:ietf:params:scim:api:messages:2.0:Error";
@@ -85,8 +86,9 @@ impl From<Refusal> for ScimError {
 }
 
 /// Returns a reply with a SCIM body.
-pub(super) fn scim(status: StatusCode, body: &Value) -> Reply {
-    let mut reply = mount::json(body.to_string());
+pub(super) fn scim(status: StatusCode, body: &impl Serialize) -> Reply {
+    // JSON values and strings can always be written.
+    let mut reply = mount::json(serde_json::to_string(body).unwrap_or_default());
     *reply.status_mut() = status;
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/scim+json"));
     reply

@@ -6,9 +6,9 @@
 //! after every 25th kill and after the last.
 //!
 //! ```text
-//! cargo test --release -p platform-server --test crash                        100 kills of each store
-//! CRASH_CYCLES=2000 cargo test --release -p platform-server --test crash -- sqlite
-//! CRASH_SEED=7 cargo test -p platform-server --test crash -- sled             repeats the random decisions of a seed
+//! cargo test --release -p server --test crash                        100 kills of each store
+//! CRASH_CYCLES=2000 cargo test --release -p server --test crash -- sqlite
+//! CRASH_SEED=7 cargo test -p server --test crash -- sled             repeats the random decisions of a seed
 //! ```
 //!
 //! A seed repeats the writes and the times of the kills, but not the scheduling of threads and disk. A failed test

@@ -1,8 +1,8 @@
 //! Events of a running server: delivery to a receiver, inspection by the operator, and survival of kills of either.
 //!
 //! ```text
-//! cargo test -p platform-server --test events
-//! EVENTS=10000 EVENTS_SEED=7 cargo test --release -p platform-server --test events -- kills
+//! cargo test -p server --test events
+//! EVENTS=10000 EVENTS_SEED=7 cargo test --release -p server --test events -- kills
 //! ```
 #![allow(
     clippy::unwrap_used,

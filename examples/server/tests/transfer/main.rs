@@ -241,7 +241,7 @@ fn a_database_with_a_certificate_of_its_own_authority_is_reached_by_tls() {
 }
 
 /// The database of layout 1 that an earlier build has written, with the keys of the tests. To make the file again, delete
-/// it and run `UPDATE_EXPECT=1 cargo test -p platform-server --test transfer layout`.
+/// it and run `UPDATE_EXPECT=1 cargo test -p server --test transfer layout`.
 const LAYOUT_1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dumps/layout-1.sql");
 
 #[test]

@@ -152,8 +152,12 @@ pub(crate) async fn list(
     // A limit of 0 is allowed here, for the count alone, but not in a query.
     let Some(query) = users.query(provider) else { return Ok((Vec::new(), 0)) };
     let page = cx.page(Query { skip, limit: limit.max(1), bytes: PAGE_BYTES, count: true, ..query }).await?;
-    let found = page.items.iter().take(limit).map(|item| serde_json::from_slice(&item.body).map_err(Error::internal));
-    Ok((found.collect::<Result<_>>()?, page.total.unwrap_or_default()))
+    let (mut found, mut pace) = (Vec::with_capacity(page.items.len()), cx.pace());
+    for item in page.items.iter().take(limit) {
+        pace.step(item.body.len()).await;
+        found.push(serde_json::from_slice(&item.body).map_err(Error::internal)?);
+    }
+    Ok((found, page.total.unwrap_or_default()))
 }
 
 /// Creates a user, or replaces the user `expected`, given as it was read with its revision.

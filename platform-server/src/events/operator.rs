@@ -1,0 +1,125 @@
+//! `/operator/events/…`: the endpoints of a running server that `platform-server events --api` uses.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{Query, Request},
+    http::{HeaderValue, header::CONTENT_TYPE, request::Parts},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use futures_util::{Stream, stream};
+use platform_core::{
+    access::Caller,
+    error::{Error, Result},
+    event::StreamItem,
+    platform::Platform,
+    uid::Uid,
+};
+use platform_events::overview;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::operator::Operators;
+
+/// Maximum number of lines in a response; the parameter `after` continues with the next page.
+const PAGE: usize = 1000;
+
+/// How often a stream without events checks that its caller may still read it. Our choice.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Returns the routes.
+pub(crate) fn routes(operators: &Operators) -> Router {
+    let route = |endpoint| {
+        let operators = operators.clone();
+        move |request: Request| {
+            let platform = Arc::clone(&operators.platform);
+            operators.answer(request, async move |caller, head, _| respond(platform, caller, &head, endpoint).await)
+        }
+    };
+    Router::new()
+        .route("/operator/events/pending", get(route(Endpoint::Pending)))
+        .route("/operator/events/dead", get(route(Endpoint::Dead)))
+        .route("/operator/events/tail", get(route(Endpoint::Tail)))
+        .route("/operator/events/redeliver", post(route(Endpoint::Redeliver)))
+}
+
+#[derive(Clone, Copy)]
+enum Endpoint {
+    Pending,
+    Dead,
+    Redeliver,
+    Tail,
+}
+
+async fn respond(platform: Arc<Platform>, caller: Caller, head: &Parts, endpoint: Endpoint) -> Result<Response> {
+    let uid = uid_param(head, endpoint)?;
+    let body = match endpoint {
+        Endpoint::Pending => lines(&overview::pending(&platform, uid.as_ref(), PAGE).await?)?,
+        Endpoint::Dead => lines(&overview::dead(&platform, uid.as_ref(), PAGE).await?)?,
+        Endpoint::Redeliver => {
+            let count = overview::redeliver(&platform, uid.as_ref()).await?;
+            lines(&[json!({ "redelivered": count })])?
+        }
+        Endpoint::Tail => Body::from_stream(tail(platform, caller)),
+    };
+    Ok(([(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"))], body).into_response())
+}
+
+/// Returns the events of this server as lines, until the caller is no longer an operator or the token is revoked.
+fn tail(platform: Arc<Platform>, caller: Caller) -> impl Stream<Item = Result<Bytes>> {
+    let events = platform.subscribe_to_all();
+    stream::try_unfold((events, platform, caller), |(mut events, platform, caller)| async move {
+        loop {
+            let heard = timeout(CHECK_INTERVAL, events.next()).await;
+            platform.demand_operator(&caller).await?;
+            let line = match heard {
+                Err(_) => continue,
+                Ok(None) => return Ok::<_, Error>(None),
+                Ok(Some(StreamItem::Event { sequence, event })) => json!({ "sequence": sequence, "event": &*event }),
+                Ok(Some(StreamItem::Missed(count))) => json!({ "missed": count }),
+            };
+            return Ok(Some((Bytes::from(format!("{line}\n")), (events, platform, caller))));
+        }
+    })
+}
+
+/// The query parameters of all endpoints.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Params {
+    /// Lists only: the uid after which the page starts.
+    after: Option<String>,
+    /// Redelivery only: the subscription, or the group at and below which dead letters are redelivered.
+    below: Option<String>,
+}
+
+/// Returns the value of the one parameter that the endpoint has, if it is given.
+fn uid_param(request: &Parts, endpoint: Endpoint) -> Result<Option<Uid>> {
+    let given: Query<Params> =
+        Query::try_from_uri(&request.uri).map_err(|rule| Error::invalid_field("query", rule.body_text()))?;
+    let mut uid = None;
+    for (name, text, has) in [
+        ("after", given.0.after, matches!(endpoint, Endpoint::Pending | Endpoint::Dead)),
+        ("below", given.0.below, matches!(endpoint, Endpoint::Redeliver)),
+    ] {
+        let Some(text) = text else { continue };
+        if !has {
+            return Err(Error::invalid_field(name, "unknown parameter"));
+        }
+        uid = Some(Uid::parse(&text).map_err(|rule| Error::invalid_field(name, rule.to_string()))?);
+    }
+    Ok(uid)
+}
+
+fn lines<T: Serialize>(items: &[T]) -> Result<Body> {
+    let mut text = String::new();
+    for item in items {
+        text.push_str(&serde_json::to_string(item).map_err(Error::internal)?);
+        text.push('\n');
+    }
+    Ok(Body::from(text))
+}

@@ -1,0 +1,65 @@
+//! `platform-server migrate`: changes a store to the layout of this release.
+
+use std::{
+    fmt::Display,
+    io::{Write, stdout},
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result, bail};
+#[cfg(feature = "sled")]
+use platform_store_sled::SledStore;
+use platform_store_sqlite::SqliteStore;
+
+use crate::{
+    config::{Config, Store},
+    stores::store_path,
+};
+
+pub(crate) fn run(config: &Config, dry_run: bool) -> Result<ExitCode> {
+    let path = store_path(config);
+    if let Some(path) = &path
+        && !path.exists()
+    {
+        bail!("no store at {}: choose another with --data-dir or --store", path.display());
+    }
+    match &config.store {
+        #[cfg(feature = "postgres")]
+        Store::Postgres(url) => {
+            let ca = config.store_ca.as_deref();
+            let (found, steps) = crate::installation::block_on(crate::postgres::migrate(url, ca, dry_run))?;
+            let known = u32::try_from(platform_store_postgres::PostgresStore::LAYOUT)?;
+            print(url, (found, known), &steps, dry_run)?;
+        }
+        Store::Sqlite(_) => {
+            let path = path.context("the store has no file")?;
+            let (found, steps) = SqliteStore::migrations(&path)?;
+            if !dry_run {
+                // Opening a file migrates it.
+                drop(SqliteStore::open(&path)?);
+            }
+            print(&path.display(), (found, SqliteStore::LAYOUT), &steps, dry_run)?;
+        }
+        #[cfg(feature = "sled")]
+        Store::Sled(_) => {
+            let path = path.context("the store has no directory")?;
+            // Only a store of this layout can be opened.
+            drop(SledStore::open(&path)?);
+            print(&path.display(), (SledStore::LAYOUT, SledStore::LAYOUT), &[] as &[&str], dry_run)?;
+        }
+        Store::Memory => bail!("a memory store exists only inside its server process: nothing to migrate"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what was found and what was done or would be.
+fn print(store: &dyn Display, (found, known): (u32, u32), steps: &[impl Display], dry_run: bool) -> Result<()> {
+    let mut out = stdout();
+    match found {
+        found if found == known => writeln!(out, "{store} has layout {found}, that of this release")?,
+        0 => writeln!(out, "{store} is empty; this release has layout {known}")?,
+        found => writeln!(out, "{store} has layout {found}; this release has layout {known}")?,
+    }
+    let done = if dry_run { "would run" } else { "done" };
+    Ok(steps.iter().try_for_each(|step| writeln!(out, "{done}: {step}"))?)
+}
