@@ -12,8 +12,8 @@ use platform_core::{
     resources::vulnerabilities::Advisory,
     store::{Commit, KeyValue, Put, Store},
 };
-use platform_http::{SystemClock, SystemEntropy};
 use platform_store_sqlite::SqliteStore;
+use platform_system::{SystemClock, SystemEntropy};
 use pollster::block_on;
 use rusqlite::{Connection, params};
 

@@ -22,9 +22,9 @@ use platform_core::{
     uid::Uid,
     write::Write,
 };
-use platform_http::{SystemClock, SystemEntropy};
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
+use platform_system::{SystemClock, SystemEntropy};
 
 /// Number of records per commit while data is created.
 const BATCH: u64 = 5_000;

@@ -11,9 +11,10 @@ use axum::{
 };
 use deadpool_postgres::{Manager, Pool};
 use platform_core::access::Authenticator;
-use platform_http::{Limits, Rest, SystemClock, SystemEntropy, serve};
+use platform_http::{Limits, Rest, serve};
 use platform_oidc::Verifier;
 use platform_store_postgres::{Options, PostgresStore, testing::Cluster};
+use platform_system::{SystemClock, SystemEntropy};
 use tokio::net::TcpListener;
 use tokio_postgres::NoTls;
 

@@ -109,11 +109,11 @@ impl Server {
     /// Like [`Server::platform`], with additional options.
     pub fn platform_with(store: &str, options: &[&str]) -> Self {
         let data_dir = tempfile::tempdir_in(data::directory()).unwrap();
-        let bootstrap = platform_oidc::Bootstrap::new(data::organization(0), data::operator());
-        platform_oidc::Bootstrap::read_or_create(data_dir.path(), || bootstrap).unwrap();
+        let bootstrap = platform_keys::Bootstrap::new(data::organization(0), data::operator());
+        platform_keys::Bootstrap::read_or_create(data_dir.path(), || bootstrap).unwrap();
         // A server does not start if one of the two files is missing.
-        let (clock, entropy) = (platform_http::SystemClock, platform_http::SystemEntropy);
-        platform_oidc::Keys::read_or_create(data_dir.path(), platform_oidc::Algorithm::Rs256, &clock, &entropy)
+        let (clock, entropy) = (platform_system::SystemClock, platform_system::SystemEntropy);
+        platform_keys::Keys::read_or_create(data_dir.path(), platform_keys::Algorithm::Rs256, &clock, &entropy)
             .unwrap();
         let log = env::var("BENCH_LOG").unwrap_or_else(|_| "warn".to_owned());
         let mut serve = Command::new(program());

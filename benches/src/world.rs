@@ -12,8 +12,9 @@ use platform_core::{
     resources::registry::Repo,
     store::Store,
 };
-use platform_http::{SystemClock, SystemEntropy};
-use platform_oidc::{AccessToken, Algorithm, Issuer, Keys, Verifier, VerifierOptions};
+use platform_keys::{Algorithm, Keys};
+use platform_oidc::{AccessToken, Issuer, Verifier, VerifierOptions};
+use platform_system::{SystemClock, SystemEntropy};
 use pollster::block_on;
 
 use crate::data::{directory, operator};

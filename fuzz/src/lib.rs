@@ -19,8 +19,9 @@ use platform_core::{
     resources::KINDS,
     uid::Uid,
 };
-use platform_http::{SystemClock, SystemEntropy};
-use platform_oidc::{Algorithm, Issuer, Keys, Verifier, VerifierOptions, jwks::KeySet, jws::Jws};
+use platform_keys::{Algorithm, Keys};
+use platform_oidc::{Issuer, Verifier, VerifierOptions, jwks::KeySet, jws::Jws};
+use platform_system::{SystemClock, SystemEntropy};
 use serde_json::{Map, Value};
 
 /// Processes one input, and panics if an invariant is violated.

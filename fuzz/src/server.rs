@@ -17,7 +17,8 @@ use platform_core::{
     store::memory::MemoryStore,
     uid::Uid,
 };
-use platform_http::{Limits, Rest, SystemClock, SystemEntropy};
+use platform_http::{Limits, Rest};
+use platform_system::{SystemClock, SystemEntropy};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 

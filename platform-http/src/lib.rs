@@ -46,10 +46,6 @@ mod listener;
 #[cfg(feature = "tls")]
 mod tls;
 
-mod pool;
-
-mod system;
-
 pub mod openapi;
 
 #[cfg(feature = "docs")]
@@ -68,12 +64,10 @@ pub use limits::{
     rate::Rate,
 };
 pub use listener::{Listener, serve};
-pub use pool::{Pool, PoolBounds};
 pub use reply::{Reply, ReplyBody, log_fault};
 pub use request::{ReadError, bearer, operator, read_body};
 pub use rest::Rest;
 pub use routes::BadRoute;
-pub use system::{SystemClock, SystemEntropy};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};
 

@@ -261,9 +261,10 @@ mod tests {
         store::memory::MemoryStore,
         uid::Uid,
     };
+    use platform_system::{SystemClock, SystemEntropy};
 
     use super::*;
-    use crate::{SystemClock, SystemEntropy, routes::Found};
+    use crate::routes::Found;
 
     fn document() -> Value {
         let store = Arc::new(MemoryStore::new());

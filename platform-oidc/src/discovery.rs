@@ -21,14 +21,14 @@ use serde_json::Value;
 
 use crate::{
     error::TokenError,
-    fetch::{Fetch, FetchError},
     fetch_limits::FetchPermit,
     json,
     jwks::{InvalidKeySet, KeySet, MAX_KEY_SET},
     jws::KeySelector,
-    key::VerifyingKey,
     url::{self, InvalidIssuer},
 };
+use platform_keys::VerifyingKey;
+use platform_outbound::fetch::{Fetch, FetchError};
 
 /// The name of the discovery document in errors.
 const DOCUMENT: &str = "discovery document";
@@ -39,7 +39,7 @@ const MAX_DOCUMENT: usize = 64 * 1024;
 /// An issuer whose tokens are accepted. Clones share the keys.
 ///
 /// Does not restrict where the issuer's URLs lead. An issuer that anyone but the operator configures therefore needs a
-/// `fetch` that is restricted to the public network, such as [`HttpFetch::public_only`](crate::HttpFetch::public_only).
+/// `fetch` that is restricted to the public network, such as [`HttpFetch::public_only`](platform_outbound::HttpFetch::public_only).
 #[derive(Clone)]
 pub struct TrustedIssuer(Arc<Inner>);
 

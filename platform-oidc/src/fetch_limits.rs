@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use platform_core::{clock::Clock, timestamp::Timestamp};
 use quick_cache::{Weighter, sync::Cache};
 
-use crate::{error::TokenError, fetch::FetchError};
+use crate::error::TokenError;
+use platform_outbound::fetch::FetchError;
 
 /// The maximum number of concurrent fetches on behalf of tenants; our choice. Each is one connection and at most 256
 /// KiB.

@@ -1,22 +1,19 @@
 //! The server's own issuer and the documents that it publishes.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use platform_core::{clock::Clock, entropy::Entropy, timestamp::Timestamp, uid::Uid};
+use platform_core::{clock::Clock, entropy::Entropy, platform::Platform, timestamp::Timestamp, uid::Uid};
+use platform_keys::{Algorithm, KeyRing, Keys, MAX_TTL, POLL_INTERVAL, UnusableKey, VerifyingKey};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    data_dir::{KeyRing, Keys},
     jwks::KeySet,
-    jws::{Algorithm, KeySelector, MAX_TOKEN},
-    key::{UnusableKey, VerifyingKey},
+    jws::{KeySelector, MAX_TOKEN},
     url::{self, InvalidIssuer},
 };
 
-/// The maximum lifetime of an access token; our choice: 30 days.
-pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The `typ` of an access token (RFC 9068 section 2.1), unique among the tokens of this issuer.
 pub const ACCESS_TOKEN_TYPE: &str = "at+jwt";
 /// The audience of tokens that are sent with events to webhooks. No access token may have it.
@@ -240,6 +237,39 @@ impl Issuer {
     /// Returns the document for `/.well-known/jwks.json`: every key whose tokens may still be valid, the one in use first.
     pub fn jwks(&self) -> String {
         self.ring.load().published.to_json()
+    }
+
+    /// Switches to these keys, and a platform too.
+    pub fn use_keys(&self, keys: &Arc<Keys>, platform: &Platform) {
+        platform.set_page_keys(keys.page_keys());
+        platform.set_seal_keys(keys.seal_keys());
+        self.replace_keys(Arc::clone(keys));
+    }
+
+    /// Switches to the keys of an installation whenever these change, and a platform too; looks for changes each
+    /// [`POLL_INTERVAL`]. `current` is what both have. Must be called within a tokio runtime.
+    pub async fn follow(&self, ring: &KeyRing, mut current: Arc<Keys>, platform: &Platform) -> Infallible {
+        let mut reported = String::new();
+        loop {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            match ring.changed(&current).await {
+                Ok(Some(keys)) => {
+                    current = Arc::new(keys);
+                    self.use_keys(&current, platform);
+                    reported.clear();
+                    tracing::info!(kid = current.signing().kid(), "read new keys");
+                }
+                Ok(None) => reported.clear(),
+                Err(error) => {
+                    let error = error.to_string();
+                    // Logs each error once and not every second.
+                    if error != reported {
+                        tracing::warn!(error, "cannot check for new keys");
+                        reported = error;
+                    }
+                }
+            }
+        }
     }
 
     /// Replaces the keys atomically, for all users of this issuer. Tokens that were signed with a removed key are

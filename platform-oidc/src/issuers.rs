@@ -11,11 +11,11 @@ use quick_cache::{Weighter, sync::Cache};
 use crate::{
     discovery::{self, DiscoveryOptions, Endpoints, TrustedIssuer},
     error::TokenError,
-    fetch::Fetch,
     fetch_limits::{FetchLimits, FetchPermit},
     jws::KeySelector,
-    key::VerifyingKey,
 };
+use platform_keys::VerifyingKey;
+use platform_outbound::fetch::Fetch;
 
 /// The capacity of the key cache, in bytes (approximate); our choice: the keys of a thousand issuers with a few keys
 /// each.

@@ -5,11 +5,8 @@ use std::sync::Arc;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value, json};
 
-use crate::{
-    json,
-    jws::{Algorithm, MAX_KID},
-    key::{UnusableKey, VerifyingKey},
-};
+use crate::{json, jws::MAX_KID};
+use platform_keys::{Algorithm, UnusableKey, VerifyingKey};
 
 /// The maximum length of a key set, in bytes; our choice: 256 KiB.
 pub const MAX_KEY_SET: usize = 256 * 1024;
@@ -165,7 +162,7 @@ fn bytes(jwk: &Map<String, Value>, name: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::SigningKey;
+    use platform_keys::SigningKey;
 
     fn jwk(algorithm: Algorithm) -> Value {
         SigningKey::generate(algorithm).unwrap().verifying().to_jwk()

@@ -5,9 +5,10 @@
 //! module implements only the framing; aws-lc-rs does the signatures.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use platform_keys::{Algorithm, VerifyingKey};
 use serde_json::{Map, Value};
 
-use crate::{error::TokenError, json, key::VerifyingKey};
+use crate::{error::TokenError, json};
 
 /// Selects the key of an issuer that verifies a token.
 #[derive(Debug, Clone, Copy)]
@@ -25,47 +26,6 @@ pub const MAX_TOKEN: usize = 16 * 1024;
 const MAX_HEADER: usize = 8 * 1024;
 /// The maximum length of a `kid`, in bytes; our choice.
 pub(crate) const MAX_KID: usize = 512;
-
-/// A signature algorithm. No others are ever accepted: neither `none` nor algorithms with a shared secret.
-///
-/// To add an algorithm, add a variant; the compiler reports every place to extend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Algorithm {
-    /// RSASSA-PKCS1-v1_5 with SHA-256 and a modulus of 2048 to 4096 bits.
-    Rs256,
-    /// ECDSA over P-256 with SHA-256; signatures are 64 bytes, r then s.
-    Es256,
-    /// ECDSA over P-384 with SHA-384; signatures are 96 bytes, r then s.
-    Es384,
-    /// RSASSA-PSS with SHA-256, a salt of 32 bytes and a modulus of 2048 to 4096 bits.
-    Ps256,
-    /// EdDSA over Ed25519 (RFC 8037); signatures are 64 bytes.
-    EdDsa,
-}
-
-impl Algorithm {
-    /// All algorithms, the default first.
-    pub const ALL: [Self; 5] = [Self::Rs256, Self::Es256, Self::Es384, Self::Ps256, Self::EdDsa];
-    /// The algorithms that the server itself can sign with.
-    pub const OWN: [Self; 2] = [Self::Rs256, Self::Es256];
-
-    /// Returns the name in `alg` (RFC 7518 section 3.1, RFC 8037 section 3.1).
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Rs256 => "RS256",
-            Self::Es256 => "ES256",
-            Self::Es384 => "ES384",
-            Self::Ps256 => "PS256",
-            Self::EdDsa => "EdDSA",
-        }
-    }
-
-    /// Returns the algorithm with exactly this name; case matters.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
-    }
-}
 
 /// A parsed compact JWS. It is not verified: do not trust its contents yet.
 pub struct Jws<'a> {
@@ -146,17 +106,6 @@ impl std::fmt::Debug for Jws<'_> {
     }
 }
 
-/// Returns the signing input: the header and the payload, encoded and joined by a dot.
-pub(crate) fn signing_input(header: &Map<String, Value>, payload: &Map<String, Value>) -> String {
-    let encode = |object: &Map<String, Value>| encode(Value::Object(object.clone()).to_string().as_bytes());
-    encode(header) + "." + &encode(payload)
-}
-
-/// Encodes as base64url without padding.
-pub(crate) fn encode(bytes: &[u8]) -> String {
-    URL_SAFE_NO_PAD.encode(bytes)
-}
-
 fn decode(part: &str) -> Result<Vec<u8>, TokenError> {
     URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenError::Malformed("a part is not base64url"))
 }
@@ -171,7 +120,13 @@ fn text<'a>(header: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str
 
 #[cfg(test)]
 mod tests {
+    use platform_keys::SigningKey;
+
     use super::*;
+
+    fn encode(bytes: &[u8]) -> String {
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
 
     #[test]
     fn algorithm_names_are_exact() {
@@ -261,6 +216,25 @@ mod tests {
             format!(r#"{{"protected":"{header}","payload":"e30","signature":"AAAA"}}"#),
         ] {
             assert!(Jws::parse(&token).is_err(), "{token:?}");
+        }
+    }
+
+    #[test]
+    fn a_signature_verifies_only_with_the_public_half_of_its_key() {
+        let keys = Algorithm::ALL.map(|algorithm| SigningKey::generate(algorithm).unwrap());
+        let claims = Map::from_iter([("sub".to_owned(), Value::from("me"))]);
+        for key in &keys {
+            let token = key.sign("JWT", &claims).unwrap();
+            let jws = Jws::parse(&token).unwrap();
+            assert_eq!(jws.kid.as_deref(), Some(key.kid()));
+            assert_eq!(jws.payload, br#"{"sub":"me"}"#);
+            assert_eq!(jws.verify(key.verifying()), Ok(()));
+            let stranger = SigningKey::generate(key.verifying().algorithm()).unwrap();
+            assert_eq!(jws.verify(stranger.verifying()), Err(TokenError::Signature));
+            let algorithm = key.verifying().algorithm();
+            for other in keys.iter().filter(|other| other.verifying().algorithm() != algorithm) {
+                assert_eq!(jws.verify(other.verifying()), Err(TokenError::Key));
+            }
         }
     }
 }

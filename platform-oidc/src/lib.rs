@@ -8,7 +8,8 @@
 //! # use platform_core::{testing::{SeededEntropy, TestClock}, timestamp::Timestamp, uid::Uid};
 //! # let clock = Arc::new(TestClock::at(Timestamp::from_millis(1_800_000_000_000)));
 //! # let entropy = Arc::new(SeededEntropy::new(1));
-//! use platform_oidc::{AccessToken, Algorithm, Issuer, Keys, Verifier, VerifierOptions};
+//! use platform_oidc::{AccessToken, Issuer, Verifier, VerifierOptions};
+//! use platform_keys::{Algorithm, Keys};
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! let keys = Arc::new(Keys::generate(Algorithm::Es256, &*clock, &*entropy)?);
@@ -36,9 +37,9 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Modules, in reading order: [`verifier`] authenticates requests; [`sts`] exchanges tokens; [`jws`], [`key`] and
-//! [`jwks`] implement tokens and keys; [`discovery`] and [`fetch`] get the keys of trusted issuers; [`reach`] is the
-//! HTTP client for URLs that tenants configure; [`issuer`] is the server's own issuer; [`data_dir`] stores its keys.
+//! Modules, in reading order: [`verifier`] authenticates requests; [`sts`] exchanges tokens; [`jws`] and [`jwks`]
+//! implement tokens and key sets; [`discovery`] gets the keys of trusted issuers; [`issuer`] is the server's own issuer.
+//! The keys are those of `platform-keys`, and requests are sent by `platform-outbound`.
 //!
 //! The crate neither installs nor requires a `CryptoProvider` or any other process-wide state.
 
@@ -52,27 +53,20 @@ pub mod error;
 mod json;
 pub mod jwks;
 pub mod jws;
-pub mod key;
 
 pub mod discovery;
-pub mod fetch;
 mod fetch_limits;
 mod issuers;
-pub mod reach;
 mod url;
 
-pub mod data_dir;
 pub mod issuer;
 
 pub use platform_core::resources::iam::person_uid;
 
 pub use self::{
-    data_dir::{Bootstrap, DataDirError, Directory, Documents, KeyRing, Keys, SealedDocuments, SecretKey},
     discovery::{DiscoveryOptions, TrustedIssuer},
     error::TokenError,
-    fetch::{Fetch, HttpFetch},
     issuer::{AccessToken, Issuer},
-    jws::Algorithm,
     shorten::Shortened,
     sts::{SignInProvider, Sts, StsOptions, offline_claims},
     url::InvalidIssuer,

@@ -55,7 +55,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{AccessToken, Issuer, Keys, VerifierOptions, jws::Algorithm};
+    use crate::{AccessToken, Issuer, VerifierOptions};
+    use platform_keys::{Algorithm, Keys};
 
     const SERVER: &str = "https://server.example";
 

@@ -42,12 +42,12 @@ use platform_core::{
 use crate::{
     discovery::DiscoveryOptions,
     error::TokenError,
-    fetch::Fetch,
     issuer::Issuer,
     issuers::TenantIssuers,
     jws::Jws,
     verifier::{InvalidOptions, Verifier},
 };
+use platform_outbound::fetch::Fetch;
 
 use self::{pending::Pending, proof::Proof};
 
@@ -81,7 +81,7 @@ pub struct StsOptions {
     pub platform: Arc<Platform>,
     /// The verifier of the API's own requests; it must have the server's own issuer.
     pub verifier: Arc<Verifier>,
-    /// Fetches the keys of issuers that tenants configure: [`crate::HttpFetch::public_only`], unless the operator
+    /// Fetches the keys of issuers that tenants configure: [`platform_outbound::HttpFetch::public_only`], unless the operator
     /// allows other networks.
     pub fetch: Arc<dyn Fetch>,
     /// Options for fetching and caching the keys of these issuers.

@@ -27,9 +27,9 @@ use crate::{
     error::TokenError,
     issuer::{ACCESS_TOKEN_TYPE, Issuer, WEBHOOK_AUDIENCE, WEBHOOK_SUBJECT},
     jws::{Jws, KeySelector},
-    key::VerifyingKey,
     sts::private::PrivateClaims,
 };
+use platform_keys::VerifyingKey;
 
 /// Verifies bearer tokens and returns the identity that each one authenticates.
 ///

@@ -14,9 +14,8 @@ use std::sync::Arc;
 
 use common::*;
 use platform_core::testing::TestClock;
-use platform_oidc::{
-    Algorithm, DiscoveryOptions, TokenError, TrustedIssuer, Verifier, discovery::DiscoveryError, key::SigningKey,
-};
+use platform_keys::{Algorithm, SigningKey};
+use platform_oidc::{DiscoveryOptions, TokenError, TrustedIssuer, Verifier, discovery::DiscoveryError};
 use serde_json::json;
 
 const HOUR: i64 = 3_600_000;

@@ -20,7 +20,8 @@ use aws_lc_rs::{
     },
 };
 use common::*;
-use platform_oidc::{TokenError, Verifier, key::VerifyingKey};
+use platform_keys::VerifyingKey;
+use platform_oidc::{TokenError, Verifier};
 use serde_json::{Value, json};
 
 type Sign = Box<dyn Fn(&[u8]) -> Vec<u8>>;
@@ -134,7 +135,7 @@ impl Target {
     fn with_keys(keys: [Forger; 5]) -> Self {
         let (clock, stub) = (clock(), StubFetch::new());
         stub.publish(&keys.each_ref().map(|key| &key.public));
-        let own = own_issuer(platform_oidc::Algorithm::Rs256, &clock);
+        let own = own_issuer(platform_keys::Algorithm::Rs256, &clock);
         let verifier = verifier(Some(own), vec![trusted(&stub, &clock)], &clock);
         Self { verifier, keys }
     }

@@ -16,7 +16,9 @@ use std::{
 };
 
 use common::*;
-use platform_oidc::{Algorithm, DiscoveryOptions, Fetch, HttpFetch, Issuer, Keys, TrustedIssuer, fetch::FetchError};
+use platform_keys::{Algorithm, Keys};
+use platform_oidc::{DiscoveryOptions, Issuer, TrustedIssuer};
+use platform_outbound::{Fetch, HttpFetch, fetch::FetchError};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},

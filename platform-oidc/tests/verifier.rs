@@ -14,9 +14,10 @@ use std::{sync::Arc, time::Duration};
 
 use common::*;
 use platform_core::timestamp::Timestamp;
+use platform_keys::{Algorithm, Keys, MAX_TTL};
 use platform_oidc::{
-    AccessToken, Algorithm, DiscoveryOptions, Issuer, Keys, TokenError, TrustedIssuer, Verifier, VerifierOptions,
-    issuer::{ACCESS_TOKEN_TYPE, IssueError, MAX_TTL},
+    AccessToken, DiscoveryOptions, Issuer, TokenError, TrustedIssuer, Verifier, VerifierOptions,
+    issuer::{ACCESS_TOKEN_TYPE, IssueError},
     person_uid,
     verifier::InvalidOptions,
 };

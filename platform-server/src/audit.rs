@@ -40,7 +40,8 @@ use platform_core::{
     request_scope::RequestScope,
     uid::Uid,
 };
-use platform_http::{ApiMethod, Called, Origin, SystemClock};
+use platform_http::{ApiMethod, Called, Origin};
+use platform_system::SystemClock;
 use serde::Deserialize;
 
 use self::{

@@ -33,9 +33,9 @@ use platform_core::{
     clock::Clock,
     store::memory::MemoryStore,
 };
-use platform_http::SystemClock;
-use platform_oidc::{Bootstrap, Documents};
+use platform_keys::{Bootstrap, Documents};
 use platform_store_sqlite::SqliteStore;
+use platform_system::SystemClock;
 use tempfile::TempDir;
 use tokio::{runtime::Handle, sync::Mutex, task::spawn_blocking};
 use zeroize::Zeroizing;

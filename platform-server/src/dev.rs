@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use platform_testing::{Emulator, Preset, Tenant};
+use platform_emulator::{Emulator, Preset, Tenant};
 
 use crate::{
     cli::Dev,

@@ -26,11 +26,9 @@ use platform_core::{
     uid::Uid,
 };
 use platform_events::{Wakeups, check_public_sink};
-use platform_http::{Pool, SystemClock, SystemEntropy};
-use platform_oidc::{
-    AccessToken, Algorithm, Bootstrap, Directory, Documents, Issuer, KeyRing, Keys, SealedDocuments,
-    data_dir::ACTIVATION_DELAY, offline_claims,
-};
+use platform_keys::{ACTIVATION_DELAY, Algorithm, Bootstrap, Directory, Documents, KeyRing, Keys, SealedDocuments};
+use platform_oidc::{AccessToken, Issuer, offline_claims};
+use platform_system::{Pool, SystemClock, SystemEntropy};
 
 use crate::{
     audit::AuditedStore,

@@ -16,8 +16,9 @@ use platform_core::{
     error::{Code, Error},
     timestamp::Timestamp,
 };
-use platform_http::{SystemClock, SystemEntropy};
-use platform_oidc::{Algorithm, DataDirError, Documents, Issuer, KeyRing, data_dir::Document};
+use platform_keys::{Algorithm, DataDirError, Document, Documents, KeyRing};
+use platform_oidc::Issuer;
+use platform_system::{SystemClock, SystemEntropy};
 use serde::Deserialize;
 use serde_json::json;
 use zeroize::Zeroizing;
@@ -107,7 +108,7 @@ pub(crate) fn routes(operators: &Operators, ring: &Arc<KeyRing>, issuer: &Arc<Is
                     Error::new(Code::Unavailable, "cannot write the keys")
                 }
             })?;
-            KeyRing::apply(&Arc::new(keys), &issuer, &platform);
+            issuer.use_keys(&Arc::new(keys), &platform);
             tracing::info!(id, "an operator has revoked a key");
             Ok(Json(json!({})))
         })

@@ -11,7 +11,7 @@ use platform_core::{
     store::{Store, StoreError},
     timestamp::Timestamp,
 };
-use platform_oidc::{DataDirError, Documents, data_dir::Document};
+use platform_keys::{DataDirError, Document, Documents};
 use platform_store_postgres::{Heard, Listener, OpenError, Options, PostgresStore};
 use zeroize::Zeroizing;
 

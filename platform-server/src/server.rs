@@ -330,7 +330,7 @@ fn start_jobs(config: &Config, base: &Base, access: &Access, otlp: Option<&Otlp>
 fn follow_keys(installation: &Installation, issuer: &Arc<Issuer>, platform: &Arc<Platform>) {
     let (ring, keys) = (Arc::clone(&installation.ring), Arc::clone(&installation.keys));
     let (issuer, platform) = (Arc::clone(issuer), Arc::clone(platform));
-    tokio::spawn(async move { ring.follow(keys, &issuer, &platform).await });
+    tokio::spawn(async move { issuer.follow(&ring, keys, &platform).await });
 }
 
 fn health_of(base: &Base) -> Health {

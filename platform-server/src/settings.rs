@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 use platform_core::resources::iam::normalize_issuer;
-use platform_oidc::Documents;
+use platform_keys::Documents;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
@@ -115,7 +115,7 @@ async fn read(documents: &dyn Documents) -> Result<Option<(Settings, u64)>> {
 mod tests {
     use std::ffi::OsString;
 
-    use platform_oidc::Directory;
+    use platform_keys::Directory;
 
     use super::*;
 

@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use platform_core::{clock::Clock, platform::Platform, store::Store, timestamp::Timestamp};
 use platform_events::Wakeups;
-use platform_http::SystemClock;
-use platform_oidc::Documents;
+use platform_keys::Documents;
+use platform_system::SystemClock;
 
 use crate::config::Config;
 
@@ -150,7 +150,7 @@ pub(crate) async fn claim_name(shared: &Arc<dyn SharedStore>, name: &str) -> Res
 pub(crate) fn random_name() -> String {
     use platform_core::entropy::Entropy;
     let mut bytes = [0; 8];
-    platform_http::SystemEntropy.fill(&mut bytes);
+    platform_system::SystemEntropy.fill(&mut bytes);
     format!("{:016x}", u64::from_be_bytes(bytes))
 }
 
@@ -237,7 +237,7 @@ impl Reported {
 #[cfg(test)]
 mod tests {
     use platform_core::store::memory::MemoryStore;
-    use platform_oidc::Directory;
+    use platform_keys::Directory;
 
     use super::*;
 

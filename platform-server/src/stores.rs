@@ -12,10 +12,10 @@ use platform_core::{
     blob::{BlobStore, MemoryBlobs},
     store::{Store, memory::MemoryStore},
 };
-use platform_http::Pool;
 #[cfg(feature = "sled")]
 use platform_store_sled::{OpenError as SledError, SledStore};
 use platform_store_sqlite::{OpenError as SqliteError, SqliteStore};
+use platform_system::Pool;
 
 #[cfg(feature = "sled")]
 use crate::backup::Freezable;

@@ -24,13 +24,14 @@ use platform_core::{
     uid::Uid,
 };
 use platform_http::{
-    Limits, Rest, SystemClock, SystemEntropy,
+    Limits, Rest,
     openapi::{OpenApi, ServedDocument},
 };
 use platform_services::{
     BrowserSignIn, Import, Scim, Tokens,
     openapi::{INFO, health, well_known},
 };
+use platform_system::{SystemClock, SystemEntropy};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use support::{Answer, NoTokens, UidIsToken};

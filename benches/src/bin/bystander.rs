@@ -31,7 +31,7 @@ use platform_benches::{
     servers::Server,
 };
 use platform_core::store::memory::MemoryStore;
-use platform_http::{SystemClock, SystemEntropy};
+use platform_system::{SystemClock, SystemEntropy};
 
 /// The number of loops of a load.
 const LOOPS: usize = 16;

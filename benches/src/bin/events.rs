@@ -39,9 +39,10 @@ use platform_core::{
     uid::Uid,
 };
 use platform_events::{Dispatcher, Options, Webhook, WebhookOptions};
-use platform_http::{SystemClock, SystemEntropy};
-use platform_oidc::{Algorithm, Issuer, Keys};
+use platform_keys::{Algorithm, Keys};
+use platform_oidc::Issuer;
 use platform_store_sqlite::SqliteStore;
+use platform_system::{SystemClock, SystemEntropy};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 

@@ -15,8 +15,8 @@ use platform_core::{
     timestamp::Timestamp,
     uid::Uid,
 };
-use platform_http::{SystemClock, SystemEntropy};
 use platform_store_sqlite::SqliteStore;
+use platform_system::{SystemClock, SystemEntropy};
 use pollster::block_on;
 use serde_json::{Value, json};
 

@@ -12,7 +12,7 @@ use platform_core::{
     timestamp::Timestamp,
     uid::{self, Uid},
 };
-use platform_http::{SystemClock, SystemEntropy};
+use platform_system::{SystemClock, SystemEntropy};
 use pollster::block_on;
 
 use crate::{

@@ -18,8 +18,8 @@ use platform_core::{
     resources::registry::Repo,
     store::Store,
 };
-use platform_http::{SystemClock, SystemEntropy};
 use platform_store_sqlite::SqliteStore;
+use platform_system::{SystemClock, SystemEntropy};
 use pollster::block_on;
 use tokio::runtime::Builder;
 

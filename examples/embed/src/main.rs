@@ -11,10 +11,11 @@ use platform_core::{
     platform::Settings,
     uid::Uid,
 };
-use platform_http::{Limits, Rest, SystemClock, SystemEntropy, serve};
-use platform_oidc::{Algorithm, Keys};
+use platform_http::{Limits, Rest, serve};
+use platform_keys::{Algorithm, Keys};
 use platform_services::{Scim, openapi::INFO};
 use platform_store_sqlite::SqliteStore;
+use platform_system::{SystemClock, SystemEntropy};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {

@@ -19,7 +19,8 @@ use platform_core::{
     uid::Uid,
 };
 use platform_grpc::{Grpc, proto};
-use platform_http::{Limits, Rest, SystemClock, SystemEntropy, openapi::Info, serve};
+use platform_http::{Limits, Rest, openapi::Info, serve};
+use platform_system::{SystemClock, SystemEntropy};
 
 /// Title and description of the service in its OpenAPI document, at `/openapi.json`.
 const INFO: Info<'_> =

@@ -1,4 +1,4 @@
-//! `platform-server dev` in a process of its own. The emulator itself is tested in `platform-testing`.
+//! `platform-server dev` in a process of its own. The emulator itself is tested in `platform-emulator`.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
 

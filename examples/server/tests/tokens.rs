@@ -20,8 +20,9 @@ use std::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use common::{Api, Ran, Response, STORES, Server, api, program, run};
 use platform_core::clock::Clock;
-use platform_http::{SystemClock, SystemEntropy};
-use platform_oidc::{Algorithm, Issuer, Keys, person_uid};
+use platform_keys::{Algorithm, Keys};
+use platform_oidc::{Issuer, person_uid};
+use platform_system::{SystemClock, SystemEntropy};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 

@@ -9,8 +9,8 @@ use std::{fs, path::Path};
 
 use common::{Api, Server, api, run};
 use platform_core::clock::Clock;
-use platform_http::SystemClock;
-use platform_oidc::Keys;
+use platform_keys::Keys;
+use platform_system::SystemClock;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 

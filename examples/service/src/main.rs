@@ -10,9 +10,10 @@ use platform_core::{
     platform::Settings,
     uid::Uid,
 };
-use platform_http::{Limits, SystemClock, SystemEntropy, serve};
-use platform_oidc::{Algorithm, Keys};
+use platform_http::{Limits, serve};
+use platform_keys::{Algorithm, Keys};
 use platform_store_sqlite::SqliteStore;
+use platform_system::{SystemClock, SystemEntropy};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {

@@ -16,7 +16,7 @@ use platform_core::{
     store::memory::MemoryStore,
     uid::Uid,
 };
-use platform_http::{SystemClock, SystemEntropy};
+use platform_system::{SystemClock, SystemEntropy};
 use serde_json::{Value, json};
 use service::{
     planner,

@@ -31,7 +31,7 @@ use platform_core::{
     uid::Uid,
 };
 use platform_events::{DeliveryResult, Dispatcher, Options, Sink, Wakeups};
-use platform_http::SystemEntropy;
+use platform_system::SystemEntropy;
 use tokio::{
     sync::{Notify, oneshot},
     task::JoinHandle,

@@ -16,8 +16,9 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use platform_events::{Webhook, WebhookOptions};
-use platform_http::{SystemClock, SystemEntropy};
-use platform_oidc::{Algorithm, Issuer, Keys};
+use platform_keys::{Algorithm, Keys};
+use platform_oidc::Issuer;
+use platform_system::{SystemClock, SystemEntropy};
 use tokio::{net::TcpListener, task::JoinHandle};
 
 /// The maximum number of recorded requests.

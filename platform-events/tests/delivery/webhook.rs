@@ -17,8 +17,10 @@ use platform_core::{
     uid::Uid,
 };
 use platform_events::{DeliveryResult, Sink, Webhook, WebhookOptions, check_public_sink};
-use platform_http::SystemClock;
-use platform_oidc::{Algorithm, Verifier, VerifierOptions, jwks::KeySet, jws::Jws, reach::Lookup};
+use platform_keys::Algorithm;
+use platform_oidc::{Verifier, VerifierOptions, jwks::KeySet, jws::Jws};
+use platform_outbound::reach::Lookup;
+use platform_system::SystemClock;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::{

@@ -19,7 +19,8 @@ use platform_core::{
 use serde_json::{Map, Value, json};
 
 use super::{Sts, matching, not_authorized, proof_error, token_error};
-use crate::{claims::Claims, jwks::KeySet, jws::Jws, key::VerifyingKey, verifier::check_typ};
+use crate::{claims::Claims, jwks::KeySet, jws::Jws, verifier::check_typ};
+use platform_keys::VerifyingKey;
 
 /// The maximum number of external groups of a sign-in, and their maximum total length in bytes; our choice.
 const MAX_GROUPS: usize = 500;

@@ -13,12 +13,9 @@ use platform_core::{
     timestamp::Timestamp,
     uid::Uid,
 };
-use platform_oidc::{
-    AccessToken, Algorithm, DiscoveryOptions, Fetch, Issuer, Keys, TrustedIssuer, Verifier, VerifierOptions,
-    fetch::FetchError,
-    jwks::KeySet,
-    key::{SigningKey, VerifyingKey},
-};
+use platform_keys::{Algorithm, Keys, SigningKey, VerifyingKey};
+use platform_oidc::{AccessToken, DiscoveryOptions, Issuer, TrustedIssuer, Verifier, VerifierOptions, jwks::KeySet};
+use platform_outbound::{Fetch, fetch::FetchError};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 

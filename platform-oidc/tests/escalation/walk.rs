@@ -16,7 +16,8 @@ use platform_core::{
     tokens::{RawToken, Register, TokenService},
     uid::Uid,
 };
-use platform_oidc::{Algorithm, jwks::KeySet, key::SigningKey};
+use platform_keys::{Algorithm, SigningKey};
+use platform_oidc::jwks::KeySet;
 use serde_json::{Value, json};
 
 use crate::{

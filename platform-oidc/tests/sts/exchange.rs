@@ -9,7 +9,8 @@ use platform_core::{
     timestamp::Timestamp,
     tokens::TokenService,
 };
-use platform_oidc::{AccessToken, Algorithm, Keys, jwks::KeySet, key::SigningKey};
+use platform_keys::{Algorithm, Keys, SigningKey};
+use platform_oidc::{AccessToken, jwks::KeySet};
 use serde_json::{Map, Value, json};
 
 use crate::{

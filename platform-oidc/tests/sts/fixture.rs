@@ -14,11 +14,9 @@ use platform_core::{
     tokens::{Exchange, RawToken, Refresh, TokenPair, TokenService},
     uid::Uid,
 };
-use platform_oidc::{
-    Algorithm, DiscoveryOptions, Fetch, Issuer, SignInProvider, Sts, StsOptions, Verifier,
-    jwks::KeySet,
-    key::{SigningKey, VerifyingKey},
-};
+use platform_keys::{Algorithm, SigningKey, VerifyingKey};
+use platform_oidc::{DiscoveryOptions, Issuer, SignInProvider, Sts, StsOptions, Verifier, jwks::KeySet};
+use platform_outbound::Fetch;
 use serde_json::{Map, Value, json};
 
 use crate::common::{API, StubFetch, TRUSTED, claims, clock, entropy, key, own_issuer, trusted, verifier};

@@ -9,7 +9,7 @@ use platform_core::{
     tokens::{Exchange, TokenService},
     uid::Uid,
 };
-use platform_oidc::{Algorithm, key::SigningKey};
+use platform_keys::{Algorithm, SigningKey};
 use serde_json::{Value, json};
 
 use crate::{

@@ -9,7 +9,8 @@ use std::{
 };
 
 use platform_core::error::Code;
-use platform_oidc::{Algorithm, Fetch, HttpFetch};
+use platform_keys::Algorithm;
+use platform_outbound::{Fetch, HttpFetch};
 use serde_json::json;
 use tokio::net::TcpListener;
 

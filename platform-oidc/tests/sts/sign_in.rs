@@ -26,7 +26,7 @@ use platform_core::{
     },
     uid::Uid,
 };
-use platform_oidc::{Algorithm, key::SigningKey};
+use platform_keys::{Algorithm, SigningKey};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 

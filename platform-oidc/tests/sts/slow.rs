@@ -17,7 +17,9 @@ use platform_core::{
     tokens::RawToken,
     uid::Uid,
 };
-use platform_oidc::{Algorithm, Fetch, HttpFetch, fetch::FetchError, jwks::KeySet};
+use platform_keys::Algorithm;
+use platform_oidc::jwks::KeySet;
+use platform_outbound::{Fetch, HttpFetch, fetch::FetchError};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

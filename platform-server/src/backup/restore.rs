@@ -18,9 +18,9 @@ use platform_core::{
     store::{Commit, Delete, Key, Put, Store},
     uid::Uid,
 };
-use platform_http::{SystemClock, SystemEntropy};
-use platform_oidc::{Algorithm, Bootstrap, Directory, KeyRing};
+use platform_keys::{Algorithm, Bootstrap, Directory, KeyRing};
 use platform_store_sqlite::SqliteStore;
+use platform_system::{SystemClock, SystemEntropy};
 
 use super::{
     archive::{self, Form, Manifest},

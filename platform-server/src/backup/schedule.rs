@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use platform_core::{clock::Clock, timestamp::Timestamp};
-use platform_http::SystemClock;
+use platform_system::SystemClock;
 use tokio::{task::spawn_blocking, time::sleep};
 
 use super::{Backups, DATABASE, command::write_file, create_directory};

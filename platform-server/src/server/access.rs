@@ -9,8 +9,9 @@ use platform_core::{
     resources::iam::normalize_issuer,
     tokens::{SignInService, TokenService},
 };
-use platform_http::SystemClock;
-use platform_oidc::{DiscoveryOptions, HttpFetch, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
+use platform_oidc::{DiscoveryOptions, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
+use platform_outbound::HttpFetch;
+use platform_system::SystemClock;
 
 use super::Base;
 use crate::{

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use platform_core::store::{Commit, Put, Query, Scope, Store};
-use platform_oidc::{Bootstrap, Documents};
+use platform_keys::{Bootstrap, Documents};
 
 use super::{
     BATCH, BATCH_BYTES, NeedSecrets, Progress as Counted, count_blobs,

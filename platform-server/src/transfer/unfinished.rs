@@ -1,7 +1,7 @@
 //! The document of the installation that says how far the import of a store is.
 
 use anyhow::{Context, Result, bail};
-use platform_oidc::Documents;
+use platform_keys::Documents;
 use serde::{Deserialize, Serialize};
 
 /// The document of an import in progress.

@@ -15,11 +15,12 @@ use platform_core::{
     },
     uid::Uid,
 };
-use platform_http::{Layers, Limits, SystemClock, SystemEntropy};
-use platform_oidc::{
-    AccessToken, Algorithm, DiscoveryOptions, HttpFetch, Issuer, Keys, Sts, StsOptions, Verifier, VerifierOptions,
-};
+use platform_http::{Layers, Limits};
+use platform_keys::{Algorithm, Keys};
+use platform_oidc::{AccessToken, DiscoveryOptions, Issuer, Sts, StsOptions, Verifier, VerifierOptions};
+use platform_outbound::HttpFetch;
 use platform_services::{BrowserSignIn, Import, Scim, Tokens, openapi::INFO};
+use platform_system::{SystemClock, SystemEntropy};
 use serde_json::{Value, json};
 
 use crate::console::console;

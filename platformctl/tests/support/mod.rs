@@ -17,11 +17,12 @@ use platform_core::{
     timestamp::Timestamp,
     uid::Uid,
 };
-use platform_http::{Layers, Limits, Rest, SystemClock, SystemEntropy, serve};
-use platform_oidc::{
-    AccessToken, Algorithm, DiscoveryOptions, HttpFetch, Issuer, Keys, Sts, StsOptions, Verifier, VerifierOptions,
-};
+use platform_http::{Layers, Limits, Rest, serve};
+use platform_keys::{Algorithm, Keys};
+use platform_oidc::{AccessToken, DiscoveryOptions, Issuer, Sts, StsOptions, Verifier, VerifierOptions};
+use platform_outbound::HttpFetch;
 use platform_services::Tokens;
+use platform_system::{SystemClock, SystemEntropy};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, runtime::Runtime};

@@ -17,10 +17,7 @@ use platform_engine::{
     timestamp::Timestamp,
     uid::Uid,
 };
-use platform_oidc::{
-    Algorithm,
-    data_dir::{Bootstrap, Keys},
-};
+use platform_keys::{Algorithm, Bootstrap, Keys};
 use platform_store_sled::SledStore;
 use platform_store_sqlite::{SqliteStore, Synchronous};
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@ use platform_core::{
     seal::Secret,
     tokens::{ProviderResponse, SignInService},
 };
-use platform_oidc::Algorithm;
+use platform_keys::Algorithm;
 use serde_json::{Value, json};
 
 use super::{CALLBACK, Setting, TENANT, code_of, failure};
