@@ -13,7 +13,7 @@ use platform_benches::{
     },
     world::World,
 };
-use platform_core::store::Store;
+use platform_engine::store::Store;
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 

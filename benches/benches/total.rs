@@ -9,7 +9,7 @@ use platform_benches::{
     data::Data,
     figures::{large, total::list},
 };
-use platform_core::store::Store;
+use platform_engine::store::Store;
 use platform_store_sqlite::SqliteStore;
 
 fn total(criterion: &mut Criterion) {

@@ -6,10 +6,12 @@
 use std::{fs, path::Path, sync::Arc, time::Instant};
 
 use platform_core::{
-    access::Caller,
     iam::{Bootstrap, Iam},
-    platform::{Platform, Settings},
     resources::vulnerabilities::Advisory,
+};
+use platform_engine::{
+    access::Caller,
+    platform::{Platform, Settings},
     store::{Commit, KeyValue, Put, Store},
 };
 use platform_store_sqlite::SqliteStore;

@@ -17,6 +17,8 @@ use platform_core::{
         iam::Group,
         registry::{Repo, repo::CatalogTier},
     },
+};
+use platform_engine::{
     store::{Commit, Put, Store, memory::MemoryStore},
     timestamp::Timestamp,
     uid::Uid,
@@ -232,7 +234,7 @@ pub fn repo_put(repo: &Repo) -> Put {
 }
 
 /// Returns the record that a create of the resource would write.
-pub fn put<R: platform_core::kind::Resource>(resource: &R, uid: &Uid) -> Put {
+pub fn put<R: platform_engine::kind::Resource>(resource: &R, uid: &Uid) -> Put {
     let mut write = Write::default();
     write.put(uid, resource, Bytes::new()).unwrap();
     write.into_commit().put.pop().unwrap()

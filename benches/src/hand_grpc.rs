@@ -99,7 +99,7 @@ fn make(path: &Path, data: Data) {
     {
         let mut insert = transaction.prepare("INSERT INTO repo VALUES (?, ?, ?, ?, ?, ?, ?, ?)").unwrap();
         for repo in (0..data.repos()).map(|number| data.repo(number)) {
-            let millis = |at: Option<platform_core::timestamp::Timestamp>| at.unwrap().millis();
+            let millis = |at: Option<platform_engine::timestamp::Timestamp>| at.unwrap().millis();
             let (bundles, tags) = (repo.bundles.join(","), repo.active_tags.join(","));
             let (created, updated) = (millis(repo.create_time), millis(repo.update_time));
             let tier = repo.catalog_tier as i32;

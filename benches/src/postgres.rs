@@ -10,7 +10,7 @@ use axum::{
     routing::get,
 };
 use deadpool_postgres::{Manager, Pool};
-use platform_core::access::Authenticator;
+use platform_engine::access::Authenticator;
 use platform_http::{Limits, Rest, serve};
 use platform_oidc::Verifier;
 use platform_store_postgres::{Options, PostgresStore, testing::Cluster};

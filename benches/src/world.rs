@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use platform_core::{
+use platform_core::resources::registry::Repo;
+use platform_engine::{
     access::{Authenticator, Caller},
     aip::page_token::PageKeys,
     kind::{Kind, Registered, Resource},
     platform::{ListReply, Platform, Settings},
     request::ListRequest,
-    resources::registry::Repo,
     store::Store,
 };
 use platform_keys::{Algorithm, Keys};

@@ -5,7 +5,7 @@ use std::{
     io::{self, Cursor, Read},
 };
 
-use platform_core::kind::Imported;
+use platform_engine::kind::Imported;
 use platform_import::{
     Parsed, Refusal,
     image::{self, Blobs},

@@ -12,11 +12,10 @@ use std::sync::{Arc, LazyLock};
 
 pub use import::{advisories, artifacts, oci_documents, oci_layout, osv_json, osv_yaml, spdx};
 
-use platform_core::{
+use platform_core::{pattern::Pattern, resources::KINDS};
+use platform_engine::{
     aip::{field_mask::Mask, order_by, page_token::PageKeys},
     json,
-    pattern::Pattern,
-    resources::KINDS,
     uid::Uid,
 };
 use platform_keys::{Algorithm, Keys};

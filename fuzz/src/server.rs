@@ -8,12 +8,14 @@ use axum::{
     http::{Request, Uri},
 };
 use platform_core::{
+    iam::{Bootstrap, Iam},
+    resources::registry::{Image, Repo},
+};
+use platform_engine::{
     access::{Authenticator, Caller},
     error::Result,
-    iam::{Bootstrap, Iam},
     kind::Imported,
     platform::{PutReply, Settings},
-    resources::registry::{Image, Repo},
     store::memory::MemoryStore,
     uid::Uid,
 };

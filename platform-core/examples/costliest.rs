@@ -15,9 +15,9 @@
 
 use std::{cell::RefCell, collections::BTreeMap, env, fs, process::ExitCode, sync::Arc};
 
-use platform_core::{
+use platform_core::iam::{Bootstrap, Iam};
+use platform_engine::{
     access::Caller,
-    iam::{Bootstrap, Iam},
     json,
     kind::{Access, Field, Registered, Type, Verb},
     platform::{Platform, Settings},

@@ -15,20 +15,22 @@
 use std::{sync::Arc, time::Instant};
 
 use platform_core::{
-    access::Caller,
     iam::{Bootstrap, Iam},
-    kind::{Imported, Run},
-    platform::{ActionReply, Platform, Settings},
     resources::{
         advisory::VulnerabilityMetadata,
         registry::{Image, Repo, Tag},
         vulnerabilities::Advisory,
     },
+    v1,
+};
+use platform_engine::{
+    access::Caller,
+    kind::{Imported, Run},
+    platform::{ActionReply, Platform, Settings},
     store::memory::MemoryStore,
     testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,
-    v1,
 };
 use pollster::block_on;
 use serde_json::{Value, json};

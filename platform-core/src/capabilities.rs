@@ -1,7 +1,8 @@
 //! The capabilities of Platform API v2.
 
+use platform_engine::access::Capability;
+
 use self::table::TABLE;
-use crate::access::Capability;
 
 mod table;
 
@@ -48,8 +49,9 @@ pub fn by_id(id: &str) -> Option<Capability> {
 
 #[cfg(test)]
 mod tests {
+    use platform_engine::access::{Capabilities, CapabilitySet};
+
     use super::*;
-    use crate::access::{Capabilities, CapabilitySet};
 
     #[test]
     fn numbers_identifiers_names_and_bits_are_unique_and_sorted() {

@@ -2,18 +2,18 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-
-use crate::{
+use platform_engine::{
     entropy::Entropy,
     error::Result,
     event::{Event, EventLog, Subscribers},
     kind::Resource,
-    resources::events::{EventBody, PendingEvent, Subscription, subscription::subscriptions_epoch},
     store::{Query, Scope, Store},
     timestamp::Timestamp,
     uid::Uid,
     write::Write,
 };
+
+use crate::resources::events::{EventBody, PendingEvent, Subscription, subscription::subscriptions_epoch};
 
 /// Event data of more bytes than this is stored once and shared by all subscriptions that receive the event; shorter
 /// data is copied into each pending event. Our choice: for most events a further record would cost more than the

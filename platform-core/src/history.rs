@@ -11,7 +11,7 @@
 //! organization, too. The states of the two must be possible at one moment: both before or both after each commit to
 //! both.
 //!
-//! A commit of unknown outcome ([`StoreError::Unknown`](crate::store::StoreError::Unknown)) may have been applied. Each
+//! A commit of unknown outcome ([`StoreError::Unknown`](platform_engine::store::StoreError::Unknown)) may have been applied. Each
 //! commit raises an epoch of its own, by which the check learns at the end of the round whether it was, and when.
 
 #![allow(
@@ -33,9 +33,9 @@ mod world;
 use std::sync::Arc;
 
 pub use planted::{Bug, PlantedStore};
+use platform_engine::store::Store;
 
 use self::{check::Checker, recorder::Recorder, world::World};
-use crate::store::Store;
 
 /// The parameters of a history.
 #[derive(Debug, Clone, Copy)]

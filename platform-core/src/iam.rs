@@ -1,7 +1,7 @@
 //! Operations on persons, identity providers and installations that are not API methods: bootstrap, registration,
 //! sign-ins, SCIM provisioning and secrets.
 
-use crate::platform::Platform;
+use platform_engine::platform::Platform;
 
 mod authority;
 mod bootstrap;

@@ -1,4 +1,4 @@
-//! The resources of Platform API v2, built on [`platform_engine`], whose modules are re-exported here.
+//! The resources of Platform API v2, built on [`platform_engine`].
 //!
 //! [`builder`] returns a builder of a platform with all kinds of resources, [`builder_of`] one with a selection. The
 //! module [`resources`] has a struct for each kind, and [`iam`] decides which capabilities a caller has.
@@ -6,15 +6,9 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use platform_core::{
-//!     access::Caller,
-//!     iam::{Bootstrap, Iam},
-//!     request::ListRequest,
-//!     resources::registry::Repo,
-//!     store::memory::MemoryStore,
-//!     uid::Uid,
-//! };
-//! # use platform_core::{testing::{SeededEntropy, TestClock}, timestamp::Timestamp};
+//! use platform_core::{prelude::*, resources::registry::Repo};
+//! use platform_engine::store::memory::MemoryStore;
+//! # use platform_engine::{testing::{SeededEntropy, TestClock}, timestamp::Timestamp};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let (clock, entropy) = (TestClock::at(Timestamp::EPOCH), SeededEntropy::new(1));
@@ -38,22 +32,6 @@
 
 use std::sync::Arc;
 
-#[cfg(feature = "testing")]
-pub use platform_engine::testing;
-pub use platform_engine::{
-    BoxFuture, aip, blob, clock, context, conversion, duration, entropy, error, event, fields, json, kind, markdown,
-    offload, platform, quota, request, request_scope, scope, seal, store, timestamp, uid, verbs, write,
-};
-
-pub mod access {
-    //! Callers, grants and capabilities: the items of [`platform_engine::access`], and the capabilities of the contract
-    //! by name.
-
-    pub use platform_engine::access::*;
-
-    pub use crate::capabilities::cap;
-}
-
 pub mod capabilities;
 pub mod event_log;
 #[cfg(feature = "testing")]
@@ -61,18 +39,23 @@ pub mod history;
 pub mod iam;
 pub mod outbox;
 pub mod pattern;
+pub mod prelude;
 pub mod proto;
 pub mod resources;
 pub mod tokens;
 pub mod v1;
 
-use crate::{
+use platform_engine::{
     clock::Clock,
     entropy::Entropy,
-    event_log::PendingEvents,
-    iam::RoleBindings,
     kind::Registered,
     platform::{Builder, Platform},
+    store::Store,
+};
+
+use crate::{
+    event_log::PendingEvents,
+    iam::RoleBindings,
     resources::{
         KINDS,
         advisory::PublicAdvisories,
@@ -80,7 +63,6 @@ use crate::{
         iam::{GroupSettings, ResourceLimits, Terms},
         registry::Findings,
     },
-    store::Store,
 };
 
 /// Returns a builder of a platform over a store, with all kinds of Platform API v2, the services of [version 1](v1),

@@ -9,20 +9,20 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-
-use crate::{
+use platform_engine::{
     error::{Error, Result},
     event::{Event, Watch},
     kind::Resource,
     platform::Platform,
-    resources::events::{
-        DeadLetter, DeadReason, Delivery, DeliveryState, DeliveryStatus, Mode, PendingEvent, Subscription, dead_letter,
-        delivery,
-    },
     store::{Delete, Item, Key, KeyValue, Order, OrderBy, Page, Position, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
     write::{CURRENT_RENDERING, Write},
+};
+
+use crate::resources::events::{
+    DeadLetter, DeadReason, Delivery, DeliveryState, DeliveryStatus, Mode, PendingEvent, Subscription, dead_letter,
+    delivery,
 };
 
 mod bodies;

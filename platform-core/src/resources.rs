@@ -2,7 +2,7 @@
 
 use std::any::{Any, type_name};
 
-use crate::{
+use platform_engine::{
     context::Context,
     error::{Error, Result},
     kind::Registered,

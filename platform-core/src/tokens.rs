@@ -8,19 +8,19 @@ mod sign_in;
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use serde::Serialize;
-use serde_json::{Map, Value};
-
-use crate::{
+use platform_engine::{
     access::{Capabilities, Capability, CapabilitySet},
     error::{Code, Error, Result},
     fields,
     kind::Field,
-    resources::iam::role::{self, MAX_CAPABILITIES},
     seal::Secret,
     timestamp::Timestamp,
     uid::Uid,
 };
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::resources::iam::role::{self, MAX_CAPABILITIES};
 
 pub use self::sign_in::{
     Begun, CodeChallenge, Confirmation, Failure, Finished, HeadlessCode, HeadlessSession, Held, Loopback, Provider,

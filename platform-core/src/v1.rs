@@ -1,9 +1,9 @@
 //! Version 1 of the API, which serves the same resources with other messages. [`builder`](crate::builder) includes it.
 //!
-//! Each file is a service: the messages as [conversions](crate::conversion) of the resources, and the methods. Only
+//! Each file is a service: the messages as [conversions](platform_engine::conversion) of the resources, and the methods. Only
 //! these files know the names of version 1. Access, rules, events and storage are those of the kinds.
 
-use crate::kind::{Domain, Field, Registered};
+use platform_engine::kind::{Domain, Field, Registered};
 
 pub mod advisory;
 pub mod events;
@@ -47,7 +47,7 @@ pub const SERVICES: &[Registered] = &[
 ];
 
 /// The request's hierarchy filter, as in version 2.
-const UIDP: Field = match crate::request::LIST_FIELDS {
+const UIDP: Field = match platform_engine::request::LIST_FIELDS {
     [uidp, ..] => *uidp,
     [] => Field::string("uidp"),
 };

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use platform_core::{
-    history::{Bug, History, PlantedStore},
+use platform_core::history::{Bug, History, PlantedStore};
+use platform_engine::{
     store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, memory::MemoryStore},
     testing::Rng,
 };

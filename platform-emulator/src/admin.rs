@@ -3,7 +3,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use http::{Method, Request, Uri, request::Parts, uri::Authority};
-use platform_core::{
+use platform_engine::{
     access::Capabilities,
     error::{Code, Error, Result},
     fields::{self, Input},

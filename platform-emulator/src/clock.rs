@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use platform_core::{clock::Clock, timestamp::Timestamp};
+use platform_engine::{clock::Clock, timestamp::Timestamp};
 use platform_system::SystemClock;
 
 /// The clock of a tenant: the system clock until a test sets it. Clones show the same time.

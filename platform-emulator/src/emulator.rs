@@ -18,7 +18,7 @@ use http::{HeaderMap, Method, Request, Response, header::CONTENT_TYPE, request::
 use http_body::Body as HttpBody;
 use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 use parking_lot::RwLock;
-use platform_core::{
+use platform_engine::{
     BoxFuture,
     error::{Code, Error, Result},
 };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use parking_lot::Mutex;
-use platform_core::{
+use platform_engine::{
     access::Capabilities,
     error::{Code, Detail, Error, Result},
     fields,

@@ -2,7 +2,7 @@
 
 use std::time::Duration as StdDuration;
 
-use platform_core::{duration::Duration, fields::Input, timestamp::Timestamp};
+use platform_engine::{duration::Duration, fields::Input, timestamp::Timestamp};
 use serde_json::Value;
 
 /// Returns a text that is not empty.

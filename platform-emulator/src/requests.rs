@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use platform_core::timestamp::Timestamp;
+use platform_engine::timestamp::Timestamp;
 use serde::Serialize;
 
 use crate::faults::matches;

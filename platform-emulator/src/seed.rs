@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use platform_core::{
+use platform_engine::{
     access::Caller,
     error::{Code, Error, Result, Violations},
     kind::{Kind, Registered, Verb},

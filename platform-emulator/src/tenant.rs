@@ -8,14 +8,16 @@ use std::{
 
 use parking_lot::Mutex;
 use platform_core::{
+    iam::{self, Iam},
+    outbox::Outbox,
+    resources::{advisory::PublicAdvisories, events::SinkPolicy},
+};
+use platform_engine::{
     access::Caller,
     clock::Clock,
     entropy::Entropy,
     error::{Code, Error, Result},
-    iam::{self, Iam},
-    outbox::Outbox,
     platform::{Platform, Settings},
-    resources::{advisory::PublicAdvisories, events::SinkPolicy},
     store::memory::{MemorySnapshot, MemoryStore},
     timestamp::Timestamp,
     uid::Uid,

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Request, Response};
-use platform_core::{
+use platform_engine::{
     access::Capabilities,
     clock::Clock,
     entropy::Entropy,
@@ -59,7 +59,7 @@ impl Upstream {
         Field::string("subject").required(),
         Field::string("email"),
         Field::string("audience"),
-        Field::new("ttl", platform_core::kind::Type::Duration),
+        Field::new("ttl", platform_engine::kind::Type::Duration),
     ];
 
     /// Reads a request from JSON.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use platform_core::{store::Position, uid::Uid};
+use platform_engine::{store::Position, uid::Uid};
 
 use crate::policy::Policy;
 

@@ -7,12 +7,11 @@ use std::{
     time::Duration,
 };
 
-use platform_core::{
+use platform_core::{outbox::Outbox, resources::events::PendingEvent};
+use platform_engine::{
     error::Result,
     kind::Resource,
-    outbox::Outbox,
     platform::Platform,
-    resources::events::PendingEvent,
     store::{Order, OrderBy, Query, Scope},
     uid::Uid,
 };

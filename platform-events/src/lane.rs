@@ -16,14 +16,11 @@ use std::{
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use platform_core::{
-    error::Result,
-    event::Event,
     outbox::{Lease, LeaseResult, Outbox, Outcome, Waiting},
-    platform::Platform,
     resources::events::{DeadReason, Mode, PendingEvent},
-    store::Position,
-    timestamp::Timestamp,
-    uid::Uid,
+};
+use platform_engine::{
+    error::Result, event::Event, platform::Platform, store::Position, timestamp::Timestamp, uid::Uid,
 };
 use tokio::{sync::Notify, time::Instant};
 

@@ -6,7 +6,7 @@
 //!
 //! ```no_run
 //! # use std::sync::Arc;
-//! # use platform_core::platform::Platform;
+//! # use platform_engine::platform::Platform;
 //! # use platform_oidc::Issuer;
 //! use platform_events::{Dispatcher, Options, Webhook, WebhookOptions};
 //!

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use platform_core::{event::Event, resources::events::DeadReason, timestamp::Timestamp};
+use platform_core::resources::events::DeadReason;
+use platform_engine::{event::Event, timestamp::Timestamp};
 
 const ATTEMPTS: &str = "platform_events_attempts_total";
 const ATTEMPT_TIME: &str = "platform_events_attempt_seconds";

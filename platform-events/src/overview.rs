@@ -1,11 +1,13 @@
 //! An operator's view of the outbox, across all organizations: backlogs, dead letters, and redelivery.
 
 use platform_core::{
+    outbox::Outbox,
+    resources::events::{DeadLetter, DeliveryStatus, Subscription},
+};
+use platform_engine::{
     error::{Error, Result},
     kind::Resource,
-    outbox::Outbox,
     platform::Platform,
-    resources::events::{DeadLetter, DeliveryStatus, Subscription},
     store::{Key, KeyValue, Position, Query, Scope},
     timestamp::Timestamp,
     uid::Uid,

@@ -7,7 +7,7 @@ use std::{
 
 use http::Uri;
 use parking_lot::Mutex;
-use platform_core::uid::Uid;
+use platform_engine::uid::Uid;
 use tokio::sync::oneshot;
 
 /// The maximum number of an organization's waiters that are searched for one whose target may have a permit, so that

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use platform_core::{
-    event::Event,
     outbox::{Failure, Lease, Outcome},
     resources::events::DeadReason,
-    timestamp::Timestamp,
 };
+use platform_engine::{event::Event, timestamp::Timestamp};
 
 use crate::sink::DeliveryResult;
 

@@ -3,7 +3,8 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use platform_core::{event::Event, resources::events::Subscription};
+use platform_core::resources::events::Subscription;
+use platform_engine::event::Event;
 
 /// Receives events. A dispatcher calls a sink for one event of a subscription at a time, and for many subscriptions
 /// concurrently.

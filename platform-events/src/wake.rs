@@ -7,7 +7,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use platform_core::{error::Result, event::Wake, outbox::Outbox, platform::Platform, uid::Uid};
+use platform_core::outbox::Outbox;
+use platform_engine::{error::Result, event::Wake, platform::Platform, uid::Uid};
 use tokio::sync::Notify;
 
 /// The maximum length of a message in bytes: PostgreSQL limits the payload of a notification to 7,999.
@@ -26,7 +27,7 @@ const PAGE: usize = 100;
 /// Tells other processes over the same store of events to deliver, by messages that the embedder carries: over
 /// PostgreSQL's NOTIFY, for example.
 ///
-/// Pass it to [`Builder::wake`](platform_core::platform::Builder::wake). One task sends what [`next`](Self::next)
+/// Pass it to [`Builder::wake`](platform_engine::platform::Builder::wake). One task sends what [`next`](Self::next)
 /// returns, and another passes what it receives to [`received`](Self::received). Subscriptions that wait while a message
 /// is being sent are merged into the next one. A lost message delays delivery until the next sweep of a dispatcher.
 pub struct Wakeups {

@@ -10,7 +10,8 @@ use http::{
 };
 use http_body_util::{BodyExt, Full, Limited};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use platform_core::{event::Event, resources::events::Subscription, timestamp::Timestamp};
+use platform_core::resources::events::Subscription;
+use platform_engine::{event::Event, timestamp::Timestamp};
 use platform_oidc::Issuer;
 use platform_outbound::{
     fetch::causes,

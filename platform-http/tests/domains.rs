@@ -13,17 +13,13 @@ mod support;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header::IF_NONE_MATCH};
 use http_body_util::Full;
-use platform_core::{
-    access::Caller,
-    kind::Imported,
-    resources::{
-        advisory::VulnerabilityMetadata,
-        libraries::{Artifact, ArtifactVersion},
-        registry::Image,
-        vulnerabilities::Advisory,
-    },
-    uid::Uid,
+use platform_core::resources::{
+    advisory::VulnerabilityMetadata,
+    libraries::{Artifact, ArtifactVersion},
+    registry::Image,
+    vulnerabilities::Advisory,
 };
+use platform_engine::{access::Caller, kind::Imported, uid::Uid};
 use platform_http::{Limits, Rest};
 use serde_json::{Value, json};
 use support::{Answer, OPERATOR, ORG, call_as, get, post};

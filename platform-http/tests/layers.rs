@@ -111,7 +111,7 @@ async fn a_response_names_the_api_method_and_the_code_for_metrics() {
         let response = rest.clone().oneshot(request.body(Full::new(Bytes::from(body))).unwrap()).await.unwrap();
         let received = response.extensions().get::<Called>().map(|called| called.received);
         let (method, code) = Called::of(&response);
-        let code = code.map(platform_core::error::Code::reason);
+        let code = code.map(platform_engine::error::Code::reason);
         format!("{} {} {code:?} {received:?}", method.transport(), method.name())
     };
     let repos = format!("/registry/v2/repos/{ORG}");

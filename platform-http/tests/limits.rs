@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use platform_core::uid::Uid;
+use platform_engine::uid::Uid;
 use platform_http::{Limits, OpenPaths};
 use serde_json::json;
 use support::{

@@ -21,7 +21,7 @@ use futures_util::stream;
 use http::Request;
 use http_body::Frame;
 use http_body_util::{Full, StreamBody};
-use platform_core::error::{Code, Error};
+use platform_engine::error::{Code, Error};
 use platform_http::{
     Layers, Limits, Reply,
     mount::{Body, Call, Mount, Refusal},

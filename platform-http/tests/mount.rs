@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::{Method, StatusCode};
-use platform_core::error::{Code, Error};
+use platform_engine::error::{Code, Error};
 use platform_http::{
     Limits, Reply, Rest,
     mount::{self, Body, Call, Mount, Refusal},

@@ -13,7 +13,7 @@ mod support;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use platform_core::kind::{Parent, Verb};
+use platform_engine::kind::{Parent, Verb};
 use platform_http::{Limits, Rest};
 use serde_json::{Value, json};
 use support::{OPERATOR, ORG, call_as, delete, get, patch, post};

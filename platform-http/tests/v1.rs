@@ -13,7 +13,7 @@ mod support;
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
-use platform_core::store::memory::MemoryStore;
+use platform_engine::store::memory::MemoryStore;
 use platform_http::{Limits, Rest};
 use serde_json::{Value, json};
 use support::{OPERATOR, ORG, UidIsToken, call_as, get, post, setting::platform_of};

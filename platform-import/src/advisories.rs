@@ -7,16 +7,13 @@
 
 use std::collections::HashSet;
 
-use platform_core::{
-    resources::vulnerabilities::{
-        Advisory, AdvisoryEvent,
-        advisory::event::{
-            Detection, FalsePositiveDetermination, FalsePositiveType, Fixed, Manual, Note, Nvdapi, ReviewState, ScanV1,
-        },
+use platform_core::resources::vulnerabilities::{
+    Advisory, AdvisoryEvent,
+    advisory::event::{
+        Detection, FalsePositiveDetermination, FalsePositiveType, Fixed, Manual, Note, Nvdapi, ReviewState, ScanV1,
     },
-    store::KeyValue,
-    timestamp::Timestamp,
 };
+use platform_engine::{store::KeyValue, timestamp::Timestamp};
 use serde::Deserialize;
 
 use crate::{Parsed, Placed, Refusal, yaml};

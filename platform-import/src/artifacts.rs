@@ -12,10 +12,8 @@
 
 use std::{collections::HashSet, fmt};
 
-use platform_core::{
-    resources::libraries::{Artifact, ArtifactVersion, Ecosystem},
-    timestamp::Timestamp,
-};
+use platform_core::resources::libraries::{Artifact, ArtifactVersion, Ecosystem};
+use platform_engine::timestamp::Timestamp;
 use serde::{
     Deserialize, Deserializer,
     de::{self, Unexpected, Visitor},

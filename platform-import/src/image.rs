@@ -10,13 +10,11 @@
 use std::collections::{HashMap, HashSet};
 
 use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType, OciLayout};
-use platform_core::{
-    blob::MAX_LEN,
-    resources::registry::{
-        Chart, Digest, Tag,
-        image::{BlobContent, Image, ImageBlob, ImagePackage, ImagePlatform},
-    },
+use platform_core::resources::registry::{
+    Chart, Digest, Tag,
+    image::{BlobContent, Image, ImageBlob, ImagePackage, ImagePlatform},
 };
+use platform_engine::blob::MAX_LEN;
 
 use crate::{Placed, Refusal, osv::without_place};
 

@@ -3,13 +3,11 @@
 //! Reads the parts of a record that the platform shows: id and aliases, summary, details, references, severities and
 //! times. Ignores everything else, as the format requires of its readers.
 
-use platform_core::{
-    resources::{
-        advisory::vulnerability_metadata::{Reference, ReferenceType, VulnerabilityMetadata},
-        vulnerabilities::severity::{Severity, SeverityType},
-    },
-    timestamp::Timestamp,
+use platform_core::resources::{
+    advisory::vulnerability_metadata::{Reference, ReferenceType, VulnerabilityMetadata},
+    vulnerabilities::severity::{Severity, SeverityType},
 };
+use platform_engine::timestamp::Timestamp;
 use serde::Deserialize;
 
 use crate::{Parsed, Refusal, yaml};

@@ -13,14 +13,14 @@ use std::{
     thread,
 };
 
-use platform_core::{
+use platform_core::resources::{
+    advisory::VulnerabilityMetadata,
+    libraries::{Artifact, ArtifactVersion},
+    registry::{self, BuildReport, Chart, Image, PackageVersions, Tag},
+    vulnerabilities::Advisory,
+};
+use platform_engine::{
     kind::{Imported, Resource},
-    resources::{
-        advisory::VulnerabilityMetadata,
-        libraries::{Artifact, ArtifactVersion},
-        registry::{self, BuildReport, Chart, Image, PackageVersions, Tag},
-        vulnerabilities::Advisory,
-    },
     uid::Uid,
 };
 use sha2::{Digest, Sha256};
@@ -101,13 +101,13 @@ pub trait Sink {
     /// The error that ends the import.
     type Error;
 
-    /// Creates or replaces resources below a parent, as [`Platform::put`](platform_core::platform::Platform::put) does.
+    /// Creates or replaces resources below a parent, as [`Platform::put`](platform_engine::platform::Platform::put) does.
     ///
     /// # Errors
     /// When the import cannot continue.
     fn put<R: Imported>(&mut self, parent: &str, resources: Vec<R>) -> Result<Done, Self::Error>;
 
-    /// Stores blobs of a repo, as [`Platform::put_blobs`](platform_core::platform::Platform::put_blobs) does. They are
+    /// Stores blobs of a repo, as [`Platform::put_blobs`](platform_engine::platform::Platform::put_blobs) does. They are
     /// durable when this returns.
     ///
     /// # Errors

@@ -7,13 +7,11 @@
 use std::collections::BTreeMap;
 
 use packageurl::PackageUrl;
-use platform_core::{
-    resources::registry::{
-        Digest, RawVulnerabilityReport, VulnerabilityReport,
-        vulnerability_report::{Fix, Level, MAX_PURLS, Scanner, ScannerName, Score, Vulnerability},
-    },
-    timestamp::Timestamp,
+use platform_core::resources::registry::{
+    Digest, RawVulnerabilityReport, VulnerabilityReport,
+    vulnerability_report::{Fix, Level, MAX_PURLS, Scanner, ScannerName, Score, Vulnerability},
 };
+use platform_engine::timestamp::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 

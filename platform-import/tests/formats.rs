@@ -2,18 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test that cannot go on fails")]
 
-use platform_core::{
-    resources::{
-        advisory::vulnerability_metadata::ReferenceType,
-        libraries::Ecosystem,
-        vulnerabilities::{
-            Advisory,
-            advisory::event::{EventType, FalsePositiveType, ReviewState},
-            severity::SeverityType,
-        },
+use platform_core::resources::{
+    advisory::vulnerability_metadata::ReferenceType,
+    libraries::Ecosystem,
+    vulnerabilities::{
+        Advisory,
+        advisory::event::{EventType, FalsePositiveType, ReviewState},
+        severity::SeverityType,
     },
-    timestamp::Timestamp,
 };
+use platform_engine::timestamp::Timestamp;
 use platform_import::{Parsed, advisories, artifacts, image, osv};
 
 const EVERYTHING: &str = "

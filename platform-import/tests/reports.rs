@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test that cannot go on fails")]
 
-use platform_core::{
-    resources::registry::{
-        Digest, PackageVersions,
-        build_report::BuildResult,
-        package_versions::VersionSource,
-        vulnerability_report::{Fix, FixState, Level, ScannerName, Score},
-    },
-    timestamp::Timestamp,
+use platform_core::resources::registry::{
+    Digest, PackageVersions,
+    build_report::BuildResult,
+    package_versions::VersionSource,
+    vulnerability_report::{Fix, FixState, Level, ScannerName, Score},
 };
+use platform_engine::timestamp::Timestamp;
 use platform_import::{
     Parsed, builds,
     scans::{self, Scan},

@@ -1,7 +1,7 @@
 //! Implements the [`Authenticator`] that the platform's transports call, with the verifier.
 
 use async_trait::async_trait;
-use platform_core::{
+use platform_engine::{
     access::{Authenticator, Caller},
     error::{Code, Error, Result},
 };

@@ -1,6 +1,6 @@
 //! Strict parsing of a token's claims.
 
-use platform_core::{clock::Clock, timestamp::Timestamp};
+use platform_engine::{clock::Clock, timestamp::Timestamp};
 use serde_json::{Map, Value};
 
 use crate::{error::TokenError, json};
@@ -117,7 +117,7 @@ fn time(all: &Map<String, Value>, name: &'static str) -> Result<Option<Timestamp
 
 #[cfg(test)]
 mod tests {
-    use platform_core::testing::TestClock;
+    use platform_engine::testing::TestClock;
     use serde_json::json;
 
     use super::*;

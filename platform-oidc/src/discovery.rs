@@ -16,7 +16,10 @@ use std::{
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::{Request, Response};
-use platform_core::{clock::Clock, resources::iam::normalize_issuer, timestamp::Timestamp};
+use platform_core::resources::iam::normalize_issuer;
+use platform_engine::{clock::Clock, timestamp::Timestamp};
+use platform_keys::VerifyingKey;
+use platform_outbound::fetch::{Fetch, FetchError};
 use serde_json::Value;
 
 use crate::{
@@ -27,8 +30,6 @@ use crate::{
     jws::KeySelector,
     url::{self, InvalidIssuer},
 };
-use platform_keys::VerifyingKey;
-use platform_outbound::fetch::{Fetch, FetchError};
 
 /// The name of the discovery document in errors.
 const DOCUMENT: &str = "discovery document";

@@ -8,11 +8,11 @@ use std::{collections::HashMap, fmt, hash::Hash, sync::Arc};
 
 use http::Uri;
 use parking_lot::Mutex;
-use platform_core::{clock::Clock, timestamp::Timestamp};
+use platform_engine::{clock::Clock, timestamp::Timestamp};
+use platform_outbound::fetch::FetchError;
 use quick_cache::{Weighter, sync::Cache};
 
 use crate::error::TokenError;
-use platform_outbound::fetch::FetchError;
 
 /// The maximum number of concurrent fetches on behalf of tenants; our choice. Each is one connection and at most 256
 /// KiB.
@@ -226,7 +226,7 @@ impl fmt::Debug for FetchLimits {
 
 #[cfg(test)]
 mod tests {
-    use platform_core::testing::TestClock;
+    use platform_engine::testing::TestClock;
 
     use super::*;
 

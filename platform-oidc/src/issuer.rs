@@ -3,7 +3,7 @@
 use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use platform_core::{clock::Clock, entropy::Entropy, platform::Platform, timestamp::Timestamp, uid::Uid};
+use platform_engine::{clock::Clock, entropy::Entropy, platform::Platform, timestamp::Timestamp, uid::Uid};
 use platform_keys::{Algorithm, KeyRing, Keys, MAX_TTL, POLL_INTERVAL, UnusableKey, VerifyingKey};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout};

@@ -5,7 +5,10 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use http::{Request, Response};
-use platform_core::{clock::Clock, resources::iam::normalize_issuer};
+use platform_core::resources::iam::normalize_issuer;
+use platform_engine::clock::Clock;
+use platform_keys::VerifyingKey;
+use platform_outbound::fetch::Fetch;
 use quick_cache::{Weighter, sync::Cache};
 
 use crate::{
@@ -14,8 +17,6 @@ use crate::{
     fetch_limits::{FetchLimits, FetchPermit},
     jws::KeySelector,
 };
-use platform_keys::VerifyingKey;
-use platform_outbound::fetch::Fetch;
 
 /// The capacity of the key cache, in bytes (approximate); our choice: the keys of a thousand issuers with a few keys
 /// each.

@@ -4,7 +4,7 @@
 //! document that parsers disagree about must not decide who a caller is, so a duplicate key at any depth is an error
 //! here.
 
-use platform_core::json::read_object;
+use platform_engine::json::read_object;
 use serde_json::{Map, Value};
 
 /// Parses one JSON object without duplicate keys at any depth; returns `None` for any other input.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use platform_core::{
+use platform_engine::{
     error::{Error, Result},
     timestamp::Timestamp,
 };
@@ -48,15 +48,15 @@ impl Verifier {
 mod tests {
     use std::sync::Arc;
 
-    use platform_core::{
+    use platform_engine::{
         testing::{SeededEntropy, TestClock},
         uid::Uid,
     };
+    use platform_keys::{Algorithm, Keys};
     use serde_json::json;
 
     use super::*;
     use crate::{AccessToken, Issuer, VerifierOptions};
-    use platform_keys::{Algorithm, Keys};
 
     const SERVER: &str = "https://server.example";
 

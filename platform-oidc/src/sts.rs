@@ -28,16 +28,19 @@ use std::{
 use async_trait::async_trait;
 use http::Uri;
 use platform_core::{
-    clock::Clock,
-    error::{Code, Detail, Error, Result},
     iam::Iam,
-    platform::Platform,
-    seal::Secret,
     tokens::{
         CredentialOf, Exchange, HeadlessSession, Narrow, RawToken, Refresh, Register, Registration, TokenPair,
         TokenService, WhoAmI,
     },
 };
+use platform_engine::{
+    clock::Clock,
+    error::{Code, Detail, Error, Result},
+    platform::Platform,
+    seal::Secret,
+};
+use platform_outbound::fetch::Fetch;
 
 use crate::{
     discovery::DiscoveryOptions,
@@ -47,7 +50,6 @@ use crate::{
     jws::Jws,
     verifier::{InvalidOptions, Verifier},
 };
-use platform_outbound::fetch::Fetch;
 
 use self::{pending::Pending, proof::Proof};
 

@@ -10,13 +10,14 @@ use std::{
 };
 
 use constant_time_eq::constant_time_eq;
-use platform_core::{
+use platform_core::resources::iam::{normalize_issuer, person_uid};
+use platform_engine::{
     access::{ActsAs, Caller, Credential, Narrowing, RegistrationId, Session},
     clock::Clock,
-    resources::iam::{normalize_issuer, person_uid},
     timestamp::Timestamp,
     uid::Uid,
 };
+use platform_keys::VerifyingKey;
 use quick_cache::{Equivalent, Weighter, sync::Cache};
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
@@ -29,7 +30,6 @@ use crate::{
     jws::{Jws, KeySelector},
     sts::private::PrivateClaims,
 };
-use platform_keys::VerifyingKey;
 
 /// Verifies bearer tokens and returns the identity that each one authenticates.
 ///

@@ -13,7 +13,7 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
-use platform_core::testing::TestClock;
+use platform_engine::testing::TestClock;
 use platform_keys::{Algorithm, SigningKey};
 use platform_oidc::{DiscoveryOptions, TokenError, TrustedIssuer, Verifier, discovery::DiscoveryError};
 use serde_json::json;

@@ -13,7 +13,7 @@ mod common;
 use std::{sync::Arc, time::Duration};
 
 use common::*;
-use platform_core::timestamp::Timestamp;
+use platform_engine::timestamp::Timestamp;
 use platform_keys::{Algorithm, Keys, MAX_TTL};
 use platform_oidc::{
     AccessToken, DiscoveryOptions, Issuer, TokenError, TrustedIssuer, Verifier, VerifierOptions,
@@ -178,7 +178,7 @@ async fn a_webhook_token_is_not_an_access_token() {
 #[test]
 fn the_issuer_issues_only_tokens_that_the_verifier_could_accept() {
     let issuer = own_issuer(Algorithm::Es256, &clock());
-    let (me, webhook) = (me(), platform_core::uid::Uid::opaque("webhook:x"));
+    let (me, webhook) = (me(), platform_engine::uid::Uid::opaque("webhook:x"));
     let request = |ttl| AccessToken { subject: &me, audiences: &[API], ttl, claims: Map::new() };
     let valid = request(Duration::from_secs(1));
     assert!(issuer.access_token(&valid).is_ok());

@@ -32,7 +32,7 @@ use http_body::{Body, Frame, SizeHint};
 use metrics::describe_counter;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use platform_core::{
+use platform_engine::{
     BoxFuture,
     access::{Caller, Credential},
     clock::Clock,

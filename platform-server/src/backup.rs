@@ -28,7 +28,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
-use platform_core::{
+use platform_engine::{
     blob::{BlobStore, MemoryBlobs},
     clock::Clock,
     store::memory::MemoryStore,

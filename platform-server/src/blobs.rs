@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use platform_core::platform::Platform;
+use platform_engine::platform::Platform;
 use platform_services::BLOB_GRACE_MILLIS;
 use tokio::{
     sync::Mutex,

@@ -10,9 +10,10 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use platform_blobs::BlobDirectory;
-use platform_core::{
+use platform_core::outbox;
+use platform_engine::{
     blob::{self, BlobStore, Damage, MemoryBlobs},
-    outbox, store,
+    store,
 };
 #[cfg(feature = "sled")]
 use platform_store_sled::SledStore;

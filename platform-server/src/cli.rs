@@ -6,7 +6,8 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand};
-use platform_core::{resources::registry::Digest, timestamp::Timestamp, uid::Uid};
+use platform_core::resources::registry::Digest;
+use platform_engine::{timestamp::Timestamp, uid::Uid};
 use platform_import::source::Limits;
 
 use crate::config::{self, Config};

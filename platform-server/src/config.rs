@@ -16,7 +16,8 @@ use std::{convert::Infallible, ffi::OsString, fmt, net::SocketAddr, path::PathBu
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use platform_core::{resources::iam::TermsDocument, uid::Uid};
+use platform_core::resources::iam::TermsDocument;
+use platform_engine::uid::Uid;
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 #[cfg(feature = "otlp")]

@@ -10,7 +10,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use platform_console::{Console, Links, Options, ShortToken, Tokens};
-use platform_core::{error, iam::Iam, platform::Platform, seal::Secret, timestamp::Timestamp, uid::Uid};
+use platform_core::iam::Iam;
+use platform_engine::{error, platform::Platform, seal::Secret, timestamp::Timestamp, uid::Uid};
 use platform_oidc::Verifier;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! The store of a stopped server, to which an operator's command writes.
 
 use anyhow::{Context, Result};
-use platform_core::{
+use platform_engine::{
     access::Caller,
     error::Error,
     kind::{Imported, Resource},

@@ -3,7 +3,7 @@
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use platform_core::platform::Platform;
+use platform_engine::platform::Platform;
 use platform_events::{Dispatcher, Options, Policy, Wakeups, Webhook, WebhookOptions};
 use platform_oidc::Issuer;
 use tokio::{sync::oneshot, task::JoinHandle};

@@ -14,7 +14,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use platform_core::{
+use platform_engine::{
     error::{Code, Error},
     platform::Platform,
     store::{Commit, Store, StoreError},

@@ -9,13 +9,11 @@ use std::{
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use platform_core::{
-    kind::Resource,
-    resources::{
-        registry::{BuildReport, Chart, Image, Tag, VulnerabilityReport},
-        vulnerabilities::Advisory,
-    },
+use platform_core::resources::{
+    registry::{BuildReport, Chart, Image, Tag, VulnerabilityReport},
+    vulnerabilities::Advisory,
 };
+use platform_engine::kind::Resource;
 use platform_import::{Dataset, Done, Options, Refusal, Sink, Summary, Watcher};
 
 use crate::{

@@ -13,15 +13,17 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use platform_core::{
-    blob::BlobStore,
-    error::Code,
     iam::{self, Iam},
-    platform::{Platform, Settings},
     resources::{
         advisory::PublicAdvisories,
         events::SinkPolicy,
         iam::{GroupSettings, Terms},
     },
+};
+use platform_engine::{
+    blob::BlobStore,
+    error::Code,
+    platform::{Platform, Settings},
     store::{Store, switched::SwitchedStore},
     uid::Uid,
 };

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use axum::{Router, extract::Request, routing::post};
-use platform_core::{
+use platform_engine::{
     error::{Code, Error},
     timestamp::Timestamp,
 };

@@ -1,6 +1,7 @@
 //! The kinds that a server has.
 
-use platform_core::{kind::Registered, platform::Builder, resources::KINDS};
+use platform_core::resources::KINDS;
+use platform_engine::{kind::Registered, platform::Builder};
 use platform_http::openapi::Info;
 use platform_services::openapi::INFO;
 
@@ -11,7 +12,7 @@ use platform_services::openapi::INFO;
 ///
 /// ```
 /// use platform_server::Kinds;
-/// # use platform_core::kind::Registered;
+/// # use platform_engine::kind::Registered;
 /// # const OWN: &[Registered] = &[];
 /// # const DESCRIPTORS: &[u8] = &[];
 /// # const INFO: platform_http::openapi::Info<'_> = platform_http::openapi::Info::new("Desk API", "1.0.0");

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use axum::{Router, extract::Request, routing::get};
-use platform_core::error::{Error, Result as ApiResult};
+use platform_engine::error::{Error, Result as ApiResult};
 use platform_http::SlowRequests;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::{EnvFilter, Registry, layer::SubscriberExt, reload, util::SubscriberInitExt};

@@ -16,7 +16,7 @@ use axum::{
 };
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use platform_core::platform::Platform;
+use platform_engine::platform::Platform;
 use platform_http::{Limits, Shares, serve};
 use tokio::net::TcpListener;
 

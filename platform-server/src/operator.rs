@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderValue, header::CONTENT_TYPE, request::Parts},
     response::{IntoResponse, Response},
 };
-use platform_core::{
+use platform_engine::{
     access::{Authenticator, Caller},
     error::{Code, Error, Result},
     platform::Platform,

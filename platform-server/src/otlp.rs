@@ -31,7 +31,8 @@ use opentelemetry_sdk::{
     trace::{SdkTracer, SdkTracerProvider, Span},
 };
 use pin_project_lite::pin_project;
-use platform_core::{error::Code, event::Event, resources::events::Subscription};
+use platform_core::resources::events::Subscription;
+use platform_engine::{error::Code, event::Event};
 use platform_events::{DeliveryResult, Sink};
 use platform_http::Called;
 use tower::Service;

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
-use platform_core::{
+use platform_engine::{
     store::{Store, StoreError},
     timestamp::Timestamp,
 };

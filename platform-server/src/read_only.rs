@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Router, body::Body, extract::Request, routing::get};
-use platform_core::{
+use platform_engine::{
     error::{Error, Result},
     platform::Platform,
     store::switched::SwitchedStore,

@@ -10,7 +10,7 @@ use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use axum::{Router, http::HeaderValue};
-use platform_core::platform::Platform;
+use platform_engine::platform::Platform;
 use platform_grpc::Grpc;
 use platform_http::{Layers, Limits, Listener, Rest, Shares, SlowRequests, Tls, mount::Mount, serve};
 use platform_oidc::Issuer;

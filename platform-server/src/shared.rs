@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
-use platform_core::{clock::Clock, platform::Platform, store::Store, timestamp::Timestamp};
+use platform_engine::{clock::Clock, platform::Platform, store::Store, timestamp::Timestamp};
 use platform_events::Wakeups;
 use platform_keys::Documents;
 use platform_system::SystemClock;
@@ -148,7 +148,7 @@ pub(crate) async fn claim_name(shared: &Arc<dyn SharedStore>, name: &str) -> Res
 
 /// Returns a name that no other process has.
 pub(crate) fn random_name() -> String {
-    use platform_core::entropy::Entropy;
+    use platform_engine::entropy::Entropy;
     let mut bytes = [0; 8];
     platform_system::SystemEntropy.fill(&mut bytes);
     format!("{:016x}", u64::from_be_bytes(bytes))
@@ -236,7 +236,7 @@ impl Reported {
 
 #[cfg(test)]
 mod tests {
-    use platform_core::store::memory::MemoryStore;
+    use platform_engine::store::memory::MemoryStore;
     use platform_keys::Directory;
 
     use super::*;

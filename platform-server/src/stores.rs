@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use platform_blobs::BlobDirectory;
-use platform_core::{
+use platform_engine::{
     blob::{BlobStore, MemoryBlobs},
     store::{Store, memory::MemoryStore},
 };

@@ -26,7 +26,7 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
-use platform_core::{
+use platform_engine::{
     blob::{self, BlobStore},
     store::{Store, StoreError},
 };

@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 use platform_core::{
-    error::{Error, Result},
     resources::domain,
     tokens::{CredentialOf, Exchange, Refresh, Register, TokenService},
 };
+use platform_engine::error::{Error, Result};
 use platform_grpc::Mount;
 use serde::Serialize;
 use serde_json::{Map, Value, json};

@@ -21,7 +21,13 @@ use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderValue, Method, Request, Response, header::CONTENT_TYPE, request::Parts};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
-use platform_core::{
+use platform_core::resources::{
+    advisory::VulnerabilityMetadata,
+    libraries::{Artifact, ArtifactVersion},
+    registry::{BuildReport, Chart, Image, PackageVersions, RawVulnerabilityReport, SyncStatus, VulnerabilityReport},
+    vulnerabilities::Advisory,
+};
+use platform_engine::{
     BoxFuture,
     access::{Authenticator, Caller},
     blob::BlobId,
@@ -30,14 +36,6 @@ use platform_core::{
     kind::{Imported, Resource},
     platform::{Platform, PutReply},
     request_scope::RequestScope,
-    resources::{
-        advisory::VulnerabilityMetadata,
-        libraries::{Artifact, ArtifactVersion},
-        registry::{
-            BuildReport, Chart, Image, PackageVersions, RawVulnerabilityReport, SyncStatus, VulnerabilityReport,
-        },
-        vulnerabilities::Advisory,
-    },
 };
 use platform_http::{
     BoxError, Limits, Reply,

@@ -6,7 +6,8 @@
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use platform_core::{access::Authenticator, platform::Platform, tokens::TokenService};
+//! # use platform_engine::{access::Authenticator, platform::Platform};
+//! # use platform_core::tokens::TokenService;
 //! use platform_http::{Limits, Rest};
 //! use platform_services::{Import, Scim, Tokens, openapi::INFO};
 //!

@@ -16,12 +16,14 @@ use async_trait::async_trait;
 use http::{HeaderValue, Method, StatusCode, header::LOCATION};
 use parking_lot::Mutex;
 use platform_core::{
-    error::{Error, Result},
     iam::Iam,
+    resources::iam::{DirectoryUser, DirectoryUsers},
+};
+use platform_engine::{
+    error::{Error, Result},
     offload::Pace,
     platform::Platform,
     request_scope::RequestScope,
-    resources::iam::{DirectoryUser, DirectoryUsers},
     uid::Uid,
 };
 use platform_http::{

@@ -14,12 +14,14 @@ use async_trait::async_trait;
 use form_urlencoded::Serializer;
 use http::{HeaderMap, Method, StatusCode};
 use platform_core::{
+    resources::domain,
+    tokens::{Failure, Finished, Held, Loopback, ProviderResponse, RawToken, SignIn, SignInService, Target},
+};
+use platform_engine::{
     error::{Error, Violations},
     kind::Field,
     request::from_query,
-    resources::domain,
     seal::Secret,
-    tokens::{Failure, Finished, Held, Loopback, ProviderResponse, RawToken, SignIn, SignInService, Target},
     uid::Uid,
 };
 use platform_http::{

@@ -13,13 +13,10 @@ use http::{
     header::{CACHE_CONTROL, HeaderName},
 };
 use platform_core::{
-    error::Error,
-    json,
-    kind::Field,
-    request::from_query,
     resources::domain,
     tokens::{CredentialOf, Exchange, HeadlessSession, Refresh, Register, TokenService},
 };
+use platform_engine::{error::Error, json, kind::Field, request::from_query};
 use platform_http::{
     Limits, Reply, bearer,
     mount::{self, Body, Call, Mount, Refusal},

@@ -24,11 +24,8 @@ use futures_util::{Stream, StreamExt, stream};
 use http::{Method, Request, header::AUTHORIZATION};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use platform_core::{
-    access::Caller,
-    resources::{libraries::Artifact, registry::Repo},
-    uid::Uid,
-};
+use platform_core::resources::{libraries::Artifact, registry::Repo};
+use platform_engine::{access::Caller, uid::Uid};
 use platform_http::Limits;
 use platform_services::Import;
 use serde_json::Value;

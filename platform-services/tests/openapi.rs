@@ -17,7 +17,7 @@ mod snapshot;
 use std::sync::Arc;
 
 use http::{Request, StatusCode};
-use platform_core::{
+use platform_engine::{
     kind::{Domain, Field, Kind, Method, Parent, Resource},
     platform::Settings,
     store::memory::MemoryStore,
@@ -37,7 +37,7 @@ use serde_json::Value;
 use support::{Answer, NoTokens, UidIsToken};
 use tower::ServiceExt;
 
-fn platform() -> platform_core::platform::Builder {
+fn platform() -> platform_engine::platform::Builder {
     platform_core::builder(Arc::new(MemoryStore::new()), SystemClock, SystemEntropy).settings(Settings::default())
 }
 

@@ -16,11 +16,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use http::{Method, StatusCode};
 use parking_lot::Mutex;
-use platform_core::{
+use platform_core::tokens::{
+    Begun, Confirmation, Failure, Finished, Held, ProviderResponse, RawToken, SignIn, SignInService, Target,
+};
+use platform_engine::{
     error::{Code, Error, Result},
     seal::Secret,
     timestamp::Timestamp,
-    tokens::{Begun, Confirmation, Failure, Finished, Held, ProviderResponse, RawToken, SignIn, SignInService, Target},
     uid::Uid,
 };
 use platform_http::{Limits, Rest};

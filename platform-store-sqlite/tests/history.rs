@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use platform_core::{history::History, store::Store};
+use platform_core::history::History;
+use platform_engine::store::Store;
 use platform_store_sqlite::{SqliteStore, Synchronous};
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
 };
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use platform_core::{
+use platform_engine::{
     kind::{Domain, Http, Kind, Method, Verb},
     request::MAX_PAGE_SIZE,
 };
@@ -379,8 +379,8 @@ fn no_reply(url: &str, error: &ureq::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use platform_core::kind::Resource;
     use platform_core::resources::{iam::Group, registry::Repo};
+    use platform_engine::kind::Resource;
 
     use super::*;
 

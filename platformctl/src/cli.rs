@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, ArgGroup, Command, builder::PossibleValuesParser, value_parser};
 use clap_complete::Shell;
 use heck::{ToKebabCase, ToSnakeCase};
-use platform_core::kind::{Kind, Parent, Registered, Verb};
+use platform_engine::kind::{Kind, Parent, Registered, Verb};
 
 use crate::{
     api,

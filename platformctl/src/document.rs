@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use platform_core::{kind::Kind, uid};
+use platform_engine::{kind::Kind, uid};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_saphyr::{DuplicateKeyPolicy, Options};
@@ -148,7 +148,8 @@ pub(crate) fn yaml(value: &impl Serialize) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use platform_core::{kind::Resource, resources::registry::Repo};
+    use platform_core::resources::registry::Repo;
+    use platform_engine::kind::Resource;
     use serde_json::json;
 
     use super::*;

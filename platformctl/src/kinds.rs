@@ -1,7 +1,7 @@
 //! The kinds of the command line, and how people write their names.
 
 use heck::ToKebabCase;
-use platform_core::kind::{Action, Kind, Parent, Registered, Verb};
+use platform_engine::kind::{Action, Kind, Parent, Registered, Verb};
 
 use crate::failure::{Failure, Result};
 

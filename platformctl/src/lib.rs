@@ -38,7 +38,7 @@ use std::{
     process::ExitCode,
 };
 
-use platform_core::kind::Registered;
+use platform_engine::kind::Registered;
 
 use crate::{failure::Failure, kinds::Kinds};
 

@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, HashSet},
 };
 
-use platform_core::{
+use platform_engine::{
     kind::{By, Field, Kind, Parent, Verb},
     uid::Uid,
 };
@@ -216,13 +216,11 @@ pub(crate) fn name_field(kind: &'static Kind) -> Option<&'static Field> {
 
 #[cfg(test)]
 mod tests {
-    use platform_core::{
-        kind::Resource,
-        resources::{
-            iam::{Group, Role, RoleBinding},
-            registry::{Repo, RepoFollower, Tag},
-        },
+    use platform_core::resources::{
+        iam::{Group, Role, RoleBinding},
+        registry::{Repo, RepoFollower, Tag},
     };
+    use platform_engine::kind::Resource;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use platform_core::kind::Kind;
+use platform_engine::kind::Kind;
 use serde_json::Value;
 use serde_json_path::JsonPath;
 
@@ -140,7 +140,8 @@ fn text(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use platform_core::{kind::Resource, resources::registry::Repo};
+    use platform_core::resources::registry::Repo;
+    use platform_engine::kind::Resource;
     use serde_json::json;
 
     use super::*;

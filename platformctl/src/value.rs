@@ -6,7 +6,7 @@ use std::{
 };
 
 use heck::ToLowerCamelCase;
-use platform_core::{
+use platform_engine::{
     kind::{Access, Field, Type},
     timestamp::Timestamp,
 };
@@ -238,10 +238,8 @@ pub(crate) fn settable(fields: &'static [Field], resource: &Value) -> Map<String
 
 #[cfg(test)]
 mod tests {
-    use platform_core::{
-        kind::Resource,
-        resources::{iam::Identity, registry::Repo},
-    };
+    use platform_core::resources::{iam::Identity, registry::Repo};
+    use platform_engine::kind::Resource;
 
     use super::*;
 

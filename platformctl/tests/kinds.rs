@@ -11,10 +11,8 @@
 mod support;
 
 use heck::ToKebabCase;
-use platform_core::{
-    kind::{Access, Kind, Parent, Registered, Type, Verb},
-    resources::KINDS,
-};
+use platform_core::resources::KINDS;
+use platform_engine::kind::{Access, Kind, Parent, Registered, Type, Verb};
 use serde_json::{Value, json};
 use support::{Ctl, Server, uid};
 

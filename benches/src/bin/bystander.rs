@@ -30,7 +30,7 @@ use platform_benches::{
     measure::variable,
     servers::Server,
 };
-use platform_core::store::memory::MemoryStore;
+use platform_engine::store::memory::MemoryStore;
 use platform_system::{SystemClock, SystemEntropy};
 
 /// The number of loops of a load.

@@ -30,12 +30,16 @@ use platform_benches::{
     servers,
 };
 use platform_core::{
-    access::Caller,
     iam::{Bootstrap, Iam},
     outbox::Outbox,
+    resources::{
+        events::{SinkPolicy, Subscription},
+        registry::Repo,
+    },
+};
+use platform_engine::{
+    access::Caller,
     platform::{Platform, Settings},
-    resources::events::SinkPolicy,
-    resources::{events::Subscription, registry::Repo},
     uid::Uid,
 };
 use platform_events::{Dispatcher, Options, Webhook, WebhookOptions};

@@ -1,7 +1,7 @@
 //! The requests of the load.
 
 use bytes::Bytes;
-use platform_core::platform::Platform;
+use platform_engine::platform::Platform;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 use serde_json::{Value, json};
 

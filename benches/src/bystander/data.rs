@@ -2,15 +2,15 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use platform_core::{
+use platform_core::resources::{
+    iam::Group,
+    registry::{Image, Repo, Tag},
+    vulnerabilities::Advisory,
+};
+use platform_engine::{
     access::Caller,
     kind::{Imported, Resource},
     platform::{Platform, Settings},
-    resources::{
-        iam::Group,
-        registry::{Image, Repo, Tag},
-        vulnerabilities::Advisory,
-    },
     store::{Commit, Store},
     timestamp::Timestamp,
     uid::Uid,

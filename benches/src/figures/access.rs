@@ -4,10 +4,13 @@
 use std::{collections::HashSet, hint::black_box, sync::Arc};
 
 use platform_core::{
-    access::{Capability, cap},
+    capabilities::cap,
     iam::Iam,
-    platform::{Platform, Settings},
     resources::iam::{Identity, RoleBinding, role},
+};
+use platform_engine::{
+    access::Capability,
+    platform::{Platform, Settings},
     store::{Commit, Store, memory::MemoryStore},
     timestamp::Timestamp,
     uid::{self, Uid},

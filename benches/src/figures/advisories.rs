@@ -3,16 +3,16 @@
 
 use std::{path::Path, sync::Arc};
 
-use platform_core::{
-    kind::{Imported, Resource},
-    resources::{
-        advisory::VulnerabilityMetadata,
-        vulnerabilities::{
-            Advisory, AdvisoryEvent, Severity,
-            advisory::event::{Detection, Fixed, Manual, Note, ReviewState},
-            severity::SeverityType,
-        },
+use platform_core::resources::{
+    advisory::VulnerabilityMetadata,
+    vulnerabilities::{
+        Advisory, AdvisoryEvent, Severity,
+        advisory::event::{Detection, Fixed, Manual, Note, ReviewState},
+        severity::SeverityType,
     },
+};
+use platform_engine::{
+    kind::{Imported, Resource},
     store::{Put, Store},
     timestamp::Timestamp,
     uid::Uid,
@@ -100,7 +100,7 @@ fn metadata(number: u64) -> VulnerabilityMetadata {
 
 fn complete<R: Imported>(resource: &mut R, group: &Uid) {
     let uid = resource.uid_in(group);
-    resource.complete(uid, &mut platform_core::error::Violations::default());
+    resource.complete(uid, &mut platform_engine::error::Violations::default());
 }
 
 fn puts() -> impl Iterator<Item = Put> {

@@ -12,10 +12,10 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use platform_core::{
+use platform_core::resources::registry::Repo;
+use platform_engine::{
     access::Caller,
     platform::{Platform, Settings},
-    resources::registry::Repo,
     store::Store,
 };
 use platform_store_sqlite::SqliteStore;

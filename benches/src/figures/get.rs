@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use platform_core::store::Store;
+use platform_engine::store::Store;
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 

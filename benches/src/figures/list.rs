@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use platform_core::store::Store;
+use platform_engine::store::Store;
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use platform_core::store::{Commit, Store};
+use platform_engine::store::{Commit, Store};
 use platform_store_sqlite::{Builder, SqliteStore};
 use pollster::block_on;
 

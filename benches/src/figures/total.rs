@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use platform_core::store::{OrderBy, Page, Query, Scope, Store};
+use platform_engine::store::{OrderBy, Page, Query, Scope, Store};
 use platform_store_sqlite::SqliteStore;
 use pollster::block_on;
 

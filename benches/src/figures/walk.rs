@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use platform_core::store::Store;
+use platform_engine::store::Store;
 use platform_store_sqlite::SqliteStore;
 
 use super::{count, large};

@@ -4,13 +4,8 @@
 
 use std::sync::Arc;
 
-use platform_core::{
-    access::{Authenticator, Caller},
-    error::{Error, Result},
-    iam::{Bootstrap, Iam},
-    platform::Settings,
-    uid::Uid,
-};
+use platform_core::prelude::*;
+use platform_engine::error::{Error, Result};
 use platform_http::{Limits, Rest, serve};
 use platform_keys::{Algorithm, Keys};
 use platform_services::{Scim, openapi::INFO};

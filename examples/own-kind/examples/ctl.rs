@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use own_kind::ticket::Ticket;
-use platform_core::{kind::Registered, resources::KINDS};
+use platform_core::resources::KINDS;
+use platform_engine::kind::Registered;
 
 fn main() -> ExitCode {
     platformctl::main_with(&[KINDS, &[Registered::of::<Ticket>()]].concat())

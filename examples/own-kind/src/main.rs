@@ -9,10 +9,10 @@ use std::{path::Path, sync::Arc};
 use anyhow::Context;
 use own_kind::ticket::{CloseTicket, Ticket};
 use platform_console::{Console, Options};
-use platform_core::{
+use platform_core::iam::{Bootstrap, Iam};
+use platform_engine::{
     access::{Authenticator, Caller},
     error::Result,
-    iam::{Bootstrap, Iam},
     kind::Registered,
     request::ListRequest,
     store::memory::MemoryStore,

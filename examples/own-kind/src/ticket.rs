@@ -1,6 +1,6 @@
 //! Tickets: a kind of your own, with its own domain, capabilities, events and action, all in this file.
 
-use platform_core::{
+use platform_engine::{
     BoxFuture,
     access::Capability,
     context::Context,

@@ -5,9 +5,9 @@
 use std::{fs, path::Path, sync::Arc};
 
 use own_kind::ticket::{State, Ticket};
-use platform_core::{
+use platform_core::iam::{Bootstrap, Iam};
+use platform_engine::{
     access::Caller,
-    iam::{Bootstrap, Iam},
     kind::Registered,
     platform::Settings,
     store::memory::MemoryStore,

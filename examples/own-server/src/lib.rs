@@ -7,7 +7,7 @@
 //! | `ticket-desk` | a `main` of its own, with an endpoint of its own |
 
 use own_kind::ticket::Ticket;
-use platform_core::kind::Registered;
+use platform_engine::kind::Registered;
 use platform_http::openapi::Info;
 use platform_server::Kinds;
 

@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 
 use common::{Server, api, run};
-use platform_core::{
+use platform_engine::{
     store::{Commit, Delete, Store},
     uid::Uid,
 };

@@ -19,7 +19,7 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use common::{Api, Ran, Response, STORES, Server, api, program, run};
-use platform_core::clock::Clock;
+use platform_engine::clock::Clock;
 use platform_keys::{Algorithm, Keys};
 use platform_oidc::{Issuer, person_uid};
 use platform_system::{SystemClock, SystemEntropy};

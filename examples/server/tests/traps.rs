@@ -8,7 +8,7 @@ mod common;
 use std::{fs, path::Path};
 
 use common::{Api, Server, api, run};
-use platform_core::clock::Clock;
+use platform_engine::clock::Clock;
 use platform_keys::Keys;
 use platform_system::SystemClock;
 use serde_json::{Value, json};

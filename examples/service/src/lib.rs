@@ -19,7 +19,7 @@ use axum::{
     routing::get,
 };
 use futures_util::TryStreamExt;
-use platform_core::{
+use platform_engine::{
     access::{Authenticator, Caller},
     error::{Error, Result},
     platform::{Builder, Platform},

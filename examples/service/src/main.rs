@@ -5,11 +5,8 @@
 
 use std::{path::Path, sync::Arc};
 
-use platform_core::{
-    iam::{Bootstrap, Iam},
-    platform::Settings,
-    uid::Uid,
-};
+use platform_core::iam::{Bootstrap, Iam};
+use platform_engine::{platform::Settings, uid::Uid};
 use platform_http::{Limits, serve};
 use platform_keys::{Algorithm, Keys};
 use platform_store_sqlite::SqliteStore;

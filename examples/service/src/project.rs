@@ -1,6 +1,6 @@
 //! Projects: a kind of the service, with an action.
 
-use platform_core::{
+use platform_engine::{
     BoxFuture,
     access::Capability,
     context::Context,

@@ -1,6 +1,6 @@
 //! Tasks: the children of projects, with a rule that reads state of the service.
 
-use platform_core::{
+use platform_engine::{
     BoxFuture,
     context::Context,
     error::{Error, Result},

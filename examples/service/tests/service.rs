@@ -9,13 +9,8 @@ use axum::{
     http::{Request, StatusCode, Version},
 };
 use http_body_util::BodyExt;
-use platform_core::{
-    access::Caller,
-    iam::{Bootstrap, Iam},
-    platform::Platform,
-    store::memory::MemoryStore,
-    uid::Uid,
-};
+use platform_core::iam::{Bootstrap, Iam};
+use platform_engine::{access::Caller, platform::Platform, store::memory::MemoryStore, uid::Uid};
 use platform_system::{SystemClock, SystemEntropy};
 use serde_json::{Value, json};
 use service::{

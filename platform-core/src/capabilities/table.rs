@@ -3,7 +3,7 @@
 //! Numbers and bits are never reused for another capability. Bits 0, 40, 41, 135, 136 and 143 and the numbers 1, 1601,
 //! 1602 and 1873 belonged to former capabilities and stay unused; the next free bit is 222.
 
-use crate::access::Capability;
+use platform_engine::access::Capability;
 
 const fn row(number: u16, id: &'static str, name: &'static str, bit: u8) -> Capability {
     Capability::of_contract(number, id, name, bit)

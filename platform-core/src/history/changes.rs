@@ -1,6 +1,14 @@
 //! Random changes of what access depends on.
 
 use futures_lite::future::block_on;
+use platform_engine::{
+    access::Caller,
+    error::{Code, Result},
+    kind::Registered,
+    platform::Platform,
+    testing::Rng,
+    uid::Uid,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -10,14 +18,8 @@ use super::{
     },
 };
 use crate::{
-    access::Caller,
-    error::{Code, Result},
     iam::Iam,
-    kind::Registered,
-    platform::Platform,
     resources::iam::{DirectoryUser, ExternalGroupRoleMapping, GroupInvite, Identity, IdentityProvider},
-    testing::Rng,
-    uid::Uid,
 };
 
 /// The capabilities that custom roles have a part of.

@@ -2,17 +2,19 @@
 
 use std::{collections::HashMap, ops::RangeInclusive};
 
+use platform_engine::{
+    access::{Caller, Capability},
+    error::Code,
+    uid::Uid,
+};
+
 use super::{
     Summary,
     model::{Bound, Rules, Shown, State, requires_of, writes_to},
     operations::{Action, Operation, Outcome, Page},
     recorder::Recorded,
 };
-use crate::{
-    access::{Caller, Capability, cap},
-    error::Code,
-    uid::Uid,
-};
+use crate::capabilities::cap;
 
 /// The last state of each organization, persons included.
 #[derive(Debug)]

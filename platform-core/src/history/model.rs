@@ -2,11 +2,16 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use platform_engine::{
+    access::{ActsAs, Caller, Capabilities, CapabilitySet, Session},
+    kind::Resource,
+    store::{Commit, Delete, Key, Put, Require},
+    uid::Uid,
+};
 use serde_json::{Value, json};
 
 use crate::{
-    access::{ActsAs, Caller, Capabilities, CapabilitySet, Session, cap},
-    kind::Resource,
+    capabilities::cap,
     resources::{
         iam::{
             DirectoryUser, ExternalGroupRoleMapping, Group, GroupInvite, Identity, IdentityProvider, Role, RoleBinding,
@@ -14,8 +19,6 @@ use crate::{
         },
         registry::Repo,
     },
-    store::{Commit, Delete, Key, Put, Require},
-    uid::Uid,
 };
 
 /// What all states have in common.

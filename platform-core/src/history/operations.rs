@@ -1,6 +1,15 @@
 //! Random operations: what they are, and how they are carried out.
 
 use futures_lite::future::block_on;
+use platform_engine::{
+    access::{ActsAs, Caller, Credential, Session},
+    error::{Code, Result},
+    kind::Registered,
+    platform::Platform,
+    request::ListRequest,
+    testing::Rng,
+    uid::Uid,
+};
 use serde_json::json;
 
 use super::{
@@ -9,18 +18,11 @@ use super::{
     world::{ISSUER, Organization, World, object, uid_in, uid_of},
 };
 use crate::{
-    access::{ActsAs, Caller, Credential, Session},
-    error::{Code, Result},
     iam::Iam,
-    kind::Registered,
-    platform::Platform,
-    request::ListRequest,
     resources::{
         iam::{RoleBinding, person_uid},
         registry::Repo,
     },
-    testing::Rng,
-    uid::Uid,
 };
 
 /// The maximum number of repos of an organization, which bounds the cost of the check.

@@ -11,14 +11,14 @@ use std::{
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use serde_json::Value;
-
-use crate::{
+use platform_engine::{
     kind::Resource,
-    resources::iam::{Identity, RoleBinding},
     store::{Commit, Committed, Delete, Epoch, Key, Order, OrderBy, Page, Query, Read, Scope, Store, StoreError},
     testing::Rng,
 };
+use serde_json::Value;
+
+use crate::resources::iam::{Identity, RoleBinding};
 
 /// An error of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

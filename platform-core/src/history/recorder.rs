@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use futures_lite::future::block_on;
 use parking_lot::Mutex;
 
-use crate::{
+use platform_engine::{
     store::{Commit, Committed, Delete, Epoch, Key, Page, Query, Read, Store, StoreError},
     uid::Uid,
 };

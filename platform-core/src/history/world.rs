@@ -11,6 +11,16 @@ use std::{
 
 use futures_lite::future::block_on;
 use parking_lot::Mutex;
+use platform_engine::{
+    access::{Caller, RegistrationId},
+    error::{self, Code},
+    kind::Registered,
+    platform::{Platform, Settings},
+    store::Store,
+    testing::{Rng, SeededEntropy, TestClock},
+    timestamp::Timestamp,
+    uid::Uid,
+};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -20,16 +30,8 @@ use super::{
     recorder::{Recorder, RecordingStore},
 };
 use crate::{
-    access::{Caller, RegistrationId},
-    error::{self, Code},
     iam::{Bootstrap, Iam},
-    kind::Registered,
-    platform::{Platform, Settings},
     resources::iam::{Group, Identity, IdentityProvider, Role, RoleBinding, person_uid, role},
-    store::Store,
-    testing::{Rng, SeededEntropy, TestClock},
-    timestamp::Timestamp,
-    uid::Uid,
 };
 
 pub(super) const ISSUER: &str = "https://issuer.test";

@@ -6,17 +6,17 @@ use std::{
 };
 
 use async_trait::async_trait;
-
-use super::epochs::{bindings_epoch, identity_epoch, organization_epoch, provider_epoch};
-use crate::{
+use platform_engine::{
     access::{AsOf, Authority, Caller, Capabilities, CapabilitySet, Grants, Session},
     error::{Error, Result},
     kind::Resource,
-    resources::iam::{
-        DirectoryUser, ExternalGroupRoleMapping, Identity, IdentityProvider, Role, RoleBinding, identity, role,
-    },
     store::{Epoch, Key, Query, Scope, Store},
     uid::Uid,
+};
+
+use super::epochs::{bindings_epoch, identity_epoch, organization_epoch, provider_epoch};
+use crate::resources::iam::{
+    DirectoryUser, ExternalGroupRoleMapping, Identity, IdentityProvider, Role, RoleBinding, identity, role,
 };
 
 /// Resolves grants from the role bindings of an identity, and from the identity provider of its sign-in.
@@ -104,7 +104,7 @@ async fn bindings(
     organizations: &mut BTreeSet<Uid>,
     in_all: bool,
 ) -> Result<(Vec<(Uid, Uid)>, Vec<u64>)> {
-    for _ in 0..crate::context::MAX_ATTEMPTS {
+    for _ in 0..platform_engine::context::MAX_ATTEMPTS {
         let epochs: Arc<[Epoch]> = organizations.iter().flat_map(|o| epochs_in(o, identity)).collect();
         let mut query = Query { epochs, ..identity::bindings_of(identity) };
         if !in_all {

@@ -1,16 +1,16 @@
 //! Creates the first resources of a new installation.
 
 use bytes::Bytes;
-
-use super::{Iam, bindings_epoch, identity_epoch};
-use crate::{
+use platform_engine::{
     error::{Error, Result},
     kind::Resource,
-    resources::iam::{Group, Identity, OrgStatus, RoleBinding, identity, role},
     store::{Key, Require},
     uid::Uid,
     write::Write,
 };
+
+use super::{Iam, bindings_epoch, identity_epoch};
+use crate::resources::iam::{Group, Identity, OrgStatus, RoleBinding, identity, role};
 
 /// The first resources of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]

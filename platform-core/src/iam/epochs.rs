@@ -1,6 +1,9 @@
 //! The epochs that grants depend on.
 
-use crate::{store::Epoch, uid, uid::Uid};
+use platform_engine::{
+    store::Epoch,
+    uid::{self, Uid},
+};
 
 const GRANTS: &str = "grants";
 

@@ -3,20 +3,21 @@
 //!
 //! A write gives power if after it another identity holds more capabilities, or a caller may act as an identity that it
 //! could not act as before. Fields and actions that can do so are marked in their kind's table
-//! ([`Field::privileged`](crate::kind::Field::privileged)); the kind's `prepare` then calls one of these functions.
+//! ([`Field::privileged`](platform_engine::kind::Field::privileged)); the kind's `prepare` then calls one of these functions.
 //! Each decides by the capabilities that the caller holds with the token of the request, so that a narrowed token
 //! cannot give more than it allows, and makes the commit require that the resources it read are unchanged.
 
-use crate::{
+use platform_engine::{
     access::{Caller, CapabilitySet},
     context::Context,
     error::{Code, Error, Result},
     kind::Resource,
-    resources::iam::{Role, role},
     store::{Key, Require},
     uid::Uid,
     write::Write,
 };
+
+use crate::resources::iam::{Role, role};
 
 /// Rejects giving capabilities at a group that the caller does not hold there.
 ///

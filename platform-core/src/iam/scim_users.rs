@@ -3,14 +3,15 @@
 //! These methods do not check capabilities: call them only after [`Iam::verify_scim_token`] has accepted the
 //! directory's token.
 
-use super::Iam;
-use crate::{
+use platform_engine::{
     context::retry,
     error::{Error, Result},
     kind::Resource,
-    resources::iam::{DirectoryUser, DirectoryUsers, directory_user},
     uid::Uid,
 };
+
+use super::Iam;
+use crate::resources::iam::{DirectoryUser, DirectoryUsers, directory_user};
 
 impl Iam<'_> {
     /// Lists users of a provider's directory in the order of their uids, at most `limit` after skipping `skip`, and

@@ -1,14 +1,15 @@
 //! Invite codes, SCIM tokens and the client secrets of identity providers.
 
-use super::Iam;
-use crate::{
+use platform_engine::{
     access::Credential,
     error::{Code, Error, Result},
     kind::Resource,
-    resources::iam::{IdentityProvider, Redeemed, ScimAccess, group_invite, identity_provider},
     seal::Secret,
     uid::Uid,
 };
+
+use super::Iam;
+use crate::resources::iam::{IdentityProvider, Redeemed, ScimAccess, group_invite, identity_provider};
 
 impl Iam<'_> {
     /// Redeems the code of a group invite for a registered person: creates a binding to the invite's role and deletes a

@@ -1,17 +1,20 @@
 //! Registration of persons, their sign-ins with refresh tokens, and their deletion.
 
-use super::Iam;
-use crate::{
+use platform_engine::{
     access::{Caller, Credential, RegistrationId},
     context::retry,
     error::{Error, Result},
-    iam::identity_epoch,
     kind::{Registered, Resource},
-    resources::iam::{ClaimMatch, Identity, IdentityProvider, NewSignIn, Presented, SignIn, group, identity, sign_in},
     store::{Key, Query, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
     write::Write,
+};
+
+use super::Iam;
+use crate::{
+    iam::identity_epoch,
+    resources::iam::{ClaimMatch, Identity, IdentityProvider, NewSignIn, Presented, SignIn, group, identity, sign_in},
 };
 
 /// A person as described by a token issuer.
@@ -228,7 +231,7 @@ impl Iam<'_> {
 
     /// Ends a session of a browser with this id, whose cookie expires at `until` at the latest. Every server refuses it
     /// when this method returns: they compare it with
-    /// [`Revocations::admit_session`](crate::access::Revocations::admit_session).
+    /// [`Revocations::admit_session`](platform_engine::access::Revocations::admit_session).
     ///
     /// # Errors
     /// Those of the store.

@@ -1,15 +1,16 @@
 //! Event data that several subscriptions share: read together with the events that refer to it, and deleted after the
 //! last of them.
 
-use super::{Outbox, READ_BYTES};
-use crate::{
+use platform_engine::{
     error::{Error, Result},
     event::{BodyRef, Event},
     kind::Resource,
-    resources::events::{DeadLetter, EventBody, PendingEvent, event_body},
     store::{Conflict, Key, KeyValue, Position, Query, Scope, Store, StoreError},
     uid::Uid,
 };
+
+use super::{Outbox, READ_BYTES};
+use crate::resources::events::{DeadLetter, EventBody, PendingEvent, event_body};
 
 /// The maximum number of bodies that one commit deletes, and the number of records that are read at once.
 const BATCH: usize = 50;

@@ -13,11 +13,12 @@ pub use vulnerability_metadata::VulnerabilityMetadata;
 
 use std::{collections::HashSet, sync::Arc};
 
-use self::document::Documents;
-use super::data_of;
-use crate::{
+use platform_engine::{
     access::topmost, context::Context, error::Result, platform::ResponseCache, scope::Scopes, store::Scope, uid::Uid,
 };
+
+use self::document::Documents;
+use super::data_of;
 
 /// The groups whose advisories, including those of their descendants, are public as documents; none by default.
 #[derive(Debug, Default)]

@@ -2,10 +2,11 @@
 
 use std::sync::LazyLock;
 
+use platform_engine::uid::Uid;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::{resources::registry::Digest, uid::Uid};
+use crate::resources::registry::Digest;
 
 /// The maximum length of a name in characters; our choice, so that names can be indexed as a whole.
 pub(super) const MAX_NAME: usize = 512;

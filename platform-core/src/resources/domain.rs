@@ -1,6 +1,6 @@
 //! The domains of Platform API v2: path prefixes, protobuf packages and versions.
 
-use crate::kind::{Domain, LeftOut};
+use platform_engine::kind::{Domain, LeftOut};
 
 /// Groups, identities, roles and role bindings.
 pub const IAM: Domain = of_contract("iam", "chainguard.platform.iam");

@@ -1,7 +1,8 @@
 //! Fields that several kinds share.
 
+use platform_engine::{kind::Field, uid::Uid};
+
 use super::{check, registry::Digest};
-use crate::{kind::Field, uid::Uid};
 
 /// A required name, which lists can be ordered by. Each kind adds its own `about`.
 pub(super) const NAME: Field = Field::string("name").required().sort(&["name"]).check(check::name);

@@ -1,10 +1,10 @@
 //! The connectivity check.
 
+use platform_engine::kind::{Action, Authorization, Field, Kind, Resource};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::domain;
-use crate::kind::{Action, Authorization, Field, Kind, Resource};
 
 /// The ping service, which needs no token. There are no resources of this kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

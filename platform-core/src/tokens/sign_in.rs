@@ -7,11 +7,11 @@ use std::{any::Any, fmt};
 
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
+use platform_engine::request::from_query;
 use serde::{Serialize, Serializer};
 
 pub use self::target::{CodeChallenge, HeadlessCode, Loopback};
 use super::{Code, Debug, Error, Field, Input, Narrow, RawToken, Result, Secret, Uid, Value};
-use crate::request::from_query;
 
 /// The steps of a browser sign-in. `browser` is always the secret in the browser's cookie, which binds a sign-in
 /// to the browser that began it.

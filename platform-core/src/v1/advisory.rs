@@ -1,18 +1,19 @@
 //! Public advisory documents and vulnerability metadata.
 
-use super::ADVISORY;
-use crate::{
+use platform_engine::{
     conversion::{ActionConversion, Conversion, ListConversion},
     kind::{Action, Authorization, Domain, Field, Kind, Registered, Resource, Type},
     request::{ORDER_BY, PAGE_SIZE, PAGE_TOKEN, SKIP},
-    resources::{
-        advisory::{
-            ResolvedVulnsReport, VulnerabilityMetadata,
-            document::{self, Form},
-            image_ref,
-        },
-        vulnerabilities::advisory::event,
+};
+
+use super::ADVISORY;
+use crate::resources::{
+    advisory::{
+        ResolvedVulnsReport, VulnerabilityMetadata,
+        document::{self, Form},
+        image_ref,
     },
+    vulnerabilities::advisory::event,
 };
 
 /// The service.

@@ -1,11 +1,12 @@
 //! Subscriptions to events.
 
-use super::{EVENTS, ITEM_ID, UIDP};
-use crate::{
+use platform_engine::{
     conversion::{Conversion, ListConversion},
     kind::{Action, Domain, Field, Kind, Registered, Resource, Type},
-    resources::events::Subscription,
 };
+
+use super::{EVENTS, ITEM_ID, UIDP};
+use crate::resources::events::Subscription;
 
 /// The service.
 pub const SUBSCRIPTIONS: Registered = Registered::service(

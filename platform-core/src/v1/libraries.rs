@@ -1,12 +1,13 @@
 //! Artifacts of language ecosystems.
 
-use super::LIBRARIES;
-use crate::{
+use platform_engine::{
     conversion::{ActionConversion, Conversion, ListConversion},
     kind::{Action, Domain, Field, Kind, Part, Registered, Resource, Type},
     request::{PAGE_SIZE, PAGE_TOKEN, SKIP},
-    resources::libraries::{Artifact, ArtifactVersion, Entitlement},
 };
+
+use super::LIBRARIES;
+use crate::resources::libraries::{Artifact, ArtifactVersion, Entitlement};
 
 /// The service.
 pub const ARTIFACTS: Registered = Registered::service(

@@ -1,11 +1,11 @@
 //! The connectivity check.
 
-use crate::{
+use platform_engine::{
     conversion::ActionConversion,
     kind::{Action, Domain, Field, Kind, Registered},
-    resources,
-    v1::PING,
 };
+
+use crate::{resources, v1::PING};
 
 /// The service.
 pub const SERVICE: Registered = Registered::service(

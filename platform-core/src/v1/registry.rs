@@ -1,7 +1,8 @@
 //! Repos, their tags and images, and data about them.
 
+use platform_engine::kind::{Action, Field, Kind, Registered};
+
 use super::REGISTRY;
-use crate::kind::{Action, Field, Kind, Registered};
 
 mod charts;
 mod images;

@@ -1,19 +1,21 @@
 //! Advisories and their events, which version 1 can write.
 
-use serde_json::{Map, Value, json};
-
-use super::{UIDP, VULNERABILITIES};
-use crate::{
+use platform_engine::{
     BoxFuture,
-    access::cap,
     context::Context,
     conversion::{self, Conversion, ListConversion},
     error::{Error, Result},
     kind::{Action, Authorization, Domain, Field, Kind, Registered, Resource, Type},
     request::PAGE_TOKEN,
-    resources::vulnerabilities::{Advisory, AdvisoryEvent, advisory::event},
     store::{Filter as StoreFilter, KeyValue},
     uid::Uid,
+};
+use serde_json::{Map, Value, json};
+
+use super::{UIDP, VULNERABILITIES};
+use crate::{
+    capabilities::cap,
+    resources::vulnerabilities::{Advisory, AdvisoryEvent, advisory::event},
 };
 
 /// The service.

@@ -1,13 +1,12 @@
 //! The access matrix: the outcome of every method for typical callers, as a table for reviewers in
 //! `tests/access_matrix.txt`.
 
-use platform_core::{
+use platform_core::{resources::KINDS, v1::SERVICES};
+use platform_engine::{
     access::Caller,
     error::Code,
     kind::{Action, Authorization, Kind, Verb},
-    resources::KINDS,
     uid::Uid,
-    v1::SERVICES,
 };
 use pollster::block_on;
 use serde_json::{Map, Value, json};

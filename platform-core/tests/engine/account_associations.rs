@@ -1,6 +1,6 @@
 //! Account associations: uniqueness, validation and checks (`docs/api.md`, Account associations).
 
-use platform_core::error::Code;
+use platform_engine::error::Code;
 use serde_json::{Value, json};
 
 use crate::common::{World, code, text, uid_of, violated_fields};

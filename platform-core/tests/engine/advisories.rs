@@ -1,12 +1,10 @@
 //! Lists of advisories (`docs/api.md`, Advisories): each filter and their combinations.
 
-use platform_core::{
-    resources::{
-        advisory::VulnerabilityMetadata,
-        vulnerabilities::{Advisory, AdvisoryEvent, Severity, severity::SeverityType},
-    },
-    testing::CountingStore,
+use platform_core::resources::{
+    advisory::VulnerabilityMetadata,
+    vulnerabilities::{Advisory, AdvisoryEvent, Severity, severity::SeverityType},
 };
+use platform_engine::testing::CountingStore;
 use serde_json::{Value, json};
 
 use crate::common::{BEGIN, Page, World, block_on, text, violated_fields};
@@ -132,7 +130,7 @@ fn an_unspecified_type_or_state_in_a_list_parameter_is_rejected() {
 fn a_withdrawn_advisory_is_returned_by_a_get() {
     let world = world();
     let found = Advisory { artifact_name: "curl".to_owned(), advisory_id: "CGA-4".to_owned(), ..Advisory::default() };
-    let uid = platform_core::kind::Imported::uid_in(&found, &world.org);
+    let uid = platform_engine::kind::Imported::uid_in(&found, &world.org);
     assert_eq!(text(&world.get(&world.operator, "Advisory", &uid).unwrap(), "deleteTime"), "2026-01-03T00:00:00.000Z");
 }
 

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
-use platform_core::{
+use platform_core::capabilities::cap;
+use platform_engine::{
     BoxFuture,
-    access::cap,
     error::{Code, Error, Result},
     kind::{Domain, Field, Kind, Method, Parent, Resource, Type, Unique},
     offload::{Inline, Offload, Work},

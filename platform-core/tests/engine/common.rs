@@ -12,17 +12,19 @@ use std::{
 };
 
 use platform_core::{
-    access::{Caller, Capabilities, Capability},
     capabilities,
-    error::{Code, Error, Result},
     iam::{Bootstrap, Iam},
-    kind::{Imported, Registered, Resource},
-    platform::{Builder, Platform, Settings},
-    request::ListRequest,
     resources::{
         iam::{person_uid, role},
         registry::{Digest, Image, image::ImagePlatform},
     },
+};
+use platform_engine::{
+    access::{Caller, Capabilities, Capability},
+    error::{Code, Error, Result},
+    kind::{Imported, Registered, Resource},
+    platform::{Builder, Platform, Settings},
+    request::ListRequest,
     store::{Store, memory::MemoryStore},
     testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,

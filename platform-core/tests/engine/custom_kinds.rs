@@ -1,7 +1,7 @@
 //! Kinds of an embedder with parent relationships that the kinds of the contract do not have.
 
-use platform_core::{
-    access::cap,
+use platform_core::capabilities::cap;
+use platform_engine::{
     error::Code,
     kind::{Domain, Field, Kind, Method, OnParentDelete, Parent, Resource},
     timestamp::Timestamp,

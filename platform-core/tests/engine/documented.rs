@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use platform_core::{
+use platform_core::resources::KINDS;
+use platform_engine::{
     kind::{Access, Field, Registered, Type},
     request::list_fields,
-    resources::KINDS,
 };
 
 use crate::{snapshot::assert_snapshot, surface};
@@ -120,7 +120,7 @@ fn the_reference_of_fields_matches_the_committed_file() {
 }
 
 fn common(field: &Field) -> bool {
-    platform_core::request::LIST_FIELDS.iter().any(|one| one.name == field.name)
+    platform_engine::request::LIST_FIELDS.iter().any(|one| one.name == field.name)
 }
 
 #[test]

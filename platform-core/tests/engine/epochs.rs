@@ -11,11 +11,10 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use platform_core::{
+use platform_core::{iam::Iam, resources::iam::NewSignIn};
+use platform_engine::{
     access::Caller,
-    iam::Iam,
     kind::Verb,
-    resources::iam::NewSignIn,
     store::{
         Commit, Committed, Delete, Epoch, Filter, Key, Page, Query, Read, Require, Scope, Store, StoreError,
         memory::MemoryStore,

@@ -1,6 +1,6 @@
 //! Errors on the wire, and facts that they must not reveal (`docs/api.md`, Errors and Access).
 
-use platform_core::{
+use platform_engine::{
     access::Caller,
     error::{Error, Result},
     kind::{Authorization, Verb},

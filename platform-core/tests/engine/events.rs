@@ -1,12 +1,10 @@
 //! Events (`docs/api.md`, Events): recording, recipients and delivery by the outbox.
 
 use platform_core::{
-    access::Caller,
-    error::Code,
     outbox::{Failure, Lease, LeaseResult, Outbox, Outcome},
     resources::events::{DeadReason, PendingEvent},
-    uid::Uid,
 };
+use platform_engine::{access::Caller, error::Code, uid::Uid};
 use serde_json::{Value, json};
 
 use crate::common::{World, block_on, code, text, uid_of, violated_fields};

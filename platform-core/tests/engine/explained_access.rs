@@ -1,6 +1,6 @@
 //! Explanations of access: which bindings count at a place, and which of them a caller sees.
 
-use platform_core::{access::Caller, error::Code, uid::Uid};
+use platform_engine::{access::Caller, error::Code, uid::Uid};
 use serde_json::{Value, json};
 
 use crate::common::{World, built_in, code, text, violated_fields};

@@ -1,7 +1,7 @@
 //! Mappings of external groups to roles: their scopes, and the capabilities that they require (`docs/api.md`, External
 //! group role mappings).
 
-use platform_core::{
+use platform_engine::{
     access::Caller,
     error::{Code, Result},
     uid::Uid,

@@ -1,6 +1,6 @@
 //! Hierarchy filters and the filters of kinds (`docs/api.md`, Hierarchy filters, Tags).
 
-use platform_core::uid::Uid;
+use platform_engine::uid::Uid;
 use serde_json::json;
 
 use crate::common::{World, digest, text, violated_fields};

@@ -5,7 +5,7 @@ use std::{
     thread,
 };
 
-use platform_core::{
+use platform_engine::{
     access::{Caller, Session},
     error::{Code, Result},
     testing::{Call, CountingStore, GatedStore},
@@ -215,7 +215,7 @@ fn a_token_narrowed_to_less_than_pull_access_cannot_follow() {
     let tenants = Tenants::new();
     let world = &tenants.world;
     let all = world.role(&world.org, &["repo.create", "repo.list"]);
-    let narrowed = platform_core::access::Narrowing::new([
+    let narrowed = platform_engine::access::Narrowing::new([
         (world.org.clone(), capabilities_of(world, &all)),
         (tenants.there.clone(), [platform_core::capabilities::by_name("repo.list").unwrap()].into_iter().collect()),
     ]);
@@ -223,7 +223,7 @@ fn a_token_narrowed_to_less_than_pull_access_cannot_follow() {
     assert_eq!(violated_fields(tenants.follow(&narrowed, &tenants.source)), ["syncConfig.source"]);
 }
 
-fn capabilities_of(world: &World, role: &str) -> platform_core::access::CapabilitySet {
+fn capabilities_of(world: &World, role: &str) -> platform_engine::access::CapabilitySet {
     let role = world.get(&world.operator, "Role", role).unwrap();
     let ids = role["capabilities"].as_array().unwrap().iter();
     ids.map(|id| platform_core::capabilities::by_id(id.as_str().unwrap()).unwrap()).collect()

@@ -2,7 +2,7 @@
 
 mod table;
 
-use platform_core::{
+use platform_engine::{
     access::{Caller, Narrowing},
     error::{Code, Result},
     testing::{Call, GatedStore},

@@ -3,10 +3,12 @@
 use std::{sync::Barrier, thread};
 
 use platform_core::{
-    access::{Caller, Narrowing, Session},
-    error::{Code, Result},
     iam::Iam,
     resources::iam::{GroupInvite, Redeemed, person_uid},
+};
+use platform_engine::{
+    access::{Caller, Narrowing, Session},
+    error::{Code, Result},
     store::StoreError,
     testing::{Call, FailingStore},
     uid::Uid,
@@ -30,7 +32,7 @@ fn redeem(world: &World, person: &Caller, code: &str) -> Result<Redeemed> {
 
 /// Returns the stored body and private part of a record as text.
 fn stored(world: &World, kind: &'static str, uid: &str) -> String {
-    let key = platform_core::store::Key::new(kind, Uid::opaque(uid));
+    let key = platform_engine::store::Key::new(kind, Uid::opaque(uid));
     let record = block_on(world.platform.store().get(&[key], &[])).unwrap().records.pop().flatten().unwrap();
     format!("{}{}", String::from_utf8_lossy(&record.body), String::from_utf8_lossy(&record.private))
 }
@@ -97,7 +99,7 @@ fn a_store_that_fails_during_a_redemption_does_not_make_the_code_invalid() {
 #[test]
 fn debug_output_of_an_invite_omits_its_code() {
     let world = World::new();
-    let mut invite = <platform_core::resources::iam::GroupInvite as platform_core::kind::Resource>::example();
+    let mut invite = <platform_core::resources::iam::GroupInvite as platform_engine::kind::Resource>::example();
     invite.role_uid = Uid::opaque(built_in("viewer"));
     let created = block_on(world.platform.create(&world.operator, &world.org, &invite)).unwrap();
     assert!(!created.code.is_empty() && !format!("{created:?}").contains(created.code.expose()));
@@ -410,12 +412,12 @@ fn an_invite_without_a_registration_id_is_valid_until_its_creator_is_deleted() {
     let ada = world.person("ada", None);
     world.bind(&ada, &built_in("owner"), &world.org);
     let created = invite(&world, &ada, &world.org, json!({})).unwrap();
-    let key = platform_core::store::Key::new("GroupInvite", uid_of(&created));
+    let key = platform_engine::store::Key::new("GroupInvite", uid_of(&created));
     let store = world.platform.store();
     let record = block_on(store.get(&[key], &[])).unwrap().records.pop().flatten().unwrap();
     let mut private: Value = serde_json::from_slice(&record.private).unwrap();
     assert!(private.as_object_mut().unwrap().remove("registration").is_some());
-    let mut write = platform_core::write::Write::default();
+    let mut write = platform_engine::write::Write::default();
     let invite: platform_core::resources::iam::GroupInvite = serde_json::from_slice(&record.body).unwrap();
     write.put(&record.key.uid, &invite, private.to_string().into()).unwrap();
     block_on(store.commit(write.into_commit())).unwrap();

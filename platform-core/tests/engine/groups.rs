@@ -1,12 +1,11 @@
 //! Groups: creating organizations, fields that only the operator sets, names, parents by name, and restrictions of
 //! deletes (`docs/api.md`, Groups and Deletes).
 
-use platform_core::{
+use platform_core::resources::{KINDS, iam::GroupSettings};
+use platform_engine::{
     access::{Caller, CapabilitySet, Narrowing},
     error::{Code, Detail},
     kind::{OnParentDelete, Parent, Verb},
-    resources::KINDS,
-    resources::iam::GroupSettings,
     uid::Uid,
 };
 use serde_json::{Value, json};
@@ -16,7 +15,7 @@ use crate::{
     kinds::fixtures::fixture,
 };
 
-fn create(world: &World, caller: &Caller, parent: &str, body: Value) -> platform_core::error::Result<Value> {
+fn create(world: &World, caller: &Caller, parent: &str, body: Value) -> platform_engine::error::Result<Value> {
     world.create(caller, "Group", parent, body)
 }
 

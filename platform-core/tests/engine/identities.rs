@@ -1,6 +1,7 @@
 //! Identities: relationships, patterns, lookups and metadata (`docs/api.md`, Identities and Claim patterns).
 
-use platform_core::{access::Caller, error::Code, resources::iam::person_uid};
+use platform_core::resources::iam::person_uid;
+use platform_engine::{access::Caller, error::Code};
 use serde_json::{Value, json};
 
 use crate::common::{BEGIN, ISSUER, World, built_in, code, text, uid_of, violated_fields};
@@ -9,7 +10,7 @@ const KEYS: &str = r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#;
 
 const YEAR: i64 = 365 * 24 * 60 * 60 * 1000;
 
-fn create(world: &World, relationship: Value) -> platform_core::error::Result<Value> {
+fn create(world: &World, relationship: Value) -> platform_engine::error::Result<Value> {
     let mut body = json!({ "name": "ci" });
     body.as_object_mut().unwrap().extend(crate::common::object(relationship));
     world.create(&world.operator, "Identity", &world.org, body)

@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use platform_core::{
+use platform_core::{iam::Iam, resources::iam::IdentityProvider};
+use platform_engine::{
     access::Caller,
     error::{Code, Result},
-    iam::Iam,
     kind::Resource,
-    resources::iam::IdentityProvider,
     seal::{SealKeys, Secret},
     store::{Key, Store, memory::MemoryStore},
     testing::{Call, GatedStore},

@@ -1,18 +1,17 @@
 //! Reads for integrations (`docs/api.md`, Documents, Vulnerability metadata and Resolved vulnerabilities).
 
-use platform_core::{
+use platform_core::resources::{
+    advisory::{Document, PublicAdvisories, VulnerabilityMetadata},
+    registry::{
+        Digest, Image,
+        image::{ImagePackage, ImagePlatform},
+    },
+    vulnerabilities::Advisory,
+};
+use platform_engine::{
     error::Code,
     kind::{Imported, Resource},
     platform::{ActionReply, Rendered},
-    resources::advisory::PublicAdvisories,
-    resources::{
-        advisory::{Document, VulnerabilityMetadata},
-        registry::{
-            Digest, Image,
-            image::{ImagePackage, ImagePlatform},
-        },
-        vulnerabilities::Advisory,
-    },
     uid::Uid,
 };
 use serde_json::{Value, json};

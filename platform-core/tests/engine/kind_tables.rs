@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use platform_core::{
+use platform_core::resources::KINDS;
+use platform_engine::{
     kind::{Access, Authorization, By, Field, Kind, Parent, Registered, Type, Verb},
     request::LIST_FIELDS,
-    resources::KINDS,
 };
 
 use crate::surface::{Row, rows};
@@ -122,7 +122,7 @@ fn a_listed_kind_can_be_ordered_by_uid_and_times_and_has_a_valid_default_order()
         for name in ["uid", "createTime", "createdAt", "updateTime", "updatedAt"] {
             assert!(kind.fields.iter().any(|field| field.sort.contains(&name)), "{} by {name}", kind.name);
         }
-        assert!(platform_core::aip::order_by::parse(list.order, kind.fields).is_ok(), "{}", kind.name);
+        assert!(platform_engine::aip::order_by::parse(list.order, kind.fields).is_ok(), "{}", kind.name);
     }
 }
 
@@ -163,7 +163,7 @@ fn a_parent_is_a_known_kind_and_a_child_without_a_delete_method_is_deleted_with_
             assert_eq!(own, 0, "{} always exists", kind.name);
         }
         if kind.method(Verb::Delete).is_none() && kind.parent.kind().is_some() {
-            let cascades = kind.on_parent_delete == platform_core::kind::OnParentDelete::Cascade;
+            let cascades = kind.on_parent_delete == platform_engine::kind::OnParentDelete::Cascade;
             // Imported data is removed by its importer.
             assert!(cascades || kind.name == "Advisory", "the parent of a {} could never be deleted", kind.name);
         }

@@ -1,6 +1,6 @@
 //! The public suite of kinds, over every kind. Its entry in `KINDS` covers a new kind.
 
-use platform_core::{kind::Access, testing::KindSuite};
+use platform_engine::{kind::Access, testing::KindSuite};
 
 use self::fixtures::fixtures;
 use crate::common::World;

@@ -1,15 +1,10 @@
 //! Artifacts, their versions, and image metadata (`docs/api.md`, Libraries and Images).
 
-use platform_core::{
-    access::Caller,
-    error::Code,
-    resources::{
-        libraries::{Artifact, ArtifactVersion, Ecosystem},
-        registry::{self, Image, image::ImagePlatform},
-    },
-    timestamp::Timestamp,
-    uid::Uid,
+use platform_core::resources::{
+    libraries::{Artifact, ArtifactVersion, Ecosystem},
+    registry::{self, Image, image::ImagePlatform},
 };
+use platform_engine::{access::Caller, error::Code, timestamp::Timestamp, uid::Uid};
 use serde_json::{Value, json};
 
 use crate::common::{World, block_on, code, digest, text, violated_fields};

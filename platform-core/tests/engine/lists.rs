@@ -1,15 +1,8 @@
 //! Lists: pages, page tokens, orders, skip and totals (`docs/api.md`, Lists).
 
 use bytes::Bytes;
-use platform_core::{
-    access::Caller,
-    aip::page_token::PageKeys,
-    error::Code,
-    kind::Resource,
-    resources::{iam::Role, registry::Repo},
-    uid::Uid,
-    write::Write,
-};
+use platform_core::resources::{iam::Role, registry::Repo};
+use platform_engine::{access::Caller, aip::page_token::PageKeys, error::Code, kind::Resource, uid::Uid, write::Write};
 use serde_json::json;
 
 use crate::common::{BEGIN, Page, World, block_on, built_in, code, text, uid_of, violated_fields};

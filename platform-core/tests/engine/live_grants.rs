@@ -11,10 +11,12 @@ use std::{
 
 use async_trait::async_trait;
 use platform_core::{
-    access::{Caller, Credential, Narrowing},
-    error::{Code, Result},
     iam::Iam,
     resources::iam::{Identity, person_uid},
+};
+use platform_engine::{
+    access::{Caller, Credential, Narrowing},
+    error::{Code, Result},
     store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, memory::MemoryStore},
     testing::{Call, Gate, GatedStore},
     uid::Uid,

@@ -5,14 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use platform_core::{
+use platform_core::v1::SERVICES;
+use platform_engine::{
     access::{Caller, Narrowing},
     error::{Code, Result},
     kind::{Authorization, Verb},
     store::{Query, Scope},
     testing::Rng,
     uid::Uid,
-    v1::SERVICES,
 };
 use serde_json::{Map, Value, json};
 

@@ -3,11 +3,13 @@
 use std::{sync::Arc, thread};
 
 use platform_core::{
+    iam::Iam,
+    resources::iam::{DirectoryUser, person_uid, provider_person_uid},
+};
+use platform_engine::{
     access::{Caller, Narrowing},
     error::{Code, Result},
     event::StreamItem,
-    iam::Iam,
-    resources::iam::{DirectoryUser, person_uid, provider_person_uid},
     store::{Query, Scope, memory::MemoryStore},
     testing::{Call, GatedStore, Rng},
     uid::Uid,

@@ -1,9 +1,9 @@
 //! Records of registered persons, which do not belong to a group.
 
+use platform_engine::error::Code;
 use serde_json::json;
 
 use crate::common::{World, code};
-use platform_core::error::Code;
 
 #[test]
 fn a_person_sees_only_their_own_record() {

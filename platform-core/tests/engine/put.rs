@@ -1,17 +1,11 @@
 //! Imports (`docs/api.md`, Imported data): upserts, and the capabilities that they require.
 
-use platform_core::{
-    error::Code,
-    kind::Imported,
-    platform::PutReply,
-    resources::{
-        advisory::VulnerabilityMetadata,
-        registry::{self, Image, image::ImagePlatform},
-        vulnerabilities::{Advisory, AdvisoryEvent, advisory::ReviewState},
-    },
-    timestamp::Timestamp,
-    uid::Uid,
+use platform_core::resources::{
+    advisory::VulnerabilityMetadata,
+    registry::{self, Image, image::ImagePlatform},
+    vulnerabilities::{Advisory, AdvisoryEvent, advisory::ReviewState},
 };
+use platform_engine::{error::Code, kind::Imported, platform::PutReply, timestamp::Timestamp, uid::Uid};
 
 use crate::common::{BEGIN, World, block_on, code, digest, text};
 
@@ -181,7 +175,7 @@ fn remove_all_removes_the_children_of_a_parent_including_withdrawn_ones() {
     let world = World::new();
     let (group, sibling) = (world.group(&world.org), world.group(&world.org));
     let withdrawn =
-        Advisory { delete_time: Some(platform_core::timestamp::Timestamp::EPOCH), ..advisory("b", "CGA-2") };
+        Advisory { delete_time: Some(platform_engine::timestamp::Timestamp::EPOCH), ..advisory("b", "CGA-2") };
     world.put(&group, advisory("a", "CGA-1"));
     world.put(&group, withdrawn);
     world.put(&sibling, advisory("a", "CGA-1"));

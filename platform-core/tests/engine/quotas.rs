@@ -10,13 +10,15 @@ use std::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use platform_core::{
+    iam::Iam,
+    resources::{iam::DirectoryUser, vulnerabilities::Advisory},
+};
+use platform_engine::{
     access::Caller,
     error::{Code, Detail, Result},
     event::StreamItem,
-    iam::Iam,
     kind::{Parent, Verb},
     quota::{QuotaSource, Quotas},
-    resources::{iam::DirectoryUser, vulnerabilities::Advisory},
     store::{Commit, Committed, Epoch, Key, Page, Query, Read, Require, Store, StoreError, memory::MemoryStore},
     testing::{Call, GatedStore},
     uid::Uid,

@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use platform_core::{
+use platform_engine::{
     error::{Code, Result},
     testing::{Call, GatedStore},
     uid::Uid,

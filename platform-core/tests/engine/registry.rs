@@ -1,6 +1,6 @@
 //! Repos, readmes and tags (`docs/api.md`, Repos and Tags).
 
-use platform_core::{
+use platform_engine::{
     access::Caller,
     error::{Code, Result},
     uid::Uid,

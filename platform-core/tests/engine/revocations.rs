@@ -1,9 +1,9 @@
 //! Revocation of tokens: who may revoke which, and what each revocation ends (`docs/api.md`, Revocation of tokens).
 //! That it takes effect at once, for requests in flight too, is tested with the other revocations in `live_grants.rs`.
 
-use platform_core::{
+use platform_core::capabilities;
+use platform_engine::{
     access::{Caller, Credential, Narrowing, Revocations},
-    capabilities,
     error::{Code, Result},
     testing::CountingStore,
     timestamp::Timestamp,

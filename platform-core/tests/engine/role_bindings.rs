@@ -1,7 +1,7 @@
 //! Role bindings: their replies, valid roles and identities, and the capabilities that they require (`docs/api.md`,
 //! Role bindings and Access).
 
-use platform_core::{
+use platform_engine::{
     access::{Caller, Narrowing},
     error::{Code, Result},
     uid::Uid,

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use platform_core::{
-    access::{Caller, Capability},
-    error::{Code, Result},
     iam::Iam,
     resources::iam::role::{BUILT_IN_VERSION, Role, built_in as built_in_roles},
+};
+use platform_engine::{
+    access::{Caller, Capability},
+    error::{Code, Result},
     store::Key,
     uid::Uid,
     write::Write,
@@ -125,7 +127,7 @@ fn existing_capabilities_of_a_role_can_be_left_or_removed_without_holding_them()
 
 #[test]
 fn capabilities_held_elsewhere_out_of_reach_or_outside_the_token_cannot_be_put_into_a_role() {
-    use platform_core::access::Narrowing;
+    use platform_engine::access::Narrowing;
     let world = World::new();
     let folder = world.group(&world.org);
     let limited = world.identity(&folder);

@@ -1,9 +1,9 @@
 //! A kind of an embedder with features that the kinds of the contract do not use, so that the tests of all kinds cover
 //! every column of the tables.
 
-use platform_core::{
+use platform_core::capabilities::cap;
+use platform_engine::{
     BoxFuture,
-    access::cap,
     context::Context,
     error::Result,
     kind::{By, Change, Domain, Field, Kind, Method, Param, Parent, Resource, Type, Unique},

@@ -2,9 +2,11 @@
 //! providers).
 
 use platform_core::{
-    error::{Code, Result},
     iam::Iam,
     resources::iam::{IdentityProvider, ScimAccess},
+};
+use platform_engine::{
+    error::{Code, Result},
     store::Key,
     testing::{Call, GatedStore},
     uid::Uid,

@@ -3,9 +3,11 @@
 use std::thread;
 
 use platform_core::{
-    error::{Code, Result},
     iam::Iam,
     resources::iam::{NewSignIn, SignIn},
+};
+use platform_engine::{
+    error::{Code, Result},
     store::{Query, Scope},
     uid::Uid,
 };

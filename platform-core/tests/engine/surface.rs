@@ -3,11 +3,8 @@
 
 use std::fmt;
 
-use platform_core::{
-    kind::{Authorization, Kind, Method, Parent, Registered, Verb},
-    resources::KINDS,
-    v1::SERVICES,
-};
+use platform_core::{resources::KINDS, v1::SERVICES};
+use platform_engine::kind::{Authorization, Kind, Method, Parent, Registered, Verb};
 
 use crate::snapshot::assert_snapshot;
 
@@ -30,7 +27,7 @@ impl fmt::Display for Row {
 /// Returns the methods and actions of a kind, sorted by name.
 pub(crate) fn rows(registered: &Registered) -> Vec<Row> {
     let kind = registered.kind;
-    let names = |capabilities: &[platform_core::access::Capability]| {
+    let names = |capabilities: &[platform_engine::access::Capability]| {
         capabilities.iter().map(|capability| capability.name()).collect::<Vec<_>>().join(" ")
     };
     let methods = kind.served().map(|method| Row {

@@ -1,9 +1,9 @@
 //! Acceptances of terms (`docs/api.md`, Terms).
 
-use platform_core::{
+use platform_core::resources::iam::{Terms, TermsDocument};
+use platform_engine::{
     access::Caller,
     error::{Code, Result},
-    resources::iam::{Terms, TermsDocument},
 };
 use serde_json::{Value, json};
 

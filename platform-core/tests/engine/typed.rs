@@ -3,16 +3,14 @@
 use std::sync::Arc;
 
 use platform_core::{
-    error::Code,
     iam::{Bootstrap, Iam},
-    kind::Resource,
-    request::ListRequest,
     resources::{
         iam::{Group, OrgStatus, RoleBinding},
         registry::Repo,
     },
-    store::memory::MemoryStore,
-    testing::SeededEntropy,
+};
+use platform_engine::{
+    error::Code, kind::Resource, request::ListRequest, store::memory::MemoryStore, testing::SeededEntropy,
 };
 use serde_json::Map;
 

@@ -3,14 +3,16 @@
 use std::thread;
 
 use platform_core::{
-    error::Code,
     outbox::{LeaseResult, Outbox},
     resources::iam::{Identity, IdentityProvider},
+};
+use platform_engine::{
+    error::Code,
     store::{Commit, Key, Put},
     uid::Uid,
     write::CURRENT_RENDERING,
 };
-use platform_core::{
+use platform_engine::{
     store::StoreError,
     testing::{Call, CountingStore, FailingStore},
 };

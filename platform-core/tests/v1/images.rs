@@ -1,15 +1,12 @@
 //! Images, bills of materials and charts.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use platform_core::{
-    blob::BlobId,
-    kind::Imported,
-    resources::registry::{
-        Chart, Digest, Image,
-        chart::{ChartImage, Requirement},
-        image::{BlobContent, ImageBlob, ImagePlatform},
-    },
+use platform_core::resources::registry::{
+    Chart, Digest, Image,
+    chart::{ChartImage, Requirement},
+    image::{BlobContent, ImageBlob, ImagePlatform},
 };
+use platform_engine::{blob::BlobId, kind::Imported};
 
 use super::*;
 
@@ -448,7 +445,7 @@ fn blobs_are_stored_by_those_who_may_import_and_in_existing_repos() {
     let first = put(&world.operator, &repo, b"x".to_vec()).unwrap();
     let second = put(&world.operator, &repo, b"x".to_vec()).unwrap();
     assert_eq!((first.created, second.created, second.unchanged), (1, 0, 1));
-    let long = put(&world.operator, &repo, vec![0; platform_core::blob::MAX_LEN + 1]).unwrap();
+    let long = put(&world.operator, &repo, vec![0; platform_engine::blob::MAX_LEN + 1]).unwrap();
     assert_eq!((long.created, long.refused.len()), (0, 1));
 }
 
@@ -465,6 +462,6 @@ fn a_lost_blob_is_data_loss_and_not_not_found() {
         assert_eq!(code(world.ask(method, &repo, digest('a'), json!({}))), Code::DataLoss, "{method}");
     }
     let kinds = platform_core::resources::KINDS.iter().map(|one| one.kind);
-    let damaged = block_on(platform_core::blob::damaged(world.platform.store(), kinds, &**blobs)).unwrap();
+    let damaged = block_on(platform_engine::blob::damaged(world.platform.store(), kinds, &**blobs)).unwrap();
     assert_eq!(damaged.len(), 4, "two resources with two blobs each");
 }

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use platform_core::{
+use platform_core::iam::{Bootstrap, Iam};
+use platform_engine::{
     access::Caller,
     blob::{BlobStore, MemoryBlobs},
     error::{Code, Error, Result},
     event::{Event, StreamItem},
-    iam::{Bootstrap, Iam},
     platform::{Builder, Platform, Settings},
     store::memory::MemoryStore,
     testing::{SeededEntropy, TestClock},

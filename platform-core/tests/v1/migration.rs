@@ -2,11 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use platform_core::{
-    kind::{Kind, Parent, Registered, Verb},
-    resources::KINDS,
-    v1::SERVICES,
-};
+use platform_core::{resources::KINDS, v1::SERVICES};
+use platform_engine::kind::{Kind, Parent, Registered, Verb};
 
 const PAGE: &str = include_str!("../../../docs/how-to/migrate-from-version-1.md");
 

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use platform_core::{
+use platform_core::resources::{advisory::PublicAdvisories, vulnerabilities::Advisory};
+use platform_engine::{
     BoxFuture,
     kind::Run,
     offload::{Inline, Offload, SLICE, Work},
-    resources::{advisory::PublicAdvisories, vulnerabilities::Advisory},
 };
 
 use super::*;

@@ -1,13 +1,11 @@
 //! Repos, tags, images, advisories and metadata for the tests of reports.
 
-use platform_core::{
-    kind::Imported,
-    resources::{
-        advisory::VulnerabilityMetadata,
-        registry::{Image, Repo, Tag},
-        vulnerabilities::Advisory,
-    },
+use platform_core::resources::{
+    advisory::VulnerabilityMetadata,
+    registry::{Image, Repo, Tag},
+    vulnerabilities::Advisory,
 };
+use platform_engine::kind::Imported;
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use platform_core::error::{Error, Result};
+use platform_engine::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
 const GROUPS: usize = 20;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use platform_core::timestamp::Timestamp;
 use platform_emulator::Upstream;
+use platform_engine::timestamp::Timestamp;
 use serde_json::json;
 
 use crate::Client;

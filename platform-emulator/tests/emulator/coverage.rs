@@ -1,6 +1,7 @@
 //! The methods of the API that a test suite has called.
 
-use platform_core::{kind::Verb, resources::registry::Repo};
+use platform_core::resources::registry::Repo;
+use platform_engine::kind::Verb;
 use serde_json::json;
 
 use crate::{Client, rpc};

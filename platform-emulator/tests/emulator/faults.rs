@@ -5,8 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use platform_core::{error::Code, kind::Verb, resources::registry::Repo};
+use platform_core::resources::registry::Repo;
 use platform_emulator::Fault;
+use platform_engine::{error::Code, kind::Verb};
 use serde_json::json;
 use tower::ServiceExt;
 

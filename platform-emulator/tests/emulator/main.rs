@@ -15,8 +15,8 @@ mod tenants;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Version};
 use http_body_util::{BodyExt, Full};
-use platform_core::kind::{Resource, Verb};
 use platform_emulator::{Emulator, Tenant};
+use platform_engine::kind::{Resource, Verb};
 use serde_json::Value;
 use tower::ServiceExt;
 

@@ -1,7 +1,8 @@
 //! The log of received requests.
 
-use platform_core::{error::Code, kind::Verb, resources::registry::Repo};
+use platform_core::resources::registry::Repo;
 use platform_emulator::Fault;
+use platform_engine::{error::Code, kind::Verb};
 use serde_json::json;
 
 use crate::{Client, rpc};

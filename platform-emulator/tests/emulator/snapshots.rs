@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use platform_core::uid::Uid;
 use platform_emulator::Fault;
+use platform_engine::uid::Uid;
 use serde_json::json;
 
 use crate::Client;

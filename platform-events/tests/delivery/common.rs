@@ -12,20 +12,21 @@ use std::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use platform_core::{
-    access::Caller,
-    clock::Clock,
-    event::Event,
     iam::{Bootstrap, Iam},
-    kind::Resource,
     outbox::Outbox,
-    platform::{Platform, Settings},
-    request::ListRequest,
-    resources::events::SinkPolicy,
     resources::{
-        events::{DeadLetter, DeliveryStatus, Subscription},
+        events::{DeadLetter, DeliveryStatus, SinkPolicy, Subscription},
         iam::Group,
         registry::Repo,
     },
+};
+use platform_engine::{
+    access::Caller,
+    clock::Clock,
+    event::Event,
+    kind::Resource,
+    platform::{Platform, Settings},
+    request::ListRequest,
     store::{Query, Scope, Store, memory::MemoryStore},
     timestamp::Timestamp,
     uid::Uid,

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use platform_core::outbox::Outbox;
 use platform_core::resources::events::Subscription;
-use platform_core::store::{Store, memory::MemoryStore};
+use platform_engine::store::{Store, memory::MemoryStore};
 use platform_events::DeliveryResult;
 
 use crate::common::{Scripted, World, respond};

@@ -10,12 +10,14 @@ use std::{
 };
 
 use platform_core::{
-    kind::Resource,
     outbox::{Outbox, lost_bodies},
     resources::{
         events::{DeadLetter, Subscription},
         registry::Repo,
     },
+};
+use platform_engine::{
+    kind::Resource,
     store::{Key, Query, Scope, Store, memory::MemoryStore},
     uid::Uid,
 };

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use platform_core::store::memory::MemoryStore;
+use platform_engine::store::memory::MemoryStore;
 use platform_events::{DeliveryResult, Wakeups};
 use tokio::{task::JoinSet, time::Instant};
 

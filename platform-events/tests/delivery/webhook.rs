@@ -11,11 +11,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use platform_core::{
-    event::Event,
-    resources::events::{DeliveryStatus, Subscription},
-    uid::Uid,
-};
+use platform_core::resources::events::{DeliveryStatus, Subscription};
+use platform_engine::{event::Event, uid::Uid};
 use platform_events::{DeliveryResult, Sink, Webhook, WebhookOptions, check_public_sink};
 use platform_keys::Algorithm;
 use platform_oidc::{Verifier, VerifierOptions, jwks::KeySet, jws::Jws};

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use heck::ToLowerCamelCase;
-use platform_core::{proto::FILE_DESCRIPTOR_SET, timestamp::Timestamp};
+use platform_core::proto::FILE_DESCRIPTOR_SET;
+use platform_engine::timestamp::Timestamp;
 use proptest::{
     option,
     prelude::{BoxedStrategy, Just, Strategy, any},

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use platform_core::timestamp::Timestamp;
+use platform_engine::timestamp::Timestamp;
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 use serde_json::{Map, Value, json};

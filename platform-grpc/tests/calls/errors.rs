@@ -199,7 +199,7 @@ async fn a_response_names_the_api_method_and_the_code_for_metrics() {
             .body(Full::new(Bytes::from_static(&[0; 5])));
         let response = server.grpc.clone().oneshot(request.unwrap()).await.unwrap();
         let (method, code) = Called::of(&response);
-        (method.transport(), method.name().to_owned(), code.map(platform_core::error::Code::reason))
+        (method.transport(), method.name().to_owned(), code.map(platform_engine::error::Code::reason))
     };
     let path = "/chainguard.platform.registry.v2.ReposService/ListRepos";
     assert_eq!(called(path, OPERATOR).await, ("grpc", "ReposService.ListRepos".to_owned(), None));

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use platform_core::{access::Caller, resources::registry::Repo, store::memory::MemoryStore, uid::Uid};
+use platform_core::resources::registry::Repo;
+use platform_engine::{access::Caller, store::memory::MemoryStore, uid::Uid};
 use platform_grpc::AsBytes;
 use platform_http::Limits;
 use prost_reflect::DynamicMessage;
@@ -32,7 +33,8 @@ async fn a_resource_written_over_one_transport_is_read_over_the_other() {
     let uid = identity["uid"].as_str().unwrap();
     let (status, body) = server.rest("GET", &format!("/iam/v2/identities/{uid}"), Value::Null).await;
     assert_eq!((status, &body["claimMatch"]), (200, &sent["claimMatch"]));
-    let time = |body: &Value| platform_core::timestamp::Timestamp::parse(body["createTime"].as_str().unwrap()).unwrap();
+    let time =
+        |body: &Value| platform_engine::timestamp::Timestamp::parse(body["createTime"].as_str().unwrap()).unwrap();
     assert_eq!(time(&body), time(&identity));
 
     let (status, tag) = server.rest("POST", &format!("/registry/v2/repos/{ORG}"), json!({ "name": "nginx" })).await;

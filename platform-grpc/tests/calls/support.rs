@@ -18,9 +18,9 @@ use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tonic::{Status, metadata::MetadataMap, transport::Channel};
 use tonic_types::pb;
 
-use platform_core::{
+use platform_core::proto::FILE_DESCRIPTOR_SET;
+use platform_engine::{
     platform::Platform,
-    proto::FILE_DESCRIPTOR_SET,
     store::{Store, memory::MemoryStore},
 };
 pub(crate) use setting::{NoTokens, OPERATOR, ORG, UidIsToken, platform_of};

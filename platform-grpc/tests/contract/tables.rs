@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heck::ToLowerCamelCase;
-use platform_core::{
+use platform_core::{resources::KINDS, v1::SERVICES};
+use platform_engine::{
     access::Capability,
     kind::{Access, Action, Authorization, Field, Kind, Method, Parent, Registered, Type, Verb},
     request::list_fields,
-    resources::KINDS,
-    v1::SERVICES,
 };
 use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind as Proto, MessageDescriptor, MethodDescriptor, Value,

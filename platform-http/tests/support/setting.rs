@@ -7,20 +7,22 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use platform_core::{
-    access::{Authenticator, Caller},
-    error::{Error, Result},
     iam::{Bootstrap, Iam},
-    kind::Registered,
-    platform::{Platform, Settings},
     resources::advisory::PublicAdvisories,
-    seal::Secret,
-    store::{Store, memory::MemoryStore},
-    testing::{self, SeededEntropy, TestClock},
-    timestamp::Timestamp,
     tokens::{
         Begun, Confirmation, CredentialOf, Exchange, Failure, Finished, Held, ProviderResponse, RawToken, Refresh,
         Register, Registration, SignIn, SignInService, TokenPair, TokenService, WhoAmI,
     },
+};
+use platform_engine::{
+    access::{Authenticator, Caller},
+    error::{Error, Result},
+    kind::Registered,
+    platform::{Platform, Settings},
+    seal::Secret,
+    store::{Store, memory::MemoryStore},
+    testing::{self, SeededEntropy, TestClock},
+    timestamp::Timestamp,
     uid::Uid,
 };
 

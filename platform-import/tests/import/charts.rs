@@ -3,14 +3,12 @@
 use std::fs;
 
 use flate2::{Compression, write::GzEncoder};
-use platform_core::{
-    blob::BlobId,
-    resources::registry::{
-        Chart, Image, Tag,
-        chart::Requirement,
-        image::{BlobContent, ImageBlob},
-    },
+use platform_core::resources::registry::{
+    Chart, Image, Tag,
+    chart::Requirement,
+    image::{BlobContent, ImageBlob},
 };
+use platform_engine::blob::BlobId;
 use platform_import::{
     Dataset,
     image::{Directory, layout as image_layout},
@@ -276,7 +274,7 @@ fn a_tag_that_is_named_twice_is_taken_from_the_first_manifest() {
 fn an_sbom_that_is_too_long_to_be_kept_is_reported_and_its_packages_are_known() {
     let layout = Layout::new();
     let mut long = sbom("zlib");
-    long["comment"] = json!(" ".repeat(platform_core::blob::MAX_LEN));
+    long["comment"] = json!(" ".repeat(platform_engine::blob::MAX_LEN));
     let image = layout.image("amd64", b"one", &[layout.json("application/spdx+json", &long)]);
     layout.top(&[image]);
     let contents = image_layout(&Directory(layout.path().to_owned()), 16 << 20, &mut |_| {});

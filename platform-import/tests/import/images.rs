@@ -2,11 +2,8 @@
 
 use std::{fs, path::Path};
 
-use platform_core::{
-    kind::Imported,
-    resources::registry::{self, Image, image::ImagePlatform},
-    uid::Uid,
-};
+use platform_core::resources::registry::{self, Image, image::ImagePlatform};
+use platform_engine::{kind::Imported, uid::Uid};
 use platform_import::{
     Dataset,
     image::{Contents, Directory, layout},

@@ -5,12 +5,12 @@ mod setting;
 
 use std::path::Path;
 
-use platform_core::{
+use platform_core::resources::registry::{Image, Repo, Tag};
+use platform_engine::{
     access::Caller,
     kind::{Imported, Resource},
     platform::{Platform, PutReply},
     request::ListRequest,
-    resources::registry::{Image, Repo, Tag},
     uid::Uid,
 };
 use platform_import::{Dataset, Done, Options, Refusal, Sink, Summary, Watcher, run, source::Limits};
@@ -102,7 +102,7 @@ fn done(reply: PutReply) -> Done {
     Done { created: reply.created, updated: reply.updated, unchanged: reply.unchanged, refused }
 }
 
-fn rules(error: &platform_core::error::Error) -> String {
+fn rules(error: &platform_engine::error::Error) -> String {
     let rules = error.violations().iter().map(|one| format!("{}: {}", one.field, one.description));
     rules.collect::<Vec<_>>().join("; ")
 }

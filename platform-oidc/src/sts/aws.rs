@@ -10,12 +10,11 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode,
     header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, HOST},
 };
-use platform_core::{
+use platform_core::{iam::Iam, tokens::Exchange};
+use platform_engine::{
     access::{Caller, Credential},
     error::{Error, Result},
-    iam::Iam,
     timestamp::Timestamp,
-    tokens::Exchange,
 };
 use serde_json::{Map, Value, json};
 

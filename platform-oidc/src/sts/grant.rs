@@ -2,11 +2,11 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use platform_core::{
+use platform_core::tokens::Narrow;
+use platform_engine::{
     access::{CapabilitySet, Grants, Narrowing, RegistrationId},
     error::{Error, Result},
     timestamp::Timestamp,
-    tokens::Narrow,
     uid::Uid,
 };
 use serde_json::{Map, Value};

@@ -6,11 +6,11 @@
 use std::{collections::HashMap, hash::Hash};
 
 use parking_lot::Mutex;
-use platform_core::{
+use platform_core::tokens::{CodeChallenge, HeadlessCode, HeadlessSession, Held, RawToken, SIGN_IN_SECONDS, SignIn};
+use platform_engine::{
     error::{Error, Result},
     seal::Secret,
     timestamp::Timestamp,
-    tokens::{CodeChallenge, HeadlessCode, HeadlessSession, Held, RawToken, SIGN_IN_SECONDS, SignIn},
     uid::Uid,
 };
 use sha2::{Digest, Sha256};

@@ -1,9 +1,11 @@
 //! Persons: describing the caller, registration, and deletion.
 
 use platform_core::{
-    error::{Error, Result},
     iam::{Iam, Person},
     tokens::{GroupCapabilities, Profile, Register, Registration, WhoAmI},
+};
+use platform_engine::{
+    error::{Error, Result},
     uid::Uid,
 };
 use serde_json::{Map, Value};

@@ -1,7 +1,7 @@
 //! Private claims of this server's own tokens: `cap` in its published encoding, and `internal`.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE};
-use platform_core::{
+use platform_engine::{
     access::{CapabilitySet, Narrowing, RegistrationId, Session},
     uid::Uid,
 };
@@ -146,7 +146,7 @@ fn decode_set(text: &str) -> Option<CapabilitySet> {
 
 #[cfg(test)]
 mod tests {
-    use platform_core::{access::cap, capabilities};
+    use platform_core::capabilities::{self, cap};
 
     use super::*;
 

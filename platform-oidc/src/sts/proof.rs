@@ -4,23 +4,25 @@ use std::sync::Arc;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use platform_core::{
-    access::{Caller, Credential, Session},
-    error::{Code, Error, Result},
     iam::{Iam, Person},
-    kind::Resource,
     resources::iam::{
         CorrelationRule, DirectoryUsers, Identity, IdentityProvider, Oidc, StaticKeys, normalize_issuer,
         provider_person_uid,
     },
-    timestamp::Timestamp,
     tokens::Exchange,
+};
+use platform_engine::{
+    access::{Caller, Credential, Session},
+    error::{Code, Error, Result},
+    kind::Resource,
+    timestamp::Timestamp,
     uid::Uid,
 };
+use platform_keys::VerifyingKey;
 use serde_json::{Map, Value, json};
 
 use super::{Sts, matching, not_authorized, proof_error, token_error};
 use crate::{claims::Claims, jwks::KeySet, jws::Jws, verifier::check_typ};
-use platform_keys::VerifyingKey;
 
 /// The maximum number of external groups of a sign-in, and their maximum total length in bytes; our choice.
 const MAX_GROUPS: usize = 500;

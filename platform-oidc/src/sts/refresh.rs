@@ -6,13 +6,15 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use platform_core::{
-    access::{ActsAs, Caller, Credential, RegistrationId, Session},
-    error::{Error, Result},
     iam::Iam,
     resources::iam::NewSignIn,
+    tokens::{Issued, Refresh, TokenPair},
+};
+use platform_engine::{
+    access::{ActsAs, Caller, Credential, RegistrationId, Session},
+    error::{Error, Result},
     seal::Secret,
     timestamp::Timestamp,
-    tokens::{Issued, Refresh, TokenPair},
     uid::Uid,
 };
 use serde::{Deserialize, Serialize};

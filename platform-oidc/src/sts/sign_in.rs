@@ -13,16 +13,18 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use platform_core::{
-    access::{Caller, Credential},
-    error::{Code, Error, Result},
     iam::{Iam, Person},
-    kind::Resource,
     resources::iam::{Identity, person_uid, provider_person_uid},
-    seal::Secret,
     tokens::{
         Begun, Confirmation, Exchange, Failure, Finished, HeadlessCode, HeadlessSession, Held, Narrow,
         ProviderResponse, RawToken, SignIn, SignInService, Target, TokenService,
     },
+};
+use platform_engine::{
+    access::{Caller, Credential},
+    error::{Code, Error, Result},
+    kind::Resource,
+    seal::Secret,
     uid::Uid,
 };
 use subtle::ConstantTimeEq;

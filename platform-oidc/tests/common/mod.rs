@@ -8,7 +8,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::{Request, Response};
 use parking_lot::Mutex;
-use platform_core::{
+use platform_engine::{
     testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,

@@ -6,8 +6,8 @@ use std::{
     sync::LazyLock,
 };
 
-use platform_core::{
-    resources::iam::{person_uid, provider_person_uid},
+use platform_core::resources::iam::{person_uid, provider_person_uid};
+use platform_engine::{
     store::{Key, Query, Scope, Store},
     timestamp::Timestamp,
     uid::Uid,

@@ -9,11 +9,13 @@ use std::{
 };
 
 use platform_core::{
+    resources::iam::{person_uid, role},
+    tokens::{RawToken, Register, TokenService},
+};
+use platform_engine::{
     access::{Authenticator, Caller, Capability},
     error::{Code, Result},
     kind::Registered,
-    resources::iam::{person_uid, role},
-    tokens::{RawToken, Register, TokenService},
     uid::Uid,
 };
 use platform_keys::{Algorithm, SigningKey};

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
 use http::{Request, Response};
-use platform_core::{error::Code, uid::Uid};
+use platform_engine::{error::Code, uid::Uid};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use platform_core::{
-    access::{Authenticator, Caller, cap},
-    error::Code,
+    capabilities::cap,
     resources::iam::{Identity, Role, StaticKeys},
-    timestamp::Timestamp,
     tokens::TokenService,
+};
+use platform_engine::{
+    access::{Authenticator, Caller},
+    error::Code,
+    timestamp::Timestamp,
 };
 use platform_keys::{Algorithm, Keys, SigningKey};
 use platform_oidc::{AccessToken, jwks::KeySet};

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use platform_core::{
+    iam::{Bootstrap, Iam},
+    resources::iam::{Group, Identity, RoleBinding},
+    tokens::{Exchange, RawToken, Refresh, TokenPair, TokenService},
+};
+use platform_engine::{
     access::{Authenticator, Caller},
     error::{Code, Error, Result},
-    iam::{Bootstrap, Iam},
     platform::{Platform, Settings},
-    resources::iam::{Group, Identity, RoleBinding},
     seal::Secret,
     store::{Store, memory::MemoryStore},
     testing::TestClock,
-    tokens::{Exchange, RawToken, Refresh, TokenPair, TokenService},
     uid::Uid,
 };
 use platform_keys::{Algorithm, SigningKey, VerifyingKey};
@@ -148,7 +150,7 @@ impl Fixture {
 
     /// Removes the registration id from a person's record, as in records of earlier releases.
     pub async fn forget_registration(&self, person: &Uid) {
-        use platform_core::{
+        use platform_engine::{
             kind::Resource,
             store::{Epoch, Key},
             write::Write,
@@ -165,7 +167,7 @@ impl Fixture {
 
     /// Returns the contents of the store as text.
     pub async fn stored(&self) -> String {
-        use platform_core::store::{Key, Query, Scope};
+        use platform_engine::store::{Key, Query, Scope};
         let mut contents = String::new();
         for kind in self.platform.kinds() {
             let page = self.store.list(&Query::new(kind.name, Scope::All)).await.unwrap();

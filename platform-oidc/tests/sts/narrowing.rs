@@ -1,10 +1,12 @@
 //! Scopes and capabilities narrow a token and never widen it.
 
 use platform_core::{
-    access::{Authenticator, CapabilitySet},
-    error::Code,
     resources::iam::{Group, RoleBinding, role},
     tokens::TokenService,
+};
+use platform_engine::{
+    access::{Authenticator, CapabilitySet},
+    error::Code,
 };
 use serde_json::{Value, json};
 

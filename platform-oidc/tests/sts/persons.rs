@@ -1,11 +1,13 @@
 //! Registered persons: exchange without a target, registration with and without an invite, and deletion.
 
 use platform_core::{
-    error::{Code, Detail},
     iam::Iam,
     resources::iam::{GroupInvite, Identity, Role},
-    seal::Secret,
     tokens::{Register, TokenService},
+};
+use platform_engine::{
+    error::{Code, Detail},
+    seal::Secret,
 };
 use platform_oidc::person_uid;
 use serde_json::json;

@@ -1,14 +1,13 @@
 //! Persons of an organization's own identity provider and its directory.
 
 use platform_core::{
-    error::Code,
     iam::Iam,
     resources::iam::{
         DirectoryUser, ExternalGroupRoleMapping, IdentityProvider, person_uid, provider_person_uid, role,
     },
     tokens::{Exchange, TokenService},
-    uid::Uid,
 };
+use platform_engine::{error::Code, uid::Uid};
 use platform_keys::{Algorithm, SigningKey};
 use serde_json::{Value, json};
 
@@ -195,8 +194,8 @@ async fn enable(fixture: &Fixture, tenant: &Tenant) {
     let person = fixture.sts.register(&fixture.upstream(json!({})), &Default::default()).await.unwrap().identity;
     fixture.bind(&person, &built_in("owner"), &tenant.org).await;
     assert_ne!(second, person);
-    let kind = <IdentityProvider as platform_core::kind::Resource>::KIND;
-    let actions = <IdentityProvider as platform_core::kind::Resource>::ACTIONS;
+    let kind = <IdentityProvider as platform_engine::kind::Resource>::KIND;
+    let actions = <IdentityProvider as platform_engine::kind::Resource>::ACTIONS;
     let run = async |name: &str, request: Value| {
         let action = actions.iter().find(|action| action.name == name).unwrap();
         fixture.platform.run(Some(&fixture.operator), kind, action, request.as_object().unwrap()).await.unwrap()

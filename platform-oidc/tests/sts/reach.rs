@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use platform_core::error::Code;
+use platform_engine::error::Code;
 use platform_keys::Algorithm;
 use platform_outbound::{Fetch, HttpFetch};
 use serde_json::json;

@@ -2,12 +2,10 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use platform_core::{
-    error::Code,
-    kind::Resource,
     resources::iam::{Identity, SignIn},
     tokens::TokenService,
-    uid::Uid,
 };
+use platform_engine::{error::Code, kind::Resource, uid::Uid};
 use serde_json::{Value, json};
 
 use crate::{

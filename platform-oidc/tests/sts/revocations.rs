@@ -1,7 +1,8 @@
 //! Revocation of tokens: access tokens, the tokens that they were exchanged for, refresh tokens, and the tokens of other
 //! issuers.
 
-use platform_core::{error::Code, kind::Resource, resources::iam::Identity, tokens::TokenService, uid::Uid};
+use platform_core::{resources::iam::Identity, tokens::TokenService};
+use platform_engine::{error::Code, kind::Resource, uid::Uid};
 use serde_json::{Value, json};
 
 use crate::{

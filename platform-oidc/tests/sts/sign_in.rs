@@ -14,16 +14,18 @@ use form_urlencoded::parse;
 use http::{Request, Response};
 use parking_lot::Mutex;
 use platform_core::{
-    error::{Code, Error, Result},
     iam::Iam,
     resources::iam::{
         ExternalGroupRoleMapping, Group, GroupInvite, IdentityProvider, OrgKind, person_uid, provider_person_uid, role,
     },
-    seal::Secret,
-    store::{Query, Scope, Store},
     tokens::{
         Failure, Finished, HeadlessSession, ProviderResponse, RawToken, SignIn, SignInService, Target, TokenService,
     },
+};
+use platform_engine::{
+    error::{Code, Error, Result},
+    seal::Secret,
+    store::{Query, Scope, Store},
     uid::Uid,
 };
 use platform_keys::{Algorithm, SigningKey};

@@ -11,10 +11,9 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Request, Response};
-use platform_core::{
+use platform_core::{resources::iam::IdentityProvider, tokens::RawToken};
+use platform_engine::{
     error::{Code, Detail, Result},
-    resources::iam::IdentityProvider,
-    tokens::RawToken,
     uid::Uid,
 };
 use platform_keys::Algorithm;

@@ -1,6 +1,7 @@
 //! The lines of the audit log.
 
-use platform_core::{kind::Resource, resources::iam::Identity, timestamp::Timestamp, uid::Uid};
+use platform_core::resources::iam::Identity;
+use platform_engine::{kind::Resource, timestamp::Timestamp, uid::Uid};
 use serde::Serialize;
 
 /// The event that an entry is about.

@@ -4,14 +4,14 @@ use std::{fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use platform_core::{
+use platform_core::tokens::{
+    Begun, Confirmation, CredentialOf, Exchange, Failure, Finished, HeadlessSession, Held, ProviderResponse, RawToken,
+    Refresh, Register, Registration, SignIn, SignInService, TokenPair, TokenService, WhoAmI,
+};
+use platform_engine::{
     access::{Authenticator, Caller, Credential},
     error::Result,
     seal::Secret,
-    tokens::{
-        Begun, Confirmation, CredentialOf, Exchange, Failure, Finished, HeadlessSession, Held, ProviderResponse,
-        RawToken, Refresh, Register, Registration, SignIn, SignInService, TokenPair, TokenService, WhoAmI,
-    },
     uid::Uid,
 };
 use serde_json::{Map, Value};

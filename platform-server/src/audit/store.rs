@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use async_trait::async_trait;
-use platform_core::store::{Commit, Committed, Delete, Epoch, Key, Page, Query, Read, Store, StoreError};
+use platform_engine::store::{Commit, Committed, Delete, Epoch, Key, Page, Query, Read, Store, StoreError};
 
 use super::{Record, current, entry::Changed};
 use crate::Kinds;

@@ -16,11 +16,11 @@ use axum::body::Body as HttpBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use platform_core::{
+use platform_core::resources::vulnerabilities::Advisory;
+use platform_engine::{
     event::{EventStream, StreamItem},
     kind::Resource,
     platform::Platform,
-    resources::vulnerabilities::Advisory,
     store::{Commit, Committed, Delete, Epoch, Key, Page, Query, Read, Store, StoreError, memory::MemoryStore},
 };
 use platform_grpc::Grpc;
@@ -172,7 +172,7 @@ impl Fixture {
         B: Body<Data = Bytes, Error: Into<BoxError> + fmt::Display + Send> + Send + 'static,
     {
         let (platform, limits) = (&self.platform, &self.limits);
-        let authenticator: Arc<dyn platform_core::access::Authenticator> =
+        let authenticator: Arc<dyn platform_engine::access::Authenticator> =
             Arc::new(Authenticated(Arc::new(UidIsToken)));
         let rest = Rest::new(platform.clone(), authenticator.clone(), limits.clone()).unwrap().mount(Scim);
         let grpc = Grpc::new(platform.clone(), authenticator.clone(), limits.clone()).unwrap();

@@ -17,7 +17,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use platform_core::{
+use platform_engine::{
     blob::{self, BlobId, BlobStore},
     store::MAX_COPIED,
     timestamp::Timestamp,
@@ -351,7 +351,7 @@ pub(crate) fn sync_all(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use platform_core::blob::MemoryBlobs;
+    use platform_engine::blob::MemoryBlobs;
 
     use super::*;
 

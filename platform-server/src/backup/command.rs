@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use platform_core::clock::Clock;
+use platform_engine::clock::Clock;
 use platform_system::SystemClock;
 use serde::Deserialize;
 use serde_json::Value;

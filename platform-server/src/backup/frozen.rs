@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use platform_core::{
+use platform_engine::{
     store::{
         Commit, Committed, Delete, Epoch, Filter, Key, Page, Position, Put, Query, Read, Record, Scope, Store,
         StoreError,
@@ -219,7 +219,7 @@ impl Source for Frozen {
 
 #[cfg(test)]
 mod tests {
-    use platform_core::store::{KeyValue, memory::MemoryStore};
+    use platform_engine::store::{KeyValue, memory::MemoryStore};
 
     use super::*;
 

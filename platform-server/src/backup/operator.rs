@@ -18,7 +18,7 @@ use axum::{
     routing::{get, post},
 };
 use futures_util::stream;
-use platform_core::error::{Code, Error, Result};
+use platform_engine::error::{Code, Error, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{

@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
-use platform_core::{
+use platform_engine::{
     store::{Commit, Delete, Key, Put, Store},
     uid::Uid,
 };

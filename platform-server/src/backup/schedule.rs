@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use platform_core::{clock::Clock, timestamp::Timestamp};
+use platform_engine::{clock::Clock, timestamp::Timestamp};
 use platform_system::SystemClock;
 use tokio::{task::spawn_blocking, time::sleep};
 

@@ -4,7 +4,7 @@ use std::{collections::HashMap, str::FromStr, time::Duration};
 
 use anyhow::bail;
 use clap::Args;
-use platform_core::uid::Uid;
+use platform_engine::uid::Uid;
 use platform_http::{IpNet, Limits, Rate};
 
 use super::{bytes, duration};

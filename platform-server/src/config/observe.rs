@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use clap::Args;
-use platform_core::uid::Uid;
+use platform_engine::uid::Uid;
 
 use super::duration;
 

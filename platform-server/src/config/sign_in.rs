@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use platform_core::seal::Secret;
+use platform_engine::seal::Secret;
 use platform_oidc::SignInProvider;
 
 /// The maximum length of the client secret, in bytes.

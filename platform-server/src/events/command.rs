@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use platform_core::{platform::Platform, uid::Uid};
+use platform_engine::{platform::Platform, uid::Uid};
 use platform_events::overview;
 use serde_json::{Value, json};
 

@@ -11,7 +11,7 @@ use axum::{
     routing::{get, post},
 };
 use futures_util::{Stream, stream};
-use platform_core::{
+use platform_engine::{
     access::Caller,
     error::{Error, Result},
     event::StreamItem,

@@ -1,12 +1,12 @@
 //! Import into the store of a stopped server.
 
 use anyhow::Result;
-use platform_core::{
+use platform_core::resources::registry::{Image, Tag};
+use platform_engine::{
     error::{Code, Error},
     kind::Imported,
     platform::PutReply,
     request::ListRequest,
-    resources::registry::{Image, Tag},
 };
 use platform_import::{Done, Sink};
 

@@ -7,7 +7,8 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use platform_core::{blob::BlobId, kind::Imported, resources::registry::Tag};
+use platform_core::resources::registry::Tag;
+use platform_engine::{blob::BlobId, kind::Imported};
 use platform_import::{Done, Sink};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use anyhow::{Result, bail};
 use async_trait::async_trait;
 use metrics::{Counter, counter, describe_counter};
-use platform_core::{
+use platform_engine::{
     access::{Authenticator, Caller},
     error,
     uid::Uid,

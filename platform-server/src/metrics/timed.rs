@@ -7,7 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_histogram, histogram};
-use platform_core::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError};
+use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError};
 
 use crate::otlp::store_span;
 

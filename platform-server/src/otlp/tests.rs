@@ -18,7 +18,7 @@ use opentelemetry_proto::tonic::{
     metrics::v1::metric,
     trace::v1::Span as Received,
 };
-use platform_core::store::{Store, memory::MemoryStore};
+use platform_engine::store::{Store, memory::MemoryStore};
 use platform_http::{Layers, Limits, serve};
 use tokio::net::TcpListener;
 use tonic::{Request as Call, Response as Reply, Status as Refused};

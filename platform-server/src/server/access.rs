@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use platform_core::{
-    access::Authenticator,
-    platform::Platform,
     resources::iam::normalize_issuer,
     tokens::{SignInService, TokenService},
 };
+use platform_engine::{access::Authenticator, platform::Platform};
 use platform_oidc::{DiscoveryOptions, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
 use platform_outbound::HttpFetch;
 use platform_system::SystemClock;

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
-use platform_core::{
+use platform_engine::{
     kind::Registered,
     store::{Order, OrderBy, Query, Record, Scope, Store},
 };

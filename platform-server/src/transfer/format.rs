@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use platform_core::{
+use platform_engine::{
     kind::Registered,
     store::{Key, Put, Record},
     uid::Uid,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use platform_core::store::{Commit, Put, Query, Scope, Store};
+use platform_engine::store::{Commit, Put, Query, Scope, Store};
 use platform_keys::{Bootstrap, Documents};
 
 use super::{
@@ -131,7 +131,7 @@ async fn commit(store: &dyn Store, mut put: Vec<Put>, is_continued: bool) -> Res
     if is_continued {
         let keys: Vec<_> = put.iter().map(|put| put.key.clone()).collect();
         let stored = store.get(&keys, &[]).await?.records;
-        let is_same = |put: &Put, record: &platform_core::store::Record| {
+        let is_same = |put: &Put, record: &platform_engine::store::Record| {
             (Some(record.revision), &record.body, &record.private) == (put.revision, &put.body, &put.private)
         };
         let mut missing = Vec::new();

@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
-use platform_core::store::{Item, Key, Position, Query, Record, Scope, Store, StoreError};
+use platform_engine::store::{Item, Key, Position, Query, Record, Scope, Store, StoreError};
 
 use super::{BATCH, BATCH_BYTES};
 

@@ -8,8 +8,8 @@ use std::{
 };
 
 use indicatif::ProgressBar;
-use platform_core::{
-    resources::KINDS,
+use platform_core::resources::KINDS;
+use platform_engine::{
     store::{Commit, Conflict, Key, MAX_COPIED, Put, Query, Record, Scope, Store, StoreError, memory::MemoryStore},
     uid::Uid,
 };

@@ -1,6 +1,6 @@
 //! SCIM in the OpenAPI document.
 
-use platform_core::uid::Uid;
+use platform_engine::uid::Uid;
 use platform_http::openapi::errors;
 use serde_json::{Map, Value, json};
 

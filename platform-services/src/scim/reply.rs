@@ -4,7 +4,7 @@ use http::{
     HeaderValue, StatusCode,
     header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE},
 };
-use platform_core::error::{Code, Error};
+use platform_engine::error::{Code, Error};
 use platform_http::{
     Reply,
     mount::{self, Refusal},

@@ -4,10 +4,10 @@ use http::{
     HeaderMap, HeaderValue,
     header::{COOKIE, SET_COOKIE},
 };
-use platform_core::{
+use platform_core::tokens::SIGN_IN_SECONDS;
+use platform_engine::{
     error::{Error, Result},
     seal::Secret,
-    tokens::SIGN_IN_SECONDS,
 };
 use platform_http::Reply;
 

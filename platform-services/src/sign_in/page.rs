@@ -8,10 +8,8 @@ use http::{
         X_FRAME_OPTIONS,
     },
 };
-use platform_core::{
-    error::{Error, Result},
-    tokens::{Confirmation, Target},
-};
+use platform_core::tokens::{Confirmation, Target};
+use platform_engine::error::{Error, Result};
 use platform_http::{Reply, ReplyBody, log_fault, status};
 
 use super::html::Html;

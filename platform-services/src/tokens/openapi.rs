@@ -1,9 +1,7 @@
 //! The token services in the OpenAPI document.
 
-use platform_core::{
-    kind::{Field, Type},
-    tokens::{Exchange, HeadlessSession, MAX_AUDIENCE, MAX_AUDIENCES, Refresh, Register},
-};
+use platform_core::tokens::{Exchange, HeadlessSession, MAX_AUDIENCE, MAX_AUDIENCES, Refresh, Register};
+use platform_engine::kind::{Field, Type};
 use platform_http::openapi::{errors, parameters, reply_schema, request_schema};
 use serde_json::{Map, Value, json};
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use http::Method;
 use platform_console::{Console, Options, ShortToken, Tokens};
-use platform_core::{
+use platform_core::iam::Iam;
+use platform_engine::{
     access::Authenticator,
     error::Result,
-    iam::Iam,
     platform::Platform,
     seal::Secret,
     store::{Store, memory::MemoryStore, switched::SwitchedStore},

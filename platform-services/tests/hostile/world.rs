@@ -3,18 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::Router;
-use platform_core::{
-    access::Caller,
-    kind::Imported,
-    platform::Platform,
-    resources::{
-        advisory::VulnerabilityMetadata,
-        libraries::{Artifact, ArtifactVersion},
-        registry::Image,
-        vulnerabilities::Advisory,
-    },
-    uid::Uid,
+use platform_core::resources::{
+    advisory::VulnerabilityMetadata,
+    libraries::{Artifact, ArtifactVersion},
+    registry::Image,
+    vulnerabilities::Advisory,
 };
+use platform_engine::{access::Caller, kind::Imported, platform::Platform, uid::Uid};
 use platform_http::{Layers, Limits};
 use platform_keys::{Algorithm, Keys};
 use platform_oidc::{AccessToken, DiscoveryOptions, Issuer, Sts, StsOptions, Verifier, VerifierOptions};

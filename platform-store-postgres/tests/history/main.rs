@@ -12,10 +12,8 @@ mod proxy;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use platform_core::{
-    history::{History, Summary},
-    store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError},
-};
+use platform_core::history::{History, Summary};
+use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError};
 use platform_store_postgres::{Options, PostgresStore, testing::Cluster};
 use proxy::Proxy;
 use tokio::runtime::{Handle, Runtime};
@@ -201,7 +199,7 @@ fn nothing_is_read_from_a_standby() {
     cluster.restart().unwrap();
     // It answers other clients.
     runtime.block_on(cluster.execute(&url, "SELECT version FROM layout")).unwrap();
-    let epoch = Epoch::new("grants", platform_core::uid::Uid::opaque("a"));
+    let epoch = Epoch::new("grants", platform_engine::uid::Uid::opaque("a"));
     let read = runtime.block_on(store.get(&[], &[epoch]));
     assert!(matches!(read, Err(StoreError::Unavailable(_))), "{read:?}");
     let opened = runtime.block_on(PostgresStore::open(&url, options())).map(drop);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use platform_core::{
+use platform_engine::{
     kind::{Access, By, Kind, Parent, Type, Verb},
     uid::Uid,
 };
@@ -208,7 +208,7 @@ impl<'a, 's> Planner<'a, 's> {
         }
         let mut pages = session.api.pages(kind, query)?;
         let mut matching = Vec::new();
-        while let Some(page) = pages.next(platform_core::request::MAX_PAGE_SIZE)? {
+        while let Some(page) = pages.next(platform_engine::request::MAX_PAGE_SIZE)? {
             let is_it = |item: &Value| {
                 wanted
                     .iter()

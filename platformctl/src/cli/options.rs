@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, builder::PossibleValuesParser};
 use heck::ToKebabCase;
-use platform_core::kind::{Access, Field, Method, Type};
+use platform_engine::kind::{Access, Field, Method, Type};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -185,10 +185,8 @@ fn value_of(ty: &'static Type, texts: &[String]) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use clap::Command;
-    use platform_core::{
-        kind::Resource,
-        resources::iam::{Identity, Role},
-    };
+    use platform_core::resources::iam::{Identity, Role};
+    use platform_engine::kind::Resource;
     use serde_json::json;
 
     use super::*;

@@ -14,7 +14,8 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use platform_core::{kind::Http, tokens::SIGN_IN_SECONDS};
+use platform_core::tokens::SIGN_IN_SECONDS;
+use platform_engine::kind::Http;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 

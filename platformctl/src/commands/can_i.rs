@@ -3,9 +3,9 @@
 use std::{collections::HashMap, io::Write};
 
 use clap::ArgMatches;
-use platform_core::{
+use platform_core::capabilities;
+use platform_engine::{
     access::Capability,
-    capabilities,
     kind::{Authorization, Http, Kind, Registered, Type, Verb},
     uid,
 };
@@ -83,7 +83,9 @@ fn of_authorization(authorization: &Authorization) -> Result<Needs> {
 /// Returns the uid at which access is decided: that of a resource of the kind, or of one above.
 fn place(session: &Session<'_>, kind: Option<&'static Kind>, under: &str) -> Result<String> {
     match kind.or_else(|| session.kinds.top()) {
-        Some(kind) if matches!(kind.parent, platform_core::kind::Parent::GroupOrNone) => session.names.uid(kind, under),
+        Some(kind) if matches!(kind.parent, platform_engine::kind::Parent::GroupOrNone) => {
+            session.names.uid(kind, under)
+        }
         Some(kind) => session.names.above(kind, under),
         None => Ok(under.to_owned()),
     }

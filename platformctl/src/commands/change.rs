@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::ArgMatches;
-use platform_core::kind::{Field, Kind};
+use platform_engine::kind::{Field, Kind};
 use serde_json::{Map, Value};
 
 use crate::{

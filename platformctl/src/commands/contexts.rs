@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write, stdin};
 
 use clap::ArgMatches;
 use console::Term;
-use platform_core::kind::Http;
+use platform_engine::kind::Http;
 use serde_json::{Value, json};
 
 use super::browser;

@@ -3,7 +3,7 @@
 use std::{env, fs, io::Write, process::Command};
 
 use clap::ArgMatches;
-use platform_core::kind::Kind;
+use platform_engine::kind::Kind;
 use serde_json::{Map, Value};
 use tempfile::Builder;
 

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::ArgMatches;
 use heck::ToKebabCase;
-use platform_core::{
+use platform_engine::{
     access::Capability,
     kind::{Access, Field, Kind, Registered, Type, Verb},
 };

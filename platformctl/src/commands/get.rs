@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write, stdout};
 
 use clap::ArgMatches;
-use platform_core::{
+use platform_engine::{
     kind::{By, Kind, Type, Verb},
     request::{DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE},
 };

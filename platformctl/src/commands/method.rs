@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::ArgMatches;
-use platform_core::kind::{Part, Registered, Type};
+use platform_engine::kind::{Part, Registered, Type};
 use serde_json::{Map, Value};
 
 use crate::{

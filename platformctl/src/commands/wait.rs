@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::ArgMatches;
-use platform_core::kind::{Field, Kind, Type};
+use platform_engine::kind::{Field, Kind, Type};
 use serde_json::Value;
 
 use crate::{
@@ -86,7 +86,8 @@ fn condition(kind: &'static Kind, text: &str) -> Result<Condition> {
 
 #[cfg(test)]
 mod tests {
-    use platform_core::{kind::Resource, resources::registry::Repo};
+    use platform_core::resources::registry::Repo;
+    use platform_engine::kind::Resource;
 
     use super::*;
 

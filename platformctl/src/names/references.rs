@@ -1,6 +1,6 @@
 //! Replaces the names in fields that have uids.
 
-use platform_core::kind::{Field, Type};
+use platform_engine::kind::{Field, Type};
 use serde_json::{Map, Value};
 
 use super::{Found, Names};

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use console::measure_text_width;
 use heck::ToShoutySnakeCase;
-use platform_core::kind::{Field, Kind, Type};
+use platform_engine::kind::{Field, Kind, Type};
 use serde_json::Value;
 
 use super::text;

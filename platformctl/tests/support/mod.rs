@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-use platform_core::{
-    iam::{Bootstrap, Iam},
+use platform_core::iam::{Bootstrap, Iam};
+use platform_engine::{
     platform::{Platform, Settings},
     store::memory::MemoryStore,
     testing::{SeededEntropy, TestClock},

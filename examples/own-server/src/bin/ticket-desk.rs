@@ -2,7 +2,7 @@
 //! `cargo run -p own-server --bin ticket-desk -- --data-dir desk-data`.
 
 use own_kind::ticket::Ticket;
-use platform_core::request::ListRequest;
+use platform_engine::request::ListRequest;
 use platform_http::{
     Reply,
     mount::{self, Body, Call, Mount, Refusal},

@@ -14,7 +14,7 @@ use std::{
 };
 
 use platform_blobs::BlobDirectory;
-use platform_core::{
+use platform_engine::{
     blob::{BlobId, BlobStore},
     store::{Query, Scope, Store},
     timestamp::Timestamp,

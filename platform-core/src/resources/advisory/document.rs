@@ -6,6 +6,18 @@ use std::{
     sync::Arc,
 };
 
+use platform_engine::{
+    context::Context,
+    conversion,
+    error::{Error, Result},
+    fields,
+    kind::{Action, Authorization, Field, Kind, Resource, Roots, Type},
+    platform::{Rendered, ResponseCache},
+    store::{Epoch, Filter, KeyValue, Query, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+    verbs::PAGE_BYTES,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -19,18 +31,6 @@ use super::{
     },
     super::{data_of, domain},
     PublicAdvisories, public_groups,
-};
-use crate::{
-    context::Context,
-    conversion,
-    error::{Error, Result},
-    fields,
-    kind::{Action, Authorization, Field, Kind, Resource, Roots, Type},
-    platform::{Rendered, ResponseCache},
-    store::{Epoch, Filter, KeyValue, Query, Scope},
-    timestamp::Timestamp,
-    uid::Uid,
-    verbs::PAGE_BYTES,
 };
 
 /// The advisories of a package and of the other packages that its build makes.

@@ -2,6 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use platform_engine::{
+    access::Capability,
+    context::Context,
+    error::{Error, Result, Violations},
+    fields,
+    kind::{Action, Authorization, Field, Kind, Resource, Roots, Type},
+    scope::Scopes,
+    store::{Filter, KeyValue, Query, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -14,17 +25,7 @@ use super::{
     apk, public_groups,
     vulnerability_metadata::Severities,
 };
-use crate::{
-    access::{Capability, cap},
-    context::Context,
-    error::{Error, Result, Violations},
-    fields,
-    kind::{Action, Authorization, Field, Kind, Resource, Roots, Type},
-    scope::Scopes,
-    store::{Filter, KeyValue, Query, Scope},
-    timestamp::Timestamp,
-    uid::Uid,
-};
+use crate::capabilities::cap;
 
 /// The vulnerabilities resolved on one day in the requested images.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -1,14 +1,7 @@
 //! Dead letters: events whose delivery was given up (`docs/api.md`, Events).
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-use strum::VariantNames;
-
-use super::super::{check, domain};
-use super::{PendingEvent, Subscription, event_body};
-use crate::{
-    access::cap,
+use platform_engine::{
     context::Context,
     error::{Error, Result},
     event::Event,
@@ -19,6 +12,13 @@ use crate::{
     uid::Uid,
     write::Write,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use strum::VariantNames;
+
+use super::super::{check, domain};
+use super::{PendingEvent, Subscription, event_body};
+use crate::capabilities::cap;
 
 /// An event whose delivery was given up, stored so that it can be redelivered. Our own kind. At most 1,000 per
 /// subscription are stored; new ones evict the oldest.

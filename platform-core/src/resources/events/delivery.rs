@@ -1,16 +1,16 @@
 //! The delivery log: the outcomes of a subscription's latest events (`docs/api.md`, Events).
 
+use platform_engine::{
+    kind::{Field, Kind, Method, Param, Parent, Resource, Type},
+    timestamp::Timestamp,
+    uid::Uid,
+};
 use serde::{Deserialize, Serialize};
 use strum::VariantNames;
 
 use super::super::domain;
 use super::Subscription;
-use crate::{
-    access::cap,
-    kind::{Field, Kind, Method, Param, Parent, Resource, Type},
-    timestamp::Timestamp,
-    uid::Uid,
-};
+use crate::capabilities::cap;
 
 /// A row of a subscription's delivery log: the outcome of one event. Our own kind. The log has the latest 100 rows.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -1,14 +1,7 @@
 //! The delivery status of a subscription (`docs/api.md`, Events).
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-use strum::VariantNames;
-
-use super::super::{check, domain};
-use super::Subscription;
-use crate::{
-    access::cap,
+use platform_engine::{
     context::{Context, retry},
     error::{Error, Result},
     json::int64,
@@ -19,6 +12,13 @@ use crate::{
     uid::Uid,
     write::Write,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use strum::VariantNames;
+
+use super::super::{check, domain};
+use super::Subscription;
+use crate::capabilities::cap;
 
 /// The delivery status of a subscription, and the lease of the dispatcher that delivers its events. Our own kind. It
 /// exists from the first delivery attempt on.

@@ -1,11 +1,7 @@
 //! Event data that several subscriptions share, stored in one record for all of them.
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use super::super::domain;
-use crate::{
+use platform_engine::{
     error::Result,
     event::BodyRef,
     kind::{DerivedKey, Field, Kind, Parent, Resource},
@@ -14,12 +10,16 @@ use crate::{
     uid::Uid,
     write::Write,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::super::domain;
 
 use super::{DeadLetter, PendingEvent};
 
 /// The data of an event, stored once for all subscriptions that receive the event. Our own kind, which no method
 /// returns: the data is the private part of the record. It is written in the commit of the change and never changed.
-/// Pending events and dead letters refer to it ([`Event::event_body`](crate::event::Event::event_body)), and it is
+/// Pending events and dead letters refer to it ([`Event::event_body`](platform_engine::event::Event::event_body)), and it is
 /// deleted after the last of them.
 ///
 /// A reference is written only in the commit that writes the data, or in one that deletes another reference to it.

@@ -1,15 +1,15 @@
 //! Pending events: one record for each subscription that an event is delivered to.
 
-use serde::{Deserialize, Serialize};
-
-use super::super::domain;
-use super::{Subscription, event_body};
-use crate::{
+use platform_engine::{
     event::Event,
     kind::{Field, Kind, Parent, Resource, Type},
     timestamp::Timestamp,
     uid::Uid,
 };
+use serde::{Deserialize, Serialize};
+
+use super::super::domain;
+use super::{Subscription, event_body};
 
 /// An event that is not delivered yet. Our own kind, which no method returns. It is written in the commit of the change
 /// that it reports, never changed, listed in commit order, and deleted after its delivery.

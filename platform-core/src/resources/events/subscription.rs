@@ -1,12 +1,7 @@
 //! Subscriptions to the events of a group and its descendants (`docs/api.md`, Events).
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use super::super::{data_of, domain};
-use crate::{
+use platform_engine::{
     BoxFuture,
-    access::cap,
     context::Context,
     error::{Error, Result},
     kind::{Change, Field, Kind, Method, Parent, Resource, parent_uid},
@@ -14,6 +9,11 @@ use crate::{
     timestamp::Timestamp,
     uid::Uid,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::super::{data_of, domain};
+use crate::capabilities::cap;
 
 /// A URL that receives the events of a group and its descendants, from the creation of the subscription on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -2,6 +2,16 @@
 
 use std::collections::HashMap;
 
+use platform_engine::{
+    access::{Capability, CapabilitySet},
+    context::Context,
+    error::{Error, Result},
+    fields,
+    kind::{Action, Field, Handler, Http, Kind, Resource, Type},
+    scope::Scopes,
+    store::{Filter, KeyValue, Position, Query, Scope},
+    uid::Uid,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -11,16 +21,7 @@ use super::{
     role::built_in_capabilities,
     role_binding::{self, look_up},
 };
-use crate::{
-    access::{Capability, CapabilitySet, cap},
-    context::Context,
-    error::{Error, Result},
-    fields,
-    kind::{Action, Field, Handler, Http, Kind, Resource, Type},
-    scope::Scopes,
-    store::{Filter, KeyValue, Position, Query, Scope},
-    uid::Uid,
-};
+use crate::capabilities::cap;
 
 /// A role binding that gives access at a place. Our own kind, of which there are no resources: the contract has role
 /// bindings, but no method that finds those that count at a place.
@@ -93,7 +94,7 @@ impl Handler for Explain {
     type Request = Request;
     type Response = Value;
 
-    fn run<'a>(cx: &'a Context<'a>, request: Request) -> crate::BoxFuture<'a, Result<Value>> {
+    fn run<'a>(cx: &'a Context<'a>, request: Request) -> platform_engine::BoxFuture<'a, Result<Value>> {
         Box::pin(explain(cx, request))
     }
 }

@@ -2,6 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use platform_engine::{
+    BoxFuture,
+    context::Context,
+    error::{Error, Result, Violations},
+    event::Draft,
+    kind::{Action, Authorization, Change, Field, Kind, Method, Param, Parent, Resource, Type, Verb},
+    store::{Key, Require},
+    timestamp::Timestamp,
+    uid::Uid,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use strum::VariantNames;
@@ -11,18 +21,7 @@ use super::{
     super::{check, domain, field},
     Identity,
 };
-use crate::{
-    BoxFuture,
-    access::cap,
-    context::Context,
-    error::{Error, Result, Violations},
-    event::Draft,
-    iam::may_give_identity,
-    kind::{Action, Authorization, Change, Field, Kind, Method, Param, Parent, Resource, Type, Verb},
-    store::{Key, Require},
-    timestamp::Timestamp,
-    uid::Uid,
-};
+use crate::{capabilities::cap, iam::may_give_identity};
 
 /// The accounts of a group at cloud providers and GitHub. A group has at most one, under the group's uid.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

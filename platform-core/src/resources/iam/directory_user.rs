@@ -1,17 +1,9 @@
 //! Users of an identity provider's own directory, provisioned by SCIM (`docs/api.md`, SCIM).
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
-
-use super::super::domain;
-use super::{IdentityProvider, names::DIRECTORY_USER, owner};
-use crate::{
-    access::cap,
+use platform_engine::{
     context::Context,
     error::{Error, Result},
-    iam::provider_epoch,
     kind::{DerivedKey, Field, Kind, Method, Param, Parent, Resource, Unique},
     store::{Delete, Filter, Key, KeyValue, Query, Require, Scope},
     timestamp::Timestamp,
@@ -19,6 +11,13 @@ use crate::{
     verbs::PAGE_BYTES,
     write::Write,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
+
+use super::super::domain;
+use super::{IdentityProvider, names::DIRECTORY_USER, owner};
+use crate::{capabilities::cap, iam::provider_epoch};
 
 /// A user of an identity provider's directory. Our own kind: the contract has the directory's token, but no resource
 /// that shows its users. Only the directory writes it, with its token.

@@ -2,6 +2,20 @@
 
 use std::collections::BTreeSet;
 
+use platform_engine::{
+    BoxFuture,
+    context::Context,
+    error::{Error, Result, Violations},
+    event::Draft,
+    kind::{
+        Action, Authorization, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Unique,
+        action_event, parent_uid,
+    },
+    store::{Delete, Key, KeyValue, Require},
+    timestamp::Timestamp,
+    uid::{self, Uid},
+    write::Write,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -12,20 +26,8 @@ use super::{
     names::{EXTERNAL_GROUP_ROLE_MAPPING, GIVEN_ROLE},
 };
 use crate::{
-    BoxFuture,
-    access::cap,
-    context::Context,
-    error::{Error, Result, Violations},
-    event::Draft,
+    capabilities::cap,
     iam::{may_give_role, provider_epoch},
-    kind::{
-        Action, Authorization, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Unique,
-        action_event, parent_uid,
-    },
-    store::{Delete, Key, KeyValue, Require},
-    timestamp::Timestamp,
-    uid::{self, Uid},
-    write::Write,
 };
 
 /// Gives a role to everyone who signs in by a provider as a member of one of its external groups. Immutable.

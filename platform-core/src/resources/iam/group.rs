@@ -3,21 +3,12 @@
 use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-use strum::VariantNames;
-
-use super::{
-    super::{check, data_of, domain, events::subscription::subscriptions_epoch, field},
-    Identity, RoleBinding, group_access_request, identity, owner, role, role_binding,
-};
-use crate::{
+use platform_engine::{
     BoxFuture,
-    access::{Capability, cap},
+    access::Capability,
     context::Context,
     error::{Error, Result, Violations},
     event::Draft,
-    iam::organization_epoch,
     kind::{
         Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Registered, Resource, Type, Unique, Verb,
         canonical,
@@ -28,6 +19,15 @@ use crate::{
     verbs,
     write::Write,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use strum::VariantNames;
+
+use super::{
+    super::{check, data_of, domain, events::subscription::subscriptions_epoch, field},
+    Identity, RoleBinding, group_access_request, identity, owner, role, role_binding,
+};
+use crate::{capabilities::cap, iam::organization_epoch};
 
 /// An organization, or a folder at any depth in one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -4,11 +4,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use bytes::Bytes;
-
-use super::super::domain;
-use super::{Group, identity};
-use crate::{
-    access::cap,
+use platform_engine::{
     context::Context,
     error::{Code, Detail, Error, Result},
     kind::{Field, Kind, Method, Param, Parent, Resource},
@@ -17,6 +13,10 @@ use crate::{
     uid::Uid,
     write::Write,
 };
+
+use super::super::domain;
+use super::{Group, identity};
+use crate::capabilities::cap;
 
 /// A request of a registered person to join a group. Our own kind: the contract has the method that requests access,
 /// but no resource that shows the requests to the owners.

@@ -1,6 +1,20 @@
 //! Invites: codes that a person can redeem for a role in a group (`docs/api.md`, Group invites).
 
 use bytes::Bytes;
+use platform_engine::{
+    BoxFuture,
+    access::{ActsAs, Caller, Capability, Credential, RegistrationId, Session},
+    context::Context,
+    duration::Duration,
+    error::{Code, Error, Result},
+    event::Draft,
+    kind::{Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Verb, parent_uid},
+    seal::Secret,
+    store::{Delete, Filter, Key, KeyValue, Query, Record, Require, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+    write::Write,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -14,21 +28,7 @@ use super::{
     names::{GIVEN_ROLE, GROUP_INVITE},
     role, role_binding,
 };
-use crate::{
-    BoxFuture,
-    access::{ActsAs, Caller, Capability, Credential, RegistrationId, Session, cap},
-    context::Context,
-    duration::Duration,
-    error::{Code, Error, Result},
-    event::Draft,
-    iam::may_give_role,
-    kind::{Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Verb, parent_uid},
-    seal::Secret,
-    store::{Delete, Filter, Key, KeyValue, Query, Record, Require, Scope},
-    timestamp::Timestamp,
-    uid::Uid,
-    write::Write,
-};
+use crate::{capabilities::cap, iam::may_give_role};
 
 /// An invite to a group: a person who redeems its code gets its role there. Immutable.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

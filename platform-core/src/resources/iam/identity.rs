@@ -3,6 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use platform_engine::{
+    BoxFuture,
+    access::{Capability, RegistrationId, Revocations},
+    context::Context,
+    error::{Error, Result, Violations},
+    kind::{Action, By, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Roots, Verb},
+    store::{Delete, KeyValue},
+    timestamp::Timestamp,
+    uid::Uid,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use strum::{IntoStaticStr, VariantNames};
@@ -13,16 +23,9 @@ use super::{
     owner, person_uid,
 };
 use crate::{
-    BoxFuture,
-    access::{Capability, RegistrationId, Revocations, cap},
-    context::Context,
-    error::{Error, Result, Violations},
+    capabilities::cap,
     iam::{identity_epoch, may_give_identity},
-    kind::{Action, By, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Roots, Verb},
     pattern::Pattern,
-    store::{Delete, KeyValue},
-    timestamp::Timestamp,
-    uid::Uid,
 };
 
 mod lookup;

@@ -1,13 +1,7 @@
 //! Profile data that registered persons enter about themselves (`docs/api.md`, Identities).
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-
-use super::super::domain;
-use super::Identity;
-use super::identity;
-use crate::{
+use platform_engine::{
     aip::field_mask::Mask,
     context::Context,
     error::{Error, Result},
@@ -20,6 +14,12 @@ use crate::{
     verbs::{is_same, times},
     write::Write,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::super::domain;
+use super::Identity;
+use super::identity;
 
 /// Profile data that a caller enters. Each identity has one, under the identity's uid, and no other caller can read it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -2,6 +2,18 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use platform_engine::{
+    BoxFuture,
+    context::Context,
+    error::{Error, Result},
+    event::Draft,
+    kind::{Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Verb, parent_uid},
+    seal::Secret,
+    store::{KeyValue, Query, Require, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+    write::Write,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -12,18 +24,8 @@ use super::{
     owner,
 };
 use crate::{
-    BoxFuture,
-    access::cap,
-    context::Context,
-    error::{Error, Result},
-    event::Draft,
+    capabilities::cap,
     iam::{may_give_role, provider_epoch},
-    kind::{Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Verb, parent_uid},
-    seal::Secret,
-    store::{KeyValue, Query, Require, Scope},
-    timestamp::Timestamp,
-    uid::Uid,
-    write::Write,
 };
 
 mod oidc;
@@ -59,7 +61,7 @@ pub struct IdentityProvider {
 }
 
 /// The capabilities that a caller needs to manage the tokens of a directory.
-pub(super) const SCIM_CAPABILITIES: &[crate::access::Capability] =
+pub(super) const SCIM_CAPABILITIES: &[platform_engine::access::Capability] =
     &[cap("identity_providers.scim.manage"), cap("identity_providers.list")];
 
 impl Resource for IdentityProvider {

@@ -1,6 +1,6 @@
 //! Names of kinds for the files that those kinds import, which cannot import them in turn.
 
-use crate::store::{KeyName, KindName};
+use platform_engine::store::{KeyName, KindName};
 
 pub(super) const DIRECTORY_USER: KindName = "DirectoryUser";
 pub(super) const EXTERNAL_GROUP_ROLE_MAPPING: KindName = "ExternalGroupRoleMapping";

@@ -7,6 +7,14 @@
 
 use std::collections::BTreeSet;
 
+use platform_engine::{
+    context::Context,
+    error::{Error, Result},
+    kind::Resource,
+    store::{Epoch, Filter, KeyValue, Page, Query, Require, Scope},
+    uid::Uid,
+    write::Write,
+};
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
@@ -15,14 +23,8 @@ use super::{
     person_uid, provider_person_uid, role,
 };
 use crate::{
-    access::cap,
-    context::Context,
-    error::{Error, Result},
+    capabilities::cap,
     iam::{bindings_epoch, identity_epoch},
-    kind::Resource,
-    store::{Epoch, Filter, KeyValue, Page, Query, Require, Scope},
-    uid::Uid,
-    write::Write,
 };
 
 /// The number of bindings of the role `owner` that are read at once.

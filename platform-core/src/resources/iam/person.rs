@@ -4,7 +4,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::uid::Uid;
+use platform_engine::uid::Uid;
 
 /// Returns the canonical name of an issuer: `https://accounts.google.com` for `accounts.google.com`, and every other
 /// text unchanged.

@@ -3,15 +3,15 @@
 //! They are part of the organization's [`Group`], whose actions set them. The platform enforces them as quotas.
 
 use async_trait::async_trait;
-
-use super::{super::events::subscription::subscriptions_epoch, Group};
-use crate::{
+use platform_engine::{
     error::{Error, Result},
     kind::Resource,
     quota::{QuotaSource, Quotas},
     store::{Key, Store},
     uid::Uid,
 };
+
+use super::{super::events::subscription::subscriptions_epoch, Group};
 
 /// Reads the limits of organizations. They change under the epoch of the organization's subscriptions, which every write
 /// with an event requires anyway.

@@ -1,5 +1,15 @@
 //! Roles: named sets of capabilities (`docs/api.md`, Roles).
 
+use platform_engine::{
+    BoxFuture,
+    access::{Capabilities, Capability, CapabilitySet},
+    context::Context,
+    error::{Error, Result, Violations},
+    kind::{Change, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb, parent_uid},
+    store::{Delete, KeyValue, Require},
+    timestamp::Timestamp,
+    uid::Uid,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -7,16 +17,8 @@ use super::{
     names::{EXTERNAL_GROUP_ROLE_MAPPING, GIVEN_ROLE, GROUP_INVITE, IDENTITY_PROVIDER, ROLE_BINDING},
 };
 use crate::{
-    BoxFuture,
-    access::{Capabilities, Capability, CapabilitySet, cap},
-    capabilities,
-    context::Context,
-    error::{Error, Result, Violations},
+    capabilities::{self, cap},
     iam::{may_give, organization_epoch},
-    kind::{Change, Field, Kind, Method, Param, Parent, Resource, Roots, Type, Unique, Verb, parent_uid},
-    store::{Delete, KeyValue, Require},
-    timestamp::Timestamp,
-    uid::Uid,
 };
 
 mod built_in;

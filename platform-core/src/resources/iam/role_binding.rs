@@ -2,19 +2,11 @@
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
-
-use super::super::domain;
-use super::{super::field, Group, Identity, Role, identity, names::ROLE_BINDING, owner, role};
-use crate::{
+use platform_engine::{
     BoxFuture,
-    access::cap,
     context::Context,
     entropy::Entropy,
     error::{Error, Result, Violations},
-    iam::{bindings_epoch, may_give},
     kind::{
         Action, Authorization, Change, DerivedKey, Field, Kind, Method, Param, Parent, Registered, Resource, Type,
         Unique, action_event, parent_uid,
@@ -24,6 +16,16 @@ use crate::{
     uid::{self, Uid},
     verbs,
     write::Write,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::super::domain;
+use super::{super::field, Group, Identity, Role, identity, names::ROLE_BINDING, owner, role};
+use crate::{
+    capabilities::cap,
+    iam::{bindings_epoch, may_give},
 };
 
 /// A binding of an identity to a role at a group, which also applies to the group's descendants. Reads include the

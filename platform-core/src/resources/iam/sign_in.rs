@@ -1,14 +1,7 @@
 //! Sign-ins, which refresh tokens extend. Only hashes of the tokens are stored (`docs/api.md`, Refresh tokens).
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
-
-use super::super::domain;
-use super::{super::field, Identity};
-use crate::{
+use platform_engine::{
     context::Context,
     error::{Error, Result},
     kind::{Action, Field, Kind, Parent, Resource, Roots, Type, parent_uid},
@@ -17,6 +10,13 @@ use crate::{
     uid::Uid,
     write::Write,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::super::domain;
+use super::{super::field, Identity};
 
 /// A current sign-in of a person. Our own kind, which no method returns: the contract has refresh tokens, but no
 /// resource that stores them. It is deleted with the person.

@@ -1,16 +1,7 @@
 //! Acceptances of legal documents by groups (`docs/api.md`, Terms).
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
-
-use super::{
-    super::{data_of, domain, field},
-    Group,
-};
-use crate::{
-    access::cap,
+use platform_engine::{
     context::Context,
     error::{Error, Result, Violations},
     kind::{Action, Authorization, Field, Kind, Parent, Registered, Resource, Type, action_event},
@@ -21,6 +12,15 @@ use crate::{
     uid::Uid,
     write::Write,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{
+    super::{data_of, domain, field},
+    Group,
+};
+use crate::capabilities::cap;
 
 /// The acceptance of a document by a group, which also applies to the group's descendants.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -2,14 +2,8 @@
 
 use std::collections::HashSet;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-use strum::{IntoStaticStr, VariantNames};
-
-use super::super::domain;
-use super::{ArtifactVersion, order};
-use crate::{
-    access::{Capability, cap},
+use platform_engine::{
+    access::Capability,
     context::Context,
     error::{Result, Violations},
     kind::{
@@ -20,10 +14,17 @@ use crate::{
     timestamp::Timestamp,
     uid::Uid,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use strum::{IntoStaticStr, VariantNames};
+
+use super::super::domain;
+use super::{ArtifactVersion, order};
+use crate::capabilities::cap;
 
 /// A library of a language ecosystem. It belongs to no group.
 ///
-/// The operator writes it with [`Platform::put`](crate::platform::Platform::put), one per ecosystem and name.
+/// The operator writes it with [`Platform::put`](platform_engine::platform::Platform::put), one per ecosystem and name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Artifact {

@@ -1,23 +1,24 @@
 //! Versions of artifacts (`docs/api.md`, Libraries).
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use super::super::domain;
-use super::Artifact;
-use super::{Ecosystem, order};
-use crate::{
-    access::{Capability, cap},
+use platform_engine::{
+    access::Capability,
     error::Violations,
     kind::{Field, Imported, Kind, Method, Param, Resource, Roots, Type, escaped},
     store::KeyValue,
     timestamp::Timestamp,
     uid::Uid,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::super::domain;
+use super::Artifact;
+use super::{Ecosystem, order};
+use crate::capabilities::cap;
 
 /// A version of an artifact.
 ///
-/// The operator writes it with [`Platform::put`](crate::platform::Platform::put), one per artifact and version.
+/// The operator writes it with [`Platform::put`](platform_engine::platform::Platform::put), one per artifact and version.
 /// Versions of several artifacts can be put at once, before or after their artifacts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -36,7 +37,7 @@ pub struct ArtifactVersion {
     /// When the version was last changed.
     pub update_time: Option<Timestamp>,
     /// The size of the version's files in bytes; at least 0.
-    #[serde(with = "crate::json::int64")]
+    #[serde(with = "platform_engine::json::int64")]
     pub size_bytes: i64,
     /// The uid of the artifact ([`Artifact::uid_of`](super::Artifact::uid_of)). Input only: the API does not return it.
     pub artifact: Uid,

@@ -1,17 +1,17 @@
 //! Entitlements of groups to the libraries of an ecosystem (`docs/api.md`, Libraries).
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use strum::VariantNames;
-
-use super::super::domain;
-use crate::{
-    access::cap,
+use platform_engine::{
     error::Violations,
     kind::{By, Field, Kind, Method, Param, Parent, Resource, Type, Unique},
     timestamp::Timestamp,
     uid::Uid,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use strum::VariantNames;
+
+use super::super::domain;
+use crate::capabilities::cap;
 
 /// An entitlement of a group to the libraries of an ecosystem. It is stored and listed, and restricts nothing: this
 /// installation serves no packages.

@@ -7,9 +7,9 @@
 use std::str::FromStr;
 
 use pep440_rs::{LocalSegment, PrereleaseKind, Version};
+use platform_engine::store::KeyValue;
 
 use super::Ecosystem;
-use crate::store::KeyValue;
 
 mod maven;
 

@@ -1,5 +1,13 @@
 //! Reports of the builds of images (`docs/api.md`, Build reports).
 
+use platform_engine::{
+    access::Capability,
+    error::Violations,
+    kind::{DerivedKey, Field, Imported, Kind, Parent, Resource, derived_uid},
+    store::KeyValue,
+    timestamp::Timestamp,
+    uid::Uid,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use strum::VariantNames;
@@ -8,19 +16,12 @@ use super::{
     super::{check, domain},
     Digest, Repo,
 };
-use crate::{
-    access::{Capability, cap},
-    error::Violations,
-    kind::{DerivedKey, Field, Imported, Kind, Parent, Resource, derived_uid},
-    store::KeyValue,
-    timestamp::Timestamp,
-    uid::Uid,
-};
+use crate::capabilities::cap;
 
 /// The report of a build of an image of a repo. Our own kind: the contract has methods that read reports, but none that
 /// write them.
 ///
-/// Written by [`Platform::put`](crate::platform::Platform::put) with the repo as parent, one per build.
+/// Written by [`Platform::put`](platform_engine::platform::Platform::put) with the repo as parent, one per build.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BuildReport {

@@ -2,6 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use platform_engine::{
+    access::Capability,
+    context::Context,
+    error::{Error, Result, Violations},
+    kind::{DerivedKey, Field, Imported, Kind, Parent, Resource, Type, derived_uid},
+    store::KeyValue,
+    timestamp::Timestamp,
+    uid::Uid,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use strum::VariantNames;
@@ -11,20 +20,12 @@ use super::{
     Digest, Repo,
     sbom::nullable,
 };
-use crate::{
-    access::{Capability, cap},
-    context::Context,
-    error::{Error, Result, Violations},
-    kind::{DerivedKey, Field, Imported, Kind, Parent, Resource, Type, derived_uid},
-    store::KeyValue,
-    timestamp::Timestamp,
-    uid::Uid,
-};
+use crate::capabilities::cap;
 
 /// A Helm chart of a repo. Our own kind: the contract has methods that read charts, but none that write them.
 ///
-/// Written by [`Platform::put`](crate::platform::Platform::put) with the repo as parent, one per digest. Its texts are
-/// [blobs](crate::blob).
+/// Written by [`Platform::put`](platform_engine::platform::Platform::put) with the repo as parent, one per digest. Its texts are
+/// [blobs](platform_engine::blob).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Chart {

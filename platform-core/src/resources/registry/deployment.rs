@@ -1,14 +1,14 @@
 //! Deployments: the Helm charts that deploy the images of a repo (`docs/api.md`, Deployments).
 
-use serde::{Deserialize, Serialize};
-
-use super::{super::domain, Repo};
-use crate::{
-    access::cap,
+use platform_engine::{
     kind::{Field, Kind, Method, Parent, Resource, Type},
     timestamp::Timestamp,
     uid::Uid,
 };
+use serde::{Deserialize, Serialize};
+
+use super::{super::domain, Repo};
+use crate::capabilities::cap;
 
 /// The charts that deploy the images of a repo. Our own kind: only version 1 of the contract shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use platform_engine::{context::Context, error::Result, timestamp::Timestamp, uid::Uid};
+
 use super::{
     super::advisory::apk, Image, PackageVersions, RegistrySettings, Repo, Tag, image::ImagePackage,
     package_versions::PackageVersion,
 };
-use crate::{context::Context, error::Result, timestamp::Timestamp, uid::Uid};
 
 /// Whether the life of a tag has ended, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -12,6 +12,15 @@ use std::{
     sync::Arc,
 };
 
+use platform_engine::{
+    context::Context,
+    error::{Error, Result},
+    kind::{Imported, Resource},
+    scope::Scopes,
+    store::{Epoch, Filter, KeyValue, Order, OrderBy, Query, Scope},
+    timestamp::Timestamp,
+    uid::{self, Uid},
+};
 use quick_cache::{Equivalent, Weighter, sync::Cache};
 
 use super::{
@@ -23,15 +32,6 @@ use super::{
     Digest, Image, VulnerabilityReport,
     image::ImagePackage,
     vulnerability_report::{DIGEST_KEY, Level, Vulnerability},
-};
-use crate::{
-    context::Context,
-    error::{Error, Result},
-    kind::{Imported, Resource},
-    scope::Scopes,
-    store::{Epoch, Filter, KeyValue, Order, OrderBy, Query, Scope},
-    timestamp::Timestamp,
-    uid::{self, Uid},
 };
 
 mod exposures;
@@ -361,8 +361,9 @@ async fn computed(cx: &Context<'_>, subjects: &[Subject]) -> Result<Vec<Option<E
     let mut loaders: HashMap<&str, Loader> = HashMap::new();
     let (mut all, mut pace) = (Vec::with_capacity(subjects.len()), cx.pace());
     for subjects in subjects.chunks(IMAGES) {
-        let key =
-            |subject: &Subject| crate::store::Key::new(Image::KIND.name, Image::uid_of(&subject.repo, &subject.digest));
+        let key = |subject: &Subject| {
+            platform_engine::store::Key::new(Image::KIND.name, Image::uid_of(&subject.repo, &subject.digest))
+        };
         let records = cx.records(&subjects.iter().map(key).collect::<Vec<_>>()).await?;
         for (subject, record) in subjects.iter().zip(records) {
             let Some(record) = record else {

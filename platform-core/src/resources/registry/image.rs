@@ -2,26 +2,27 @@
 
 use std::collections::HashSet;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-use strum::VariantNames;
-
-use super::super::domain;
-use crate::{
-    access::{Capability, cap},
+use platform_engine::{
+    access::Capability,
     context::Context,
     error::{Error, Result, Violations},
     kind::{Action, Authorization, Field, Imported, Kind, Parent, Resource, Type, derived_uid},
     timestamp::Timestamp,
     uid::Uid,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use strum::VariantNames;
+
+use super::super::domain;
+use crate::capabilities::cap;
 
 use super::{super::field, Digest, Repo};
 
 /// An image of a repo, for one or several architectures. Our own kind: the contract has methods that read images, but
 /// none that write them.
 ///
-/// Written by [`Platform::put`](crate::platform::Platform::put) with the repo as parent, one per digest.
+/// Written by [`Platform::put`](platform_engine::platform::Platform::put) with the repo as parent, one per digest.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Image {
@@ -51,7 +52,7 @@ pub struct ImagePlatform {
     /// The digest of the manifest: `sha256:` and 64 hexadecimal digits.
     pub digest: Digest,
     /// The size of its layers and its config in bytes.
-    #[serde(with = "crate::json::int64")]
+    #[serde(with = "platform_engine::json::int64")]
     pub size: i64,
     /// The installed packages, from the bill of materials; empty if there is none.
     pub packages: Vec<ImagePackage>,
@@ -85,7 +86,7 @@ const PLATFORM: &[Field] = &[
     .max_items(10_000),
 ];
 
-/// A [blob](crate::blob) of an image.
+/// A [blob](platform_engine::blob) of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImageBlob {

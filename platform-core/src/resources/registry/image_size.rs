@@ -1,5 +1,11 @@
 //! The sizes of an image by architecture, in one reply (`docs/api.md`, Images).
 
+use platform_engine::{
+    context::Context,
+    error::Result,
+    kind::{Action, Authorization, Field, Handler, Http, Kind, Resource, Type},
+    uid::Uid,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -8,12 +14,6 @@ use super::{
     Image,
     digest::Digest,
     image::{DIGEST, READ, REPO},
-};
-use crate::{
-    context::Context,
-    error::Result,
-    kind::{Action, Authorization, Field, Handler, Http, Kind, Resource, Type},
-    uid::Uid,
 };
 
 /// The size of an image for one architecture. Our own kind, of which there are no resources.
@@ -25,7 +25,7 @@ pub struct ImageSize {
     /// The digest of the image for this architecture.
     pub digest: Digest,
     /// The size of the layers and the configuration in bytes.
-    #[serde(with = "crate::json::int64")]
+    #[serde(with = "platform_engine::json::int64")]
     pub size: i64,
 }
 
@@ -65,7 +65,7 @@ impl Handler for List {
     type Request = Request;
     type Response = Value;
 
-    fn run<'a>(cx: &'a Context<'a>, request: Request) -> crate::BoxFuture<'a, Result<Value>> {
+    fn run<'a>(cx: &'a Context<'a>, request: Request) -> platform_engine::BoxFuture<'a, Result<Value>> {
         Box::pin(async move {
             let image = Image::find(cx, &request.repo_uid, &request.digest).await?;
             let sizes = image.platforms.into_iter().map(|platform| ImageSize {

@@ -1,21 +1,21 @@
 //! Versions of packages: their releases and the ends of their lives (`docs/api.md`, Package versions).
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use super::super::domain;
-use crate::{
+use platform_engine::{
     access::Capability,
     error::Violations,
     kind::{Field, Imported, Kind, Resource, Roots, Type, opaque_uid},
     timestamp::Timestamp,
     uid::Uid,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::super::domain;
 
 /// The versions of a package. It belongs to no group. Our own kind: the contract has a method that reads it, but none
 /// that writes it.
 ///
-/// The operator writes it with [`Platform::put`](crate::platform::Platform::put), one per package.
+/// The operator writes it with [`Platform::put`](platform_engine::platform::Platform::put), one per package.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PackageVersions {

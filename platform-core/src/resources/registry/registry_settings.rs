@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-
-use super::super::{domain, iam::Group};
-use crate::{
+use platform_engine::{
     BoxFuture,
-    access::cap,
     context::Context,
     error::{Result, Violations},
     kind::{Field, Kind, Method, Parent, Resource},
     timestamp::Timestamp,
     uid::Uid,
 };
+use serde::{Deserialize, Serialize};
+
+use super::super::{domain, iam::Group};
+use crate::capabilities::cap;
 
 /// The settings of an organization's registry, which all have their defaults at first. Our own kind: version 2 of the
 /// contract shows their effects only.

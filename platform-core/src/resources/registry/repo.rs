@@ -1,16 +1,7 @@
 //! Repos of container images (`docs/api.md`, Repos).
 
-use serde::{Deserialize, Serialize};
-use strum::VariantNames;
-
-use super::{
-    super::{check, domain, field, iam::Group},
-    RegistrySettings,
-    repo_follower::{self, PULL, Shown},
-};
-use crate::{
+use platform_engine::{
     BoxFuture,
-    access::cap,
     context::Context,
     error::{Error, Result, Violations},
     event::Draft,
@@ -19,6 +10,15 @@ use crate::{
     timestamp::Timestamp,
     uid::Uid,
 };
+use serde::{Deserialize, Serialize};
+use strum::VariantNames;
+
+use super::{
+    super::{check, domain, field, iam::Group},
+    RegistrySettings,
+    repo_follower::{self, PULL, Shown},
+};
+use crate::capabilities::cap;
 
 pub mod overlay;
 

@@ -5,12 +5,8 @@
 //! whose right to pull the following depends on; every read of the following repo checks that right.
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-
-use super::super::domain;
-use super::Repo;
-use crate::{
-    access::{ActsAs, Caller, Capability, RegistrationId, Session, cap},
+use platform_engine::{
+    access::{ActsAs, Caller, Capability, RegistrationId, Session},
     context::Context,
     error::{Error, Result},
     kind::{Field, Kind, Method, Param, Parent, Resource, derived_uid},
@@ -19,6 +15,11 @@ use crate::{
     uid::Uid,
     write::Write,
 };
+use serde::{Deserialize, Serialize};
+
+use super::super::domain;
+use super::Repo;
+use crate::capabilities::cap;
 
 /// A repo that follows another. Our own kind: the contract has the follower's `syncConfig`, but nothing that shows it
 /// to the owner of the source.

@@ -1,5 +1,13 @@
 //! Readmes: every repo has one, which is initially empty (`docs/api.md`, Repos).
 
+use platform_engine::{
+    BoxFuture,
+    context::Context,
+    error::{Error, Result},
+    kind::{Change, Field, Kind, Method, Parent, Resource},
+    timestamp::Timestamp,
+    uid::Uid,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -8,15 +16,7 @@ use super::{
     Repo,
     repo_follower::{self, Shown},
 };
-use crate::{
-    BoxFuture,
-    access::cap,
-    context::Context,
-    error::{Error, Result},
-    kind::{Change, Field, Kind, Method, Parent, Resource},
-    timestamp::Timestamp,
-    uid::Uid,
-};
+use crate::capabilities::cap;
 
 mod markup;
 

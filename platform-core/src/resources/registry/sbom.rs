@@ -10,7 +10,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use crate::timestamp::Timestamp;
+use platform_engine::timestamp::Timestamp;
 
 /// A bill of materials.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]

@@ -1,20 +1,21 @@
 //! The statuses of repos that an external process copies from their sources (`docs/api.md`, Statuses).
 
-use serde::{Deserialize, Serialize};
-use strum::VariantNames;
-
-use super::{super::domain, Repo};
-use crate::{
-    access::{Capability, cap},
+use platform_engine::{
+    access::Capability,
     error::Violations,
     kind::{Field, Imported, Kind, Method, Parent, Resource},
     timestamp::Timestamp,
     uid::Uid,
 };
+use serde::{Deserialize, Serialize};
+use strum::VariantNames;
+
+use super::{super::domain, Repo};
+use crate::capabilities::cap;
 
 /// The status of the last copy of a repo from its source. Our own kind: only version 1 of the contract shows it.
 ///
-/// Written by [`Platform::put`](crate::platform::Platform::put) with the repo as parent, because this installation does
+/// Written by [`Platform::put`](platform_engine::platform::Platform::put) with the repo as parent, because this installation does
 /// not copy images itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -1,13 +1,7 @@
 //! Tags: names of images in a repo (`docs/api.md`, Tags).
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-
-use super::super::{check, domain, field};
-use super::{Digest, Repo, TagMove};
-use crate::{
+use platform_engine::{
     BoxFuture,
-    access::cap,
     context::Context,
     error::Result,
     event::Draft,
@@ -16,6 +10,12 @@ use crate::{
     timestamp::Timestamp,
     uid::Uid,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::super::{check, domain, field};
+use super::{Digest, Repo, TagMove};
+use crate::capabilities::cap;
 
 /// A name of an image in a repo. Creating an existing tag moves it to another image and keeps its uid.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -1,14 +1,6 @@
 //! The history of tags: the images that they have referred to (`docs/api.md`, Tags).
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-
-use super::{
-    super::{domain, field},
-    Digest, Tag,
-};
-use crate::{
-    access::cap,
+use platform_engine::{
     context::Context,
     error::Result,
     kind::{DerivedKey, Field, Kind, Method, Param, Parent, Resource},
@@ -17,6 +9,14 @@ use crate::{
     uid::Uid,
     write::Write,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{
+    super::{domain, field},
+    Digest, Tag,
+};
+use crate::capabilities::cap;
 
 /// A create of a tag, or its move to another image. Our own kind: version 2 of the contract shows no history.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -1,5 +1,15 @@
 //! Advisories (`docs/api.md`, Advisories).
 
+use platform_engine::{
+    BoxFuture,
+    access::Capability,
+    context::Context,
+    error::{Result, Violations},
+    kind::{Field, Imported, Kind, Method, Parent, Resource, Type, derived_uid},
+    store::KeyValue,
+    timestamp::Timestamp,
+    uid::Uid,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -9,16 +19,7 @@ use super::{
     Severity,
     severity::SEVERITY,
 };
-use crate::{
-    BoxFuture,
-    access::{Capability, cap},
-    context::Context,
-    error::{Result, Violations},
-    kind::{Field, Imported, Kind, Method, Parent, Resource, Type, derived_uid},
-    store::KeyValue,
-    timestamp::Timestamp,
-    uid::Uid,
-};
+use crate::capabilities::cap;
 
 pub mod event;
 mod filters;
@@ -33,7 +34,7 @@ pub(crate) const ADVISORIES_EPOCH: &str = "advisories";
 
 /// An advisory: the findings about a vulnerability in a component of an artifact, and the actions taken.
 ///
-/// Written by [`Platform::put`](crate::platform::Platform::put), one per group, artifact name and advisory id. Fields
+/// Written by [`Platform::put`](platform_engine::platform::Platform::put), one per group, artifact name and advisory id. Fields
 /// that the source does not provide are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

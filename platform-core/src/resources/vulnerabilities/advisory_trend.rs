@@ -1,5 +1,13 @@
 //! The number of advisories in each state and by severity, by day (`docs/api.md`, Advisory trends).
 
+use platform_engine::{
+    context::Context,
+    error::{Error, Result},
+    kind::{Action, Authorization, Field, Handler, Http, Kind, Resource, Type},
+    store::{Filter, KeyName, KeyValue, Query, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use strum::VariantNames;
@@ -12,15 +20,7 @@ use super::{
         trend::{self, State},
     },
 };
-use crate::{
-    access::cap,
-    context::Context,
-    error::{Error, Result},
-    kind::{Action, Authorization, Field, Handler, Http, Kind, Resource, Type},
-    store::{Filter, KeyName, KeyValue, Query, Scope},
-    timestamp::Timestamp,
-    uid::Uid,
-};
+use crate::capabilities::cap;
 
 /// The advisories of a group at the end of a day, in UTC. Our own kind, of which there are no resources.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -111,7 +111,7 @@ impl Handler for Count {
     type Request = Request;
     type Response = Value;
 
-    fn run<'a>(cx: &'a Context<'a>, request: Request) -> crate::BoxFuture<'a, Result<Value>> {
+    fn run<'a>(cx: &'a Context<'a>, request: Request) -> platform_engine::BoxFuture<'a, Result<Value>> {
         Box::pin(count(cx, request))
     }
 }

@@ -4,7 +4,7 @@ use cvss::Cvss;
 use serde::{Deserialize, Serialize};
 use strum::VariantNames;
 
-use crate::kind::Field;
+use platform_engine::kind::Field;
 
 /// The severity score of a vulnerability.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

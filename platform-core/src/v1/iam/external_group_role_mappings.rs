@@ -1,8 +1,11 @@
 //! Mappings of an identity provider's groups to roles.
 
-use crate::{
+use platform_engine::{
     conversion::{ActionConversion, Conversion, ListConversion},
     kind::{Action, Domain, Field, Kind, Registered, Resource, Type},
+};
+
+use crate::{
     resources::iam::ExternalGroupRoleMapping,
     v1::{IAM, UIDP},
 };

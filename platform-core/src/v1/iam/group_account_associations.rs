@@ -1,11 +1,11 @@
 //! Associations of groups with accounts of cloud providers. An association has the uid of its group.
 
-use crate::{
+use platform_engine::{
     conversion::{ActionConversion, Conversion, ListConversion},
     kind::{Action, Domain, Field, Kind, Registered, Resource, Type},
-    resources::iam::AccountAssociation,
-    v1::IAM,
 };
+
+use crate::{resources::iam::AccountAssociation, v1::IAM};
 
 /// The service.
 pub const SERVICE: Registered = Registered::service(

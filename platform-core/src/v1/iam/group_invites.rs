@@ -1,12 +1,14 @@
 //! Invites.
 
-use serde_json::{Map, Value};
-
-use crate::{
+use platform_engine::{
     context::Context,
     conversion::{self, Conversion, ListConversion},
     error::{Error, Result},
     kind::{Action, Authorization, Domain, Field, Kind, Registered, Resource, Type},
+};
+use serde_json::{Map, Value};
+
+use crate::{
     resources::iam::{Group, GroupInvite, group_invite::INVITER_CAPABILITIES, role},
     v1::IAM,
 };

@@ -1,8 +1,11 @@
 //! Groups.
 
-use crate::{
+use platform_engine::{
     conversion::{ActionConversion, Conversion, ListConversion},
     kind::{Action, Domain, Field, Kind, Registered, Resource, Type},
+};
+
+use crate::{
     resources::iam::Group,
     v1::{IAM, UIDP},
 };

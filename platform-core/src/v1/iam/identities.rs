@@ -1,12 +1,14 @@
 //! Identities.
 
-use serde_json::{Map, Value};
-
-use crate::{
+use platform_engine::{
     context::Context,
     conversion::{self, Conversion, ListConversion},
     error::{Error, Result},
     kind::{Action, Domain, Field, Kind, Registered, Resource, Type},
+};
+use serde_json::{Map, Value};
+
+use crate::{
     resources::iam::Identity,
     v1::{IAM, UIDP},
 };

@@ -1,8 +1,11 @@
 //! Identity providers, and the tokens of their directories.
 
-use crate::{
+use platform_engine::{
     conversion::{ActionConversion, Conversion, ListConversion},
     kind::{Action, Domain, Field, Kind, Registered, Resource, Type},
+};
+
+use crate::{
     resources::iam::IdentityProvider,
     v1::{IAM, UIDP},
 };

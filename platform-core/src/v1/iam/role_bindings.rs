@@ -1,16 +1,18 @@
 //! Role bindings. Lists show the group and the role of each binding as a whole.
 
-use serde_json::{Map, Value};
-
-use super::{groups, roles};
-use crate::{
+use platform_engine::{
     BoxFuture,
     context::Context,
     conversion::{self, ActionConversion, Conversion, ListConversion},
     error::Result,
     kind::{Action, Domain, Field, Kind, Registered, Resource, Type},
-    resources::iam::{Group, Role, RoleBinding},
     uid::{self, Uid},
+};
+use serde_json::{Map, Value};
+
+use super::{groups, roles};
+use crate::{
+    resources::iam::{Group, Role, RoleBinding},
     v1::{IAM, UIDP},
 };
 
@@ -20,7 +22,7 @@ pub const SERVICE: Registered = Registered::service(
     &[
         Action::create_as::<Message>("Create", "rolebindings/{parent=**}"),
         Action::action_as::<Batch>("CreateBatch", "rolebindings/batch/{parent=**}")
-            .body(crate::kind::Part::Field("roleBindings")),
+            .body(platform_engine::kind::Part::Field("roleBindings")),
         Action::replace_as::<Message>("Update", "rolebindings/{id=**}"),
         Action::list_as::<Filter>("List", "rolebindings"),
         Action::delete_as::<Message>("Delete", "rolebindings/{id=**}"),

@@ -1,8 +1,11 @@
 //! Roles, whose capabilities are names such as `repo.list`.
 
-use crate::{
+use platform_engine::{
     conversion::{Conversion, ListConversion},
     kind::{Action, Domain, Field, Kind, Registered, Resource, Type},
+};
+
+use crate::{
     resources::iam::Role,
     v1::{IAM, UIDP},
 };

@@ -1,11 +1,11 @@
 //! Acceptances of terms.
 
-use crate::{
+use platform_engine::{
     conversion::ActionConversion,
     kind::{Action, Domain, Field, Kind, Registered, Type},
-    resources::iam::TermsAcceptance,
-    v1::IAM,
 };
+
+use crate::{resources::iam::TermsAcceptance, v1::IAM};
 
 /// The service.
 pub const SERVICE: Registered = Registered::service(

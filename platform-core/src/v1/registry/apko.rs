@@ -1,14 +1,14 @@
 //! Builds of images, which this server does not run.
 
-use serde_json::{Map, Value};
-
-use super::super::APKO;
-use crate::{
-    access::cap,
+use platform_engine::{
     context::Context,
     error::{Code, Error, Result},
     kind::{Action, Authorization, Field, Kind, Registered, Type},
 };
+use serde_json::{Map, Value};
+
+use super::super::APKO;
+use crate::capabilities::cap;
 
 /// The service.
 pub const SERVICE: Registered =

@@ -3,29 +3,31 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
-
-use super::super::{REGISTRY, UIDP};
-use crate::{
-    access::cap,
+use platform_engine::{
     context::Context,
     conversion::{Conversion, shown},
     error::{Error, Result, Violations},
     kind::{Action, Authorization, Domain, Field, ListPage, Resource, Type},
     offload::Pace,
     request::uidp_scopes,
-    resources::registry::{
-        BuildReport,
-        build_report::{BuildResult, STARTED_KEY},
-    },
     scope::Scopes,
     store::{Filter, Item, KeyValue, Order, OrderBy, Position, Query, Scope},
     timestamp::Timestamp,
     uid::Uid,
 };
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
-const READ: &[crate::access::Capability] = &[cap("build_report.list")];
+use super::super::{REGISTRY, UIDP};
+use crate::{
+    capabilities::cap,
+    resources::registry::{
+        BuildReport,
+        build_report::{BuildResult, STARTED_KEY},
+    },
+};
+
+const READ: &[platform_engine::access::Capability] = &[cap("build_report.list")];
 
 pub(super) const LIST: Action = Action::get_pages("ListBuildReports", "buildreports", |cx, request, page_token| {
     Box::pin(list(cx, request, page_token))

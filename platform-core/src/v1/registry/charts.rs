@@ -2,6 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use platform_engine::{
+    context::Context,
+    error::{Error, Result},
+    kind::{Action, Authorization, Field, Resource, Type},
+    store::{Filter, KeyValue, Query, Scope},
+    uid::Uid,
+};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -9,10 +16,7 @@ use super::{
     images::{DIGEST, malformed, text},
 };
 use crate::{
-    access::cap,
-    context::Context,
-    error::{Error, Result},
-    kind::{Action, Authorization, Field, Resource, Type},
+    capabilities::cap,
     resources::{
         iam::Group,
         registry::{
@@ -20,8 +24,6 @@ use crate::{
             chart::{Dependency, IMAGE_NAME, Metadata, Requirement, repository},
         },
     },
-    store::{Filter, KeyValue, Query, Scope},
-    uid::Uid,
 };
 
 /// The values of `requirement`.

@@ -1,16 +1,15 @@
 //! Deployments. Every repo has one, which is empty at first.
 
-use serde_json::{Map, Value};
-
-use super::{REGISTRY, tags};
-use crate::{
-    access::cap,
+use platform_engine::{
     context::Context,
     conversion::{Conversion, shown},
     error::Result,
     kind::{Action, Authorization, Domain, Field, Resource, Type},
-    resources::registry::Deployment,
 };
+use serde_json::{Map, Value};
+
+use super::{REGISTRY, tags};
+use crate::{capabilities::cap, resources::registry::Deployment};
 
 const PATH: &str = "repos/{repoId=**}/deployment";
 

@@ -1,23 +1,23 @@
 //! Tags with the ends of their lives.
 
-use serde_json::{Map, Value, json};
-
-use super::{
-    super::{REGISTRY, UIDP},
-    package_versions::{ShownVersion, VERSION},
-};
-use crate::{
+use platform_engine::{
     BoxFuture,
     context::Context,
     conversion::{Conversion, ListConversion},
     error::{Error, Result},
     kind::{Action, Domain, Field, Resource, Type},
     request::PAGE_TOKEN,
-    resources::registry::{
-        Tag,
-        end_of_life::{self, Grace, Status},
-    },
     uid::Uid,
+};
+use serde_json::{Map, Value, json};
+
+use super::{
+    super::{REGISTRY, UIDP},
+    package_versions::{ShownVersion, VERSION},
+};
+use crate::resources::registry::{
+    Tag,
+    end_of_life::{self, Grace, Status},
 };
 
 pub(super) const LIST: Action = Action::page_as::<List>("ListEolTags", "eoltags");

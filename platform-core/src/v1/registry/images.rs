@@ -1,5 +1,14 @@
 //! Images: configuration, architectures, sizes, bills of materials, and metadata of their packages.
 
+use platform_engine::{
+    access::Capability,
+    context::Context,
+    conversion::ActionConversion,
+    error::{Code, Error, Result},
+    kind::{Action, Authorization, Domain, Field, Kind, ListPage, Resource, Type},
+    store::{KeyValue, Position, Query, Scope},
+    uid::Uid,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -9,11 +18,7 @@ use super::{
     sbom::{self, PKG_METADATA, SBOM},
 };
 use crate::{
-    access::{Capability, cap},
-    context::Context,
-    conversion::ActionConversion,
-    error::{Code, Error, Result},
-    kind::{Action, Authorization, Domain, Field, Kind, ListPage, Resource, Type},
+    capabilities::cap,
     resources::{
         iam::Group,
         registry::{
@@ -22,8 +27,6 @@ use crate::{
             sbom::Sbom,
         },
     },
-    store::{KeyValue, Position, Query, Scope},
-    uid::Uid,
 };
 
 /// A digest in a request.
@@ -175,7 +178,7 @@ fn not_imported(what: &str, platform: &ImagePlatform) -> Error {
 
 /// Returns FAILED_PRECONDITION for a blob whose content does not have the form that its image says. Imports of blobs
 /// accept any content.
-pub(super) fn malformed(digest: &str, source: impl Into<crate::store::Cause>) -> Error {
+pub(super) fn malformed(digest: &str, source: impl Into<platform_engine::store::Cause>) -> Error {
     Error::blocked("MALFORMED_BLOB", format!("The imported blob {digest} is malformed or too long")).because(source)
 }
 

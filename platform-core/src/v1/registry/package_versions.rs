@@ -1,18 +1,20 @@
 //! Versions of packages.
 
+use platform_engine::{
+    context::Context,
+    error::{Error, Result},
+    kind::{Action, Authorization, Field, Resource, Type},
+    timestamp::Timestamp,
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::{
-    access::cap,
-    context::Context,
-    error::{Error, Result},
-    kind::{Action, Authorization, Field, Resource, Type},
+    capabilities::cap,
     resources::registry::{
         PackageVersions,
         package_versions::{PackageVersion, VersionSource},
     },
-    timestamp::Timestamp,
 };
 
 pub(super) const GET: Action =

@@ -4,21 +4,23 @@ use std::borrow::Cow;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use percent_encoding::percent_decode_str;
-use serde_json::{Map, Value, json};
-
-use super::vulnerabilities::DIGEST;
-use crate::{
-    access::cap,
+use platform_engine::{
     context::Context,
     error::{Code, Error, Result},
     kind::{Action, Authorization, Field, Resource, Type},
     platform::Rendered,
+    uid::Uid,
+};
+use serde_json::{Map, Value, json};
+
+use super::vulnerabilities::DIGEST;
+use crate::{
+    capabilities::cap,
     resources::registry::{
         Digest, Image, RawVulnerabilityReport, Repo, VulnerabilityReport,
         findings::{self, Subject},
         vulnerability_report::{FixState, Level, ScannerName, Vulnerability},
     },
-    uid::Uid,
 };
 
 pub(super) const GET: Action =

@@ -2,21 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
-
-use super::REGISTRY;
-use crate::{
+use platform_engine::{
     BoxFuture,
-    access::cap,
     context::Context,
     conversion::{Conversion, ListConversion},
     error::{Error, Result},
     kind::{Action, Authorization, Domain, Field, Registered, Resource, Type},
-    resources::registry::{Repo, RepoFollower, RepoReadme, repo::SYNC_CONFIG},
     store::{Query, Scope},
     uid::Uid,
-    v1::{ITEM_ID, UIDP},
     write::Write,
+};
+use serde_json::{Map, Value, json};
+
+use super::REGISTRY;
+use crate::{
+    capabilities::cap,
+    resources::registry::{Repo, RepoFollower, RepoReadme, repo::SYNC_CONFIG},
+    v1::{ITEM_ID, UIDP},
 };
 
 pub(super) const CREATE: Action = Action::create_as::<Message>("CreateRepo", "repos/{parentId=**}");
@@ -89,7 +91,7 @@ impl Conversion for Message {
             for (message, readme) in messages.iter_mut().zip(readmes) {
                 message.insert("readme".to_owned(), readme.unwrap_or_default().content.into());
                 let Some(own) = own.remove(&uid(message)) else { continue };
-                let own = crate::conversion::shown::<Self>(cx, &own)?;
+                let own = platform_engine::conversion::shown::<Self>(cx, &own)?;
                 let inherited = ["catalogTier", "bundles", "aliases", "activeTags", "description"];
                 message.extend(own.into_iter().filter(|(name, _)| inherited.contains(&&**name)));
             }

@@ -2,14 +2,14 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use packageurl::PackageUrl;
-use serde_json::{Value, json};
-
-use crate::{
+use platform_engine::{
     error::Result,
     kind::{Field, Type},
-    resources::registry::sbom::{Sbom, time},
     timestamp::Timestamp,
 };
+use serde_json::{Value, json};
+
+use crate::resources::registry::sbom::{Sbom, time};
 
 /// The values of `source`; an imported document is INGESTED.
 const SOURCE: &[&str] = &["UNKNOWN", "INGESTED", "GENERATED"];

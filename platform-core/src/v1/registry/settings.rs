@@ -1,11 +1,12 @@
 //! Settings of the registry of an organization.
 
-use super::REGISTRY;
-use crate::{
+use platform_engine::{
     conversion::Conversion,
     kind::{Action, Domain, Field, Resource},
-    resources::registry::RegistrySettings,
 };
+
+use super::REGISTRY;
+use crate::resources::registry::RegistrySettings;
 
 const PATH: &str = "settings/{registryId=**}";
 

@@ -1,16 +1,16 @@
 //! The statuses of copies of repos from their sources.
 
-use serde_json::{Map, Value};
-
-use super::{REGISTRY, tags};
-use crate::{
-    access::{Capability, cap},
+use platform_engine::{
+    access::Capability,
     context::Context,
     conversion::{Conversion, ListConversion, shown},
     error::Result,
     kind::{Action, Authorization, Domain, Field, Resource, Type},
-    resources::registry::SyncStatus,
 };
+use serde_json::{Map, Value};
+
+use super::{REGISTRY, tags};
+use crate::{capabilities::cap, resources::registry::SyncStatus};
 
 pub(super) const GET: Action =
     Action::get("GetSyncStatus", "repos/{repoId=**}:syncstatus", |cx, request| Box::pin(get(cx, request)))
@@ -45,10 +45,14 @@ impl Conversion for OfRepo {
         Field::message("repoStatus", Status::FIELDS).of("").about("The status of the repo."),
     ];
 
-    fn complete<'a>(cx: &'a Context<'a>, messages: &'a mut [Map<String, Value>]) -> crate::BoxFuture<'a, Result<()>> {
+    fn complete<'a>(
+        cx: &'a Context<'a>,
+        messages: &'a mut [Map<String, Value>],
+    ) -> platform_engine::BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let uids = messages.iter().filter_map(|message| message.get("repoId")?.as_str());
-            let statuses = cx.read_all::<SyncStatus>(uids.map(crate::uid::Uid::opaque).collect::<Vec<_>>()).await?;
+            let statuses =
+                cx.read_all::<SyncStatus>(uids.map(platform_engine::uid::Uid::opaque).collect::<Vec<_>>()).await?;
             for (message, status) in messages.iter_mut().zip(statuses) {
                 let status = shown::<Status>(cx, &status.unwrap_or_default())?;
                 message.insert("repoStatus".to_owned(), status.into());

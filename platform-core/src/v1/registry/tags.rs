@@ -1,21 +1,24 @@
 //! Tags, which version 1 may create without an image.
 
-use serde_json::{Map, Value, json};
-
-use super::REGISTRY;
-use crate::{
-    access::{Capability, cap},
+use platform_engine::{
+    access::Capability,
     context::Context,
     conversion::{Conversion, ListConversion, shown},
     error::{Error, Result},
     kind::{Action, Authorization, Domain, Field, Registered, Resource, Type},
     request::{ListRequest, MAX_PAGE_SIZE},
-    resources::registry::{Repo, Tag, TagMove},
     scope::Scopes,
     store::Scope,
     uid::Uid,
-    v1::{ITEM_ID, UIDP},
     verbs::ListReply,
+};
+use serde_json::{Map, Value, json};
+
+use super::REGISTRY;
+use crate::{
+    capabilities::cap,
+    resources::registry::{Repo, Tag, TagMove},
+    v1::{ITEM_ID, UIDP},
 };
 
 pub(super) const CREATE: Action = Action::create_as::<Message>("CreateTag", "tags/{repoId=**}");

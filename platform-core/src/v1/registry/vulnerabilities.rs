@@ -3,25 +3,28 @@
 use std::{borrow::Cow, collections::HashSet};
 
 use bytes::Bytes;
+use platform_engine::{
+    access::Capability,
+    context::Context,
+    error::{Error, Result},
+    kind::{Action, Authorization, Field, Kind, ListPage, Registered, Resource, Type},
+    offload::Pace,
+    scope::Scopes,
+    store::{Filter, KeyValue, Order, OrderBy, Position, Query, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::super::REGISTRY;
 use crate::{
-    access::{Capability, cap},
-    context::Context,
-    error::{Error, Result},
-    kind::{Action, Authorization, Field, Kind, ListPage, Registered, Resource, Type},
-    offload::Pace,
+    capabilities::cap,
     resources::registry::{
         Digest, RawVulnerabilityReport, Tag, VulnerabilityReport,
         findings::{self, Exposure, Subject},
         vulnerability_report::{DIGEST_KEY, FixState, Level, Scanner, ScannerName, Score, Vulnerability},
     },
-    scope::Scopes,
-    store::{Filter, KeyValue, Order, OrderBy, Position, Query, Scope},
-    timestamp::Timestamp,
-    uid::Uid,
 };
 
 mod counts;

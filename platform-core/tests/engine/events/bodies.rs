@@ -11,6 +11,8 @@ use std::{
 use platform_core::{
     outbox::{Outbox, lost_bodies},
     resources::events::DeadLetter,
+};
+use platform_engine::{
     store::{
         Commit, Committed, Delete, Epoch, Key, Page, Put, Query, Read, Scope, Store, StoreError, memory::MemoryStore,
     },
@@ -178,7 +180,7 @@ fn shared_data_is_deleted_after_the_last_event_and_dead_letter_that_refers_to_it
     }
     let mut stream = world.platform.subscribe(&world.org);
     grow(&world, &repo, 20_000);
-    let Some(platform_core::event::StreamItem::Event { event: streamed, .. }) = block_on(stream.next()) else {
+    let Some(platform_engine::event::StreamItem::Event { event: streamed, .. }) = block_on(stream.next()) else {
         panic!("expected an event")
     };
     assert!(streamed.event_body.is_none(), "a stream has the event in memory");
@@ -404,7 +406,7 @@ fn shared_data_exists_while_something_refers_to_it() {
         for letter in world.walk(&world.operator, "DeadLetter", &[]) {
             let key = Key::new("DeadLetter", uid_of(&letter));
             let record = block_on(world.platform.store().get(&[key], &[])).unwrap().records.remove(0).unwrap();
-            let event: platform_core::event::Event = serde_json::from_slice(&record.private).unwrap();
+            let event: platform_engine::event::Event = serde_json::from_slice(&record.private).unwrap();
             referred.extend(event.event_body.map(|body| body.uid));
         }
         assert_eq!(count(&world, EVENT_BODY), referred.len() as u64, "seed {seed}");

@@ -1,7 +1,9 @@
 //! The outbox: leases, outcomes of deliveries, the delivery log and dead letters.
 
+use platform_core::outbox::Outbox;
+use platform_engine::testing::CountingStore;
+
 use super::*;
-use platform_core::{outbox::Outbox, testing::CountingStore};
 
 fn delivery_status(world: &World, subscription: &Uid) -> Value {
     world.get(&world.operator, "DeliveryStatus", subscription).unwrap()

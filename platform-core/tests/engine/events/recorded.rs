@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use platform_core::{
-    event::Event,
     iam::Iam,
     outbox::Outbox,
-    resources::events::SinkPolicy,
-    resources::iam::Terms,
-    resources::registry::Repo,
+    resources::{events::SinkPolicy, iam::Terms, registry::Repo},
+};
+use platform_engine::{
+    event::Event,
     store::{Key, Query, Scope, Store, memory::MemoryStore},
     testing::Rng,
 };

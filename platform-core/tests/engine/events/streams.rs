@@ -1,10 +1,7 @@
 //! In-process event streams.
 
-use platform_core::{
-    event::{Audience, EventStream, StreamItem},
-    outbox::Outbox,
-    resources::registry::Repo,
-};
+use platform_core::{outbox::Outbox, resources::registry::Repo};
+use platform_engine::event::{Audience, EventStream, StreamItem};
 
 use super::*;
 

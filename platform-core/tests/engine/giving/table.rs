@@ -2,11 +2,13 @@
 //! holding that power, or it is harmless. A new field fails these tests until its line in `tests/giving.txt` is accepted.
 
 use platform_core::{
+    resources::KINDS,
+    tokens::{Exchange, Refresh, Register},
+};
+use platform_engine::{
     access::Caller,
     error::{Code, Result},
     kind::{Access, Field, Http, Kind, Verb},
-    resources::KINDS,
-    tokens::{Exchange, Refresh, Register},
     uid::Uid,
 };
 use serde_json::{Value, json};

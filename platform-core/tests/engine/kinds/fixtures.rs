@@ -4,7 +4,6 @@
 use platform_core::{
     capabilities,
     iam::Iam,
-    kind::{Access, Field, Parent, Resource, Type, Verb},
     resources::{
         KINDS,
         advisory::VulnerabilityMetadata,
@@ -14,6 +13,9 @@ use platform_core::{
         registry::{SyncStatus, sync_status::SyncState},
         vulnerabilities::Advisory,
     },
+};
+use platform_engine::{
+    kind::{Access, Field, Parent, Resource, Type, Verb},
     testing::{KindSuite, Pair},
     uid::Uid,
 };

@@ -8,10 +8,10 @@ use aws_lc_rs::{
     rand::SystemRandom,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use platform_core::{
+use platform_core::tokens::{HeadlessCode, HeadlessSession};
+use platform_engine::{
     entropy::Entropy,
     error::{Error, Result},
-    tokens::{HeadlessCode, HeadlessSession},
 };
 
 /// Encrypts a token. Only the holder of the private key of `code` can decrypt it.

@@ -13,12 +13,10 @@ use http::{
     HeaderValue, Request, StatusCode,
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
 };
-use platform_core::{
+use platform_core::{iam::Iam, resources::iam::normalize_issuer, tokens::Provider};
+use platform_engine::{
     error::{Code, Error, Result},
-    iam::Iam,
-    resources::iam::normalize_issuer,
     seal::Secret,
-    tokens::Provider,
     uid::Uid,
 };
 use serde_json::Value;

@@ -1,12 +1,14 @@
 //! The attacks, and the changes that the operator makes in between.
 
 use platform_core::{
-    access::Caller,
-    error::{Error, Result},
     iam::Iam,
     resources::iam::{DirectoryUser, person_uid},
-    seal::Secret,
     tokens::{Refresh, Register, TokenService},
+};
+use platform_engine::{
+    access::Caller,
+    error::{Error, Result},
+    seal::Secret,
     uid::Uid,
 };
 use serde_json::{Value, json};

@@ -3,11 +3,8 @@
 use std::sync::Arc;
 
 use http::Response;
-use platform_core::{
-    error::Code,
-    seal::Secret,
-    tokens::{ProviderResponse, SignInService},
-};
+use platform_core::tokens::{ProviderResponse, SignInService};
+use platform_engine::{error::Code, seal::Secret};
 use platform_keys::Algorithm;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use platform_core::request_scope::{Shielded, Spawn};
+use platform_engine::request_scope::{Shielded, Spawn};
 
 use super::*;
 

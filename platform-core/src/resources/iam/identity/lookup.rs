@@ -1,16 +1,16 @@
 //! Finds identities by the tokens that assume them.
 
-use serde_json::Value;
-
-use super::{super::names::ROLE_BINDING, Identity, LIST, person_uid};
-use crate::{
-    access::cap,
+use platform_engine::{
     context::Context,
     error::Result,
     kind::{DerivedKey, Resource},
     store::{Filter, KeyValue, Query, Scope},
     uid::Uid,
 };
+use serde_json::Value;
+
+use super::{super::names::ROLE_BINDING, Identity, LIST, person_uid};
+use crate::capabilities::cap;
 
 impl Identity {
     /// Returns the registered person, or otherwise the first identity by uid, whose tokens have exactly this issuer and

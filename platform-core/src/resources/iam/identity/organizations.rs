@@ -8,17 +8,17 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-
-use super::{super::names::ROLE_BINDING, Identity, Private};
-use crate::{
+use platform_engine::{
     context::Context,
     error::{Error, Result},
-    iam::{bindings_epoch, identity_epoch},
     kind::Resource,
     store::{Filter, Key, KeyValue, Query, Require, Scope},
     uid::Uid,
     write::Write,
 };
+
+use super::{super::names::ROLE_BINDING, Identity, Private};
+use crate::iam::{bindings_epoch, identity_epoch};
 
 /// Returns the organizations by the private part of a person's record; `None` if it was written before they were
 /// recorded, and for an identity of a group.

@@ -5,20 +5,23 @@
 //! raise the identity's epoch, which every call requires. So they need no further read, and take effect when they are
 //! acknowledged, as changes of role bindings do.
 
-use serde_json::{Map, Value, json};
-
-use super::{Identity, Private};
-use crate::{
-    access::{Capability, Credential, Revocations, cap},
+use platform_engine::{
+    access::{Capability, Credential, Revocations},
     context::Context,
     error::{Code, Error, Result},
-    iam::identity_epoch,
     kind::{Action, Field, Resource, Type},
-    resources::{field, iam::SignIn},
     store::{Delete, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::Uid,
     write::Write,
+};
+use serde_json::{Map, Value, json};
+
+use super::{Identity, Private};
+use crate::{
+    capabilities::cap,
+    iam::identity_epoch,
+    resources::{field, iam::SignIn},
 };
 
 /// The capability to revoke the tokens of another identity.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use strum::VariantNames;
 
-use crate::{kind::Field, seal::Secret};
+use platform_engine::{kind::Field, seal::Secret};
 
 /// A client at an OpenID Connect issuer.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -4,6 +4,17 @@
 //! A token is returned once and stored only as its SHA-256. Every change of the SCIM state assigns a new etag, and a
 //! request that replaces the token or enables SCIM must name the current one.
 
+use platform_engine::{
+    context::Context,
+    duration::Duration,
+    entropy::Entropy,
+    error::{Code, Error, Result},
+    kind::{Action, Authorization, Field, Resource, Type, action_event},
+    store::{Filter, Key, KeyValue, Query, Record, Require, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+    write::Write,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -12,17 +23,8 @@ use subtle::ConstantTimeEq;
 
 use super::{IdentityProvider, Private, SCIM_CAPABILITIES, field, may_control_admission};
 use crate::{
-    context::Context,
-    duration::Duration,
-    entropy::Entropy,
-    error::{Code, Error, Result},
     iam::provider_epoch,
-    kind::{Action, Authorization, Field, Resource, Type, action_event},
     resources::iam::{names::ROLE_BINDING, owner, role},
-    store::{Filter, Key, KeyValue, Query, Record, Require, Scope},
-    timestamp::Timestamp,
-    uid::Uid,
-    write::Write,
 };
 
 /// The state of SCIM provisioning, as shown by a provider.

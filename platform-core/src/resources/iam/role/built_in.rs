@@ -2,14 +2,15 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use sha2::{Digest, Sha256};
-
-use super::Role;
-use crate::{
-    access::{Capabilities, Capability, CapabilitySet, cap},
+use platform_engine::{
+    access::{Capabilities, Capability, CapabilitySet},
     timestamp::Timestamp,
     uid::Uid,
 };
+use sha2::{Digest, Sha256};
+
+use super::Role;
+use crate::capabilities::cap;
 
 /// The only published uid; the others are derived from the roles' names.
 const VIEWER_UID: &str = "63921b2c44617e3f2603851537be0123af4a57d7";

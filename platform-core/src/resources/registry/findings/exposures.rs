@@ -9,6 +9,16 @@ use std::{
 
 use cvss::Cvss;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use platform_engine::{
+    context::Context,
+    error::Result,
+    kind::Resource,
+    offload::Pace,
+    scope::Scopes,
+    store::{Filter, KeyValue, Query, Scope},
+    timestamp::Timestamp,
+    uid::Uid,
+};
 
 use super::{
     super::{
@@ -21,16 +31,6 @@ use super::{
     },
     applies, group_of,
     periods::{Known, Period},
-};
-use crate::{
-    context::Context,
-    error::Result,
-    kind::Resource,
-    offload::Pace,
-    scope::Scopes,
-    store::{Filter, KeyValue, Query, Scope},
-    timestamp::Timestamp,
-    uid::Uid,
 };
 
 /// The vulnerabilities of an image over time.
@@ -307,7 +307,7 @@ impl Loader {
                 for item in &page.items {
                     pace.step(item.body.len()).await;
                     let advisory: Advisory =
-                        serde_json::from_slice(&item.body).map_err(crate::error::Error::internal)?;
+                        serde_json::from_slice(&item.body).map_err(platform_engine::error::Error::internal)?;
                     let group = group_of(&advisory);
                     let group = match self.groups.get(&group) {
                         Some(group) => group.clone(),

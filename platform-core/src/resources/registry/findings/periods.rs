@@ -1,5 +1,7 @@
 //! The periods in which a package is vulnerable, by the events of an advisory.
 
+use platform_engine::{timestamp::Timestamp, uid::Uid};
+
 use super::super::{
     super::{
         advisory::apk,
@@ -7,7 +9,6 @@ use super::super::{
     },
     vulnerability_report::{Fix, FixState},
 };
-use crate::{timestamp::Timestamp, uid::Uid};
 
 /// The parts of an advisory that decide whether a package is vulnerable.
 #[derive(Debug)]

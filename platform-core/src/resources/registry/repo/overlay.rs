@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{
+use platform_engine::{
     error::Violations,
     kind::{Field, Type},
 };

@@ -8,7 +8,7 @@
 
 use pulldown_cmark::{CodeBlockKind, Event, LinkType, Parser, Tag, TagEnd};
 
-use crate::markdown::{MAX_NESTING, is_too_deep};
+use platform_engine::markdown::{MAX_NESTING, is_too_deep};
 
 /// The reason why Markdown is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

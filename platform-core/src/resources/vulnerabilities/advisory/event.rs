@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use strum::VariantNames;
 
-use crate::{
+use platform_engine::{
     kind::{Field, Type, derived_uid},
     timestamp::Timestamp,
     uid::Uid,

@@ -3,17 +3,17 @@
 //! A withdrawn advisory has none of these index keys, so a filter by any of them excludes it. Only lists without such
 //! a filter need the key `live`.
 
+use platform_engine::{
+    kind::{By, DerivedKey, Field, Param, Type},
+    store::{Filter, KeyName, KeyValue},
+    timestamp::Timestamp,
+};
 use serde_json::{Map, Value};
 use strum::VariantNames;
 
 use super::{
     event::{EVENT_TYPE_FILTERS, EventType, MOVED, ReviewState},
     trend,
-};
-use crate::{
-    kind::{By, DerivedKey, Field, Param, Type},
-    store::{Filter, KeyName, KeyValue},
-    timestamp::Timestamp,
 };
 
 const fn any_of(name: &'static str, key: KeyName) -> Param {

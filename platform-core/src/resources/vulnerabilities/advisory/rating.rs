@@ -4,21 +4,21 @@
 //! written, it is looked up; when metadata is written or removed, the advisories with one of its names are updated.
 //! Replies never contain it, because reads look all severities up.
 
-use serde_json::{Map, Value, json};
-
-use super::{Advisory, Severity};
-use crate::{
+use platform_engine::{
     access::Caller,
     context::Context,
     error::{Error, Result},
     kind::Resource,
     platform::Platform,
-    resources::{
-        advisory::vulnerability_metadata::{Severities, VULNERABILITIES_EPOCH},
-        registry::vulnerability_report::Level,
-    },
     store::{Epoch, Filter, Key, KeyName, KeyValue, Position, Query, Require, Scope},
     write::Write,
+};
+use serde_json::{Map, Value, json};
+
+use super::{Advisory, Severity};
+use crate::resources::{
+    advisory::vulnerability_metadata::{Severities, VULNERABILITIES_EPOCH},
+    registry::vulnerability_report::Level,
 };
 
 /// How severe a vulnerability is. A vulnerability without a CVSS score has no rating.

@@ -1,15 +1,15 @@
 //! The state of an advisory and the days on which it enters and leaves states, by severity too, as index keys.
 
+use platform_engine::{
+    kind::DerivedKey,
+    store::{KeyName, KeyValue},
+    timestamp::Timestamp,
+};
 use serde::Deserialize;
 use serde_json::Value;
 use strum::VariantNames;
 
 use super::{event::EventType, filters, rating::Rating};
-use crate::{
-    kind::DerivedKey,
-    store::{KeyName, KeyValue},
-    timestamp::Timestamp,
-};
 
 /// The name of the key.
 pub(in super::super) const KEY: KeyName = "stateChange";

@@ -2,18 +2,19 @@
 //!
 //! A write keeps the fields that only imports set: the origin, the namespace and the legacy id.
 
-use super::{Advisory, AdvisoryEvent, ReviewState, event, rating};
-use crate::{
-    access::{Capability, cap},
+use platform_engine::{
+    access::Capability,
     context::Context,
     entropy::Entropy,
     error::{Code, Error, Result, Violations},
     kind::{Imported, Resource},
-    resources::iam::Identity,
     store::Record,
     timestamp::Timestamp,
     uid::Uid,
 };
+
+use super::{Advisory, AdvisoryEvent, ReviewState, event, rating};
+use crate::{capabilities::cap, resources::iam::Identity};
 
 /// The capability that a caller needs at an advisory to set the result of a review.
 const APPROVE: &[Capability] = &[cap("advisories.approve")];

@@ -2,27 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-
-use super::{READ, SEVERITY, any_of, distinct};
-use crate::{
+use platform_engine::{
     context::Context,
     error::{Error, Result, Violations},
     kind::{Action, Authorization, Field, Resource, Type},
     platform::Rendered,
-    resources::{
-        advisory::repos,
-        registry::{
-            Repo, Tag, VulnerabilityReport,
-            findings::{self, History, Subject},
-            vulnerability_report::Level,
-        },
-    },
     scope::Scopes,
     store::{Query, Scope},
     timestamp::Timestamp,
     uid::Uid,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{READ, SEVERITY, any_of, distinct};
+use crate::resources::{
+    advisory::repos,
+    registry::{
+        Repo, Tag, VulnerabilityReport,
+        findings::{self, History, Subject},
+        vulnerability_report::Level,
+    },
 };
 
 pub(super) const LIST: Action =
