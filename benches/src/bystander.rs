@@ -181,11 +181,7 @@ fn load(server: &Server, sent: &Sent, loops: usize, time: Duration, counts: &Cou
     };
     runtime.block_on(async {
         let all = join_all((0..loops).map(|_| one()));
-        match time.is_zero() {
-            true => drop(all.await),
-            // Clients leave in the middle of a request.
-            false => drop(timeout(time, all).await),
-        }
+        if time.is_zero() { drop(all.await) } else { drop(timeout(time, all).await) }
     });
 }
 

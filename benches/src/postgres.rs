@@ -13,8 +13,9 @@ use deadpool_postgres::{Manager, Pool};
 use platform_engine::access::Authenticator;
 use platform_http::{Limits, Rest, serve};
 use platform_oidc::Verifier;
-use platform_store_postgres::{Options, PostgresStore, testing::Cluster};
+use platform_store_postgres::{Options, PostgresStore};
 use platform_system::{SystemClock, SystemEntropy};
+use platform_testkit::postgres::Cluster;
 use tokio::net::TcpListener;
 use tokio_postgres::NoTls;
 

@@ -173,9 +173,10 @@ impl Console {
     /// Answers `/`: a page for browsers, and JSON for other clients.
     fn landing(&self, call: &Call<'_>) -> Reply {
         let accepts = call.head.headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        let mut reply = match accepts.into_iter().any(|accept| accept.contains("text/html")) {
-            true => self.landing.reply(call),
-            false => platform_http::mount::json(self.index.to_string()),
+        let mut reply = if accepts.into_iter().any(|accept| accept.contains("text/html")) {
+            self.landing.reply(call)
+        } else {
+            platform_http::mount::json(self.index.to_string())
         };
         set(&mut reply, VARY, "accept");
         reply

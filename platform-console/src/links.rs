@@ -86,7 +86,7 @@ impl fmt::Debug for Links {
 
 #[cfg(test)]
 mod tests {
-    use platform_engine::testing::SeededEntropy;
+    use platform_testkit::SeededEntropy;
 
     use super::*;
 

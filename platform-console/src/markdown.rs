@@ -51,9 +51,10 @@ pub(crate) async fn answer(call: &Call<'_>, body: Body<'_>) -> Result<Reply, Ref
 /// Returns a text that does not take long to parse.
 fn checked(bytes: &[u8]) -> Result<&str> {
     let text = std::str::from_utf8(bytes).map_err(|_| Error::invalid_field("body", "is not valid UTF-8"))?;
-    match is_too_deep(text) {
-        true => Err(Error::invalid_field("body", format!("must not nest deeper than {MAX_NESTING} levels"))),
-        false => Ok(text),
+    if is_too_deep(text) {
+        Err(Error::invalid_field("body", format!("must not nest deeper than {MAX_NESTING} levels")))
+    } else {
+        Ok(text)
     }
 }
 

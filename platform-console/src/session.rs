@@ -163,9 +163,10 @@ struct Running {
 impl Sessions {
     pub(crate) fn new(options: &Options) -> Self {
         // The prefix lets browsers accept the cookie only over TLS.
-        let (name, attributes) = match options.url.starts_with("https:") {
-            true => ("__Secure-platform-console", "Path=/console/session; HttpOnly; SameSite=Strict; Secure"),
-            false => ("platform-console", "Path=/console/session; HttpOnly; SameSite=Strict"),
+        let (name, attributes) = if options.url.starts_with("https:") {
+            ("__Secure-platform-console", "Path=/console/session; HttpOnly; SameSite=Strict; Secure")
+        } else {
+            ("platform-console", "Path=/console/session; HttpOnly; SameSite=Strict")
         };
         Self { links: Links::default(), tokens: options.tokens.clone(), url: options.url.clone(), name, attributes }
     }

@@ -23,10 +23,10 @@ use platform_engine::{
     platform::{Platform, Settings},
     request::{ListRequest, list_fields},
     store::memory::MemoryStore,
-    testing::{Rng, SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,
 };
+use platform_testkit::{Rng, SeededEntropy, TestClock};
 use pollster::block_on;
 use serde_json::{Map, Value, json};
 

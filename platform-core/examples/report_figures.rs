@@ -28,10 +28,10 @@ use platform_engine::{
     kind::{Imported, Run},
     platform::{ActionReply, Platform, Settings},
     store::memory::MemoryStore,
-    testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,
 };
+use platform_testkit::{SeededEntropy, TestClock};
 use pollster::block_on;
 use serde_json::{Value, json};
 

@@ -8,7 +8,8 @@
 //!
 //! use platform_core::{prelude::*, resources::registry::Repo};
 //! use platform_engine::store::memory::MemoryStore;
-//! # use platform_engine::{testing::{SeededEntropy, TestClock}, timestamp::Timestamp};
+//! # use platform_testkit::{SeededEntropy, TestClock};
+//! # use platform_engine::timestamp::Timestamp;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let (clock, entropy) = (TestClock::at(Timestamp::EPOCH), SeededEntropy::new(1));
@@ -34,8 +35,6 @@ use std::sync::Arc;
 
 pub mod capabilities;
 pub mod event_log;
-#[cfg(feature = "testing")]
-pub mod history;
 pub mod iam;
 pub mod outbox;
 pub mod pattern;

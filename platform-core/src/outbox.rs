@@ -188,11 +188,10 @@ impl Outbox<'_> {
         let mut write = Write::default();
         write.require_or_retry(Require::Exists(key));
         write.require_or_retry(require);
-        Ok(match self.commit_status(write, &mut lease, millis).await? {
-            true => LeaseResult::Acquired(lease),
-            // Another dispatcher was faster, or the subscription was resumed or deleted: the caller can try again at
-            // once.
-            false => LeaseResult::HeldByOther(now),
+        Ok(if self.commit_status(write, &mut lease, millis).await? {
+            LeaseResult::Acquired(lease)
+        } else {
+            LeaseResult::HeldByOther(now)
         })
     }
 
@@ -502,9 +501,10 @@ impl DeliveryStatus {
     }
 
     fn last_failure(&self, event: &Event) -> Failure {
-        match self.event_id == event.id {
-            true => Failure { status: u16::try_from(self.http_status).unwrap_or_default(), error: self.error.clone() },
-            false => Failure::default(),
+        if self.event_id == event.id {
+            Failure { status: u16::try_from(self.http_status).unwrap_or_default(), error: self.error.clone() }
+        } else {
+            Failure::default()
         }
     }
 }

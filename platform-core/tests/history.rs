@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use platform_core::history::{Bug, History, PlantedStore};
-use platform_engine::{
-    store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, memory::MemoryStore},
-    testing::Rng,
+use platform_engine::store::{
+    Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, memory::MemoryStore,
 };
+use platform_testkit::Rng;
+use platform_testkit::history::{Bug, History, PlantedStore};
 
 #[test]
 fn every_result_of_two_platforms_over_one_memory_store_is_that_of_a_state_during_its_call() {
@@ -47,6 +47,14 @@ impl Store for UncertainStore {
             }
             (true, false) => Err(StoreError::Unknown("the connection was lost".into())),
         }
+    }
+
+    fn health(&self) -> Result<(), StoreError> {
+        self.0.health()
+    }
+
+    fn lineage(&self) -> u64 {
+        self.0.lineage()
     }
 }
 

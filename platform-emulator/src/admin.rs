@@ -145,12 +145,13 @@ fn check_sender(head: &Parts, url: &str) -> Result<()> {
             || name.ends_with(".localhost")
             || own.as_ref().and_then(Uri::host).is_some_and(|own| own.eq_ignore_ascii_case(&name))
     });
-    match is_trusted {
-        true => Ok(()),
-        false => denied(
+    if is_trusted {
+        Ok(())
+    } else {
+        denied(
             "Permission denied: Host: must be an address, localhost, or the host of the emulator's URL; start the emulator \
              with --public-url to use another name",
-        ),
+        )
     }
 }
 

@@ -323,13 +323,11 @@ impl Emulator {
             None => dispatch(tenant, Request::from_parts(head, body)).await,
             Some((error, after)) => {
                 let lost = Request::from_parts(head.clone(), Body::default());
-                match after {
-                    true => drop(dispatch(tenant, Request::from_parts(head, body)).await),
-                    // Clients may send all of the body before they read the reply.
-                    false => {
-                        let limits = &self.0.shared.limits;
-                        drop(read_body(body, limits.body, limits.body_time).await);
-                    }
+                if after {
+                    drop(dispatch(tenant, Request::from_parts(head, body)).await);
+                } else {
+                    let limits = &self.0.shared.limits;
+                    drop(read_body(body, limits.body, limits.body_time).await);
                 }
                 refuse(tenant, lost, error).await
             }

@@ -480,8 +480,9 @@ fn no_snapshot(name: &str) -> Error {
 /// Checks the name of a tenant or a snapshot.
 pub(crate) fn check_name(field: &str, name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    match (1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_plain) {
-        true => Ok(()),
-        false => Err(Error::invalid_field(field, "must be 1 to 100 letters, digits, `-`, `_` and `.`")),
+    if (1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_plain) {
+        Ok(())
+    } else {
+        Err(Error::invalid_field(field, "must be 1 to 100 letters, digits, `-`, `_` and `.`"))
     }
 }

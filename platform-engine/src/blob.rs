@@ -213,10 +213,8 @@ pub async fn named(
                 let body: Map<_, _> =
                     serde_json::from_slice(&item.body).map_err(|error| StoreError::Corrupt(error.into()))?;
                 let uid = item.uid();
-                let parent = match kind.parent.shares_uid() {
-                    true => uid.as_str(),
-                    false => uid::parent(&uid).unwrap_or_default(),
-                };
+                let parent =
+                    if kind.parent.shares_uid() { uid.as_str() } else { uid::parent(&uid).unwrap_or_default() };
                 named_in(kind.fields, &body, &mut |field, digest| {
                     if let Some(id) = BlobId::named(parent, digest) {
                         visit(Named { kind: kind.name, uid: uid.clone(), field, id });

@@ -21,11 +21,11 @@ mod resource;
 pub use field::{Access, Check, Field, InQuery, OnDelete, Reference, SortKey, Type};
 pub use imported::{Imported, derived_uid, escaped, opaque_uid};
 pub use keys::{DerivedKey, Unique};
+pub(crate) use resource::typed;
 pub use resource::{
     Action, Change, Handler, ListPage, Part, Registered, Resource, Run, RunOnce, RunPages, action_event, canonical,
-    parent_uid,
+    parent_uid, sent,
 };
-pub(crate) use resource::{sent, typed};
 
 /// The table of a kind: everything except behavior.
 #[derive(Debug)]
@@ -269,10 +269,7 @@ impl Domain {
 
     /// Returns the protobuf package with the version, such as `chainguard.platform.registry.v2`.
     pub fn versioned_package(&self) -> String {
-        match self.unversioned {
-            true => self.package.to_owned(),
-            false => format!("{}.{}", self.package, self.version()),
-        }
+        if self.unversioned { self.package.to_owned() } else { format!("{}.{}", self.package, self.version()) }
     }
 
     /// Returns whether this is the protobuf package of the domain in one of its versions.

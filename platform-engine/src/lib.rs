@@ -17,7 +17,8 @@
 //!     uid::Uid,
 //! };
 //! use serde::{Deserialize, Serialize};
-//! # use platform_engine::{testing::{SeededEntropy, TestClock}, timestamp::Timestamp};
+//! # use platform_testkit::{SeededEntropy, TestClock};
+//! # use platform_engine::timestamp::Timestamp;
 //!
 //! #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 //! #[serde(rename_all = "camelCase", default)]
@@ -95,8 +96,6 @@ mod sample;
 pub mod scope;
 pub mod seal;
 pub mod store;
-#[cfg(feature = "testing")]
-pub mod testing;
 pub mod timestamp;
 pub mod uid;
 pub mod verbs;

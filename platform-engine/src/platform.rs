@@ -240,7 +240,7 @@ impl Platform {
     /// UNAUTHENTICATED when the identity does not exist, its sign-in has ended or the caller's token was revoked, and
     /// those of the store.
     pub async fn grants_of(&self, caller: &Caller) -> Result<Arc<Grants>> {
-        let holder = Holder::of(caller, self.store().history());
+        let holder = Holder::of(caller, self.store().lineage());
         // The cached grants may be of an earlier registration of the person, or older than the token.
         let is_valid = |grants: &Arc<Grants>| grants.are_of(caller.acts_as) && grants.admit(caller);
         if let Some(grants) = self.grants.get(&holder).filter(is_valid) {
@@ -251,10 +251,7 @@ impl Platform {
             return Err(Error::unauthenticated("The token's identity does not exist"));
         }
         self.grants.insert(holder, Arc::clone(&grants));
-        match grants.admit(caller) {
-            true => Ok(grants),
-            false => Err(Error::revoked_token()),
-        }
+        if grants.admit(caller) { Ok(grants) } else { Err(Error::revoked_token()) }
     }
 
     /// Returns how often grants were found in the cache since the platform was built, and how often they were resolved
@@ -298,6 +295,6 @@ impl Platform {
     }
 
     pub(crate) fn forget(&self, caller: &Caller) {
-        self.grants.remove(&Holder::of(caller, self.store().history()));
+        self.grants.remove(&Holder::of(caller, self.store().lineage()));
     }
 }

@@ -1,9 +1,12 @@
-//! A kind for the unit tests of this crate.
+//! A kind, a clock and a source of randomness for the unit tests of this crate. Those of `platform-testkit` are for
+//! another build of it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     access::Capability,
+    clock::Clock,
+    entropy::Entropy,
     kind::{By, Domain, Field, Kind, Method, Param, Parent, Resource},
     timestamp::Timestamp,
     uid::Uid,
@@ -13,6 +16,22 @@ use crate::{
 pub(crate) const LIST: Capability = Capability::new(1_000_000, "CAP_NOTES_LIST", "notes.list");
 /// The capability to create notes.
 pub(crate) const CREATE: Capability = Capability::new(1_000_001, "CAP_NOTES_CREATE", "notes.create");
+
+/// A clock and a source of randomness that are always the same.
+#[derive(Debug)]
+pub(crate) struct Fixed;
+
+impl Clock for Fixed {
+    fn now(&self) -> Timestamp {
+        Timestamp::EPOCH
+    }
+}
+
+impl Entropy for Fixed {
+    fn fill(&self, bytes: &mut [u8]) {
+        bytes.fill(7);
+    }
+}
 
 /// A note in a group.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -113,12 +113,12 @@ impl fmt::Debug for Secret {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::SeededEntropy;
+    use crate::sample::Fixed;
 
     #[test]
     fn a_secret_opens_only_at_the_place_that_it_was_sealed_for() {
         let keys = SealKeys::new([(7, [1; 32])]);
-        let sealed = keys.seal(&SeededEntropy::new(7), "a", b"hush").unwrap();
+        let sealed = keys.seal(&Fixed, "a", b"hush").unwrap();
         assert_eq!(keys.open("a", &sealed).as_deref(), Ok(&b"hush"[..]));
         assert_eq!(keys.open("b", &sealed), Err(SealError));
         assert!(!sealed.windows(4).any(|part| part == b"hush"));
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_sealed_secret_with_a_changed_bit_or_truncated_does_not_open() {
         let keys = SealKeys::new([(7, [1; 32])]);
-        let sealed = keys.seal(&SeededEntropy::new(7), "a", b"hush").unwrap();
+        let sealed = keys.seal(&Fixed, "a", b"hush").unwrap();
         for bit in 0..sealed.len() * 8 {
             let mut changed = sealed.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
@@ -142,13 +142,13 @@ mod tests {
     fn the_newest_key_seals_and_older_keys_still_open() {
         let old = SealKeys::new([(1, [1; 32])]);
         let both = SealKeys::new([(2, [2; 32]), (1, [1; 32])]);
-        let sealed = old.seal(&SeededEntropy::new(7), "a", b"hush").unwrap();
+        let sealed = old.seal(&Fixed, "a", b"hush").unwrap();
         assert_eq!(both.open("a", &sealed).as_deref(), Ok(&b"hush"[..]));
-        assert_eq!(old.open("a", &both.seal(&SeededEntropy::new(7), "a", b"hush").unwrap()), Err(SealError));
+        assert_eq!(old.open("a", &both.seal(&Fixed, "a", b"hush").unwrap()), Err(SealError));
         assert!(old.is_sealed("a", &sealed, b"hush") && !old.is_sealed("a", &sealed, b"other"));
         assert!(!both.is_sealed("a", &sealed, b"hush"), "an older key sealed it");
         let none = SealKeys::new(Vec::<(u64, [u8; 32])>::new());
-        assert_eq!(none.seal(&SeededEntropy::new(7), "a", b"hush"), Err(SealError));
+        assert_eq!(none.seal(&Fixed, "a", b"hush"), Err(SealError));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The interface between the platform and its storage: `get`, `list` and `commit` over plain data, and `health` and
-//! `history` for the state of the store itself.
+//! `lineage` for the state of the store itself.
 //!
 //! A store handles records, keys and values, and does not know the kinds of resources. The engine computes every index
 //! key from the kind tables, so a new kind or field does not require a change of any store. Instead of transactions
 //! there is compare-and-commit: the engine reads, decides, and sends one [`Commit`], and the store checks its
-//! requirements and applies it in one atomic step. Every obligation of a store has cases in the `conformance` suite,
+//! requirements and applies it in one atomic step. Every obligation of a store has cases in the suite of `platform-testkit`,
 //! whose executable specification is `model`.
 
 pub mod check;
@@ -16,11 +16,6 @@ pub mod order;
 pub mod place;
 pub mod plan;
 pub mod switched;
-
-#[cfg(feature = "conformance")]
-pub mod conformance;
-#[cfg(feature = "conformance")]
-pub mod model;
 
 use std::{fmt, fmt::Debug, ops::Range, sync::Arc};
 
@@ -103,22 +98,20 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// it can be called at any rate.
     ///
     /// After [`StoreError::Full`] a store is full until a commit succeeds; an empty commit suffices as a probe
-    /// (`health`). A store without such states need not implement this.
+    /// (`health`). A store without such states returns `Ok`.
     ///
     /// # Errors
     /// [`StoreError::Full`] while the store is full. [`StoreError::Unavailable`] when it refuses writes, such as until
     /// it is opened again or has a connection again.
-    fn health(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
+    fn health(&self) -> Result<(), StoreError>;
 
     /// Returns a number that changes before any call sees a state that does not continue the one before, such as after
     /// a failover that lost commits: epochs may have values again that they had with other data, so that nothing that
     /// was cached with them is valid. Does no I/O and does not wait. A store whose acknowledged commits cannot be lost
-    /// while it is open need not implement this.
-    fn history(&self) -> u64 {
-        0
-    }
+    /// while it is open returns 0.
+    ///
+    /// It has no default, nor has [`Store::health`], so that a store around another one cannot forget to pass it on.
+    fn lineage(&self) -> u64;
 }
 
 /// The greatest sequence with which a file is opened as a store. A greater one is damage: no store comes so far, and

@@ -60,9 +60,10 @@ impl Once {
             return Ok(sent.clone());
         }
         let body = body.clone();
-        let sent = match fields::is_costly(kind.fields, &body) {
-            true => offload::run(cx.platform().offload(), uid.root(), move || read(body)).await??,
-            false => read(body)?,
+        let sent = if fields::is_costly(kind.fields, &body) {
+            offload::run(cx.platform().offload(), uid.root(), move || read(body)).await??
+        } else {
+            read(body)?
         };
         Ok(self.0.get_or_init(|| sent).clone())
     }

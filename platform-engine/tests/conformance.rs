@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use platform_engine::store::{StoreError, conformance, memory::MemoryStore};
+use platform_engine::store::{StoreError, memory::MemoryStore};
+use platform_testkit::conformance;
 
 fn main() -> ExitCode {
     let suite = conformance::Suite::new(async |_directory| Ok::<_, StoreError>(MemoryStore::new()));

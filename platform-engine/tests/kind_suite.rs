@@ -10,10 +10,10 @@ use platform_engine::{
     kind::{Domain, Field, Kind, Method, Param, Parent, Resource, Roots, Unique},
     platform::{Platform, Settings},
     store::{KeyValue, memory::MemoryStore},
-    testing::{KindSuite, Pair, SeededEntropy, TestClock, TestGrants},
     timestamp::Timestamp,
     uid::Uid,
 };
+use platform_testkit::{KindSuite, Pair, SeededEntropy, TestClock, TestGrants};
 use pollster::block_on;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -12,10 +12,10 @@ use platform_engine::{
     },
     platform::{BuildError, Builder, Platform},
     store::memory::MemoryStore,
-    testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,
 };
+use platform_testkit::{SeededEntropy, TestClock};
 use serde::{Deserialize, Serialize};
 
 const LIST: Capability = Capability::new(1_000_000, "CAP_PARTS_LIST", "parts.list");

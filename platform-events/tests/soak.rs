@@ -111,7 +111,7 @@ async fn many_deliveries_lose_nothing_keep_order_and_use_constant_memory() {
     println!("{deliveries} deliveries in {took:?}, {rate:.0} a second; memory in MiB: {memory:?}");
     let (half, last) = (memory[memory.len() / 2], memory[memory.len() - 1]);
     if last == 0 {
-        platform_engine::testing::not_run("memory of deliveries", "/proc/self/statm cannot be read");
+        platform_testkit::not_run("memory of deliveries", "/proc/self/statm cannot be read");
     }
     assert!(last < half + 32, "memory grows: {memory:?}");
 }

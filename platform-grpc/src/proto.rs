@@ -300,10 +300,8 @@ impl ProtoFile {
             self.line(1, format!("rpc {rpc}({rpc}Request) returns ({reply});"));
         }
         for action in registered.actions {
-            let reply = match returns_resource(kind, action) {
-                true => kind.name.to_owned(),
-                false => format!("{}Response", action.name),
-            };
+            let reply =
+                if returns_resource(kind, action) { kind.name.to_owned() } else { format!("{}Response", action.name) };
             self.line(1, format!("rpc {0}({0}Request) returns ({reply});", action.name));
         }
     }

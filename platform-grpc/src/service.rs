@@ -500,9 +500,8 @@ impl<'a> UnaryService<Bytes> for Call<'a> {
             };
             // A read changes nothing, so its reply may be rejected when the budget of replies is used up. The reply of
             // a write must not be: the caller could not know that the write was committed.
-            let reply = reply.and_then(|reply| match method.operation.is_read_only() {
-                true => origin.reply(reply.len()).map(|()| reply),
-                false => Ok(reply),
+            let reply = reply.and_then(|reply| {
+                if method.operation.is_read_only() { origin.reply(reply.len()).map(|()| reply) } else { Ok(reply) }
             });
             reply.map(tonic::Response::new).map_err(|error| inner.statuses.of(&error.of_domain(method.domain)))
         })

@@ -59,8 +59,8 @@ pub use ipnet::IpNet;
 pub use layers::{Layers, SlowRequests};
 pub use limits::{
     Limits,
+    admission::{Metered, Origin, OverBudget, ReplyBytes, ReplyCharge, Shares, StreamPermit},
     open_paths::{OpenPath, OpenPaths},
-    origin::{Metered, Origin, OverBudget, ReplyBytes, ReplyCharge, Shares, StreamPermit},
     rate::Rate,
 };
 pub use listener::{Listener, serve};

@@ -1,9 +1,9 @@
 //! Limits on requests and connections.
 
 pub(crate) mod address;
+pub(crate) mod admission;
 pub(crate) mod budget;
 pub(crate) mod open_paths;
-pub(crate) mod origin;
 pub(crate) mod rate;
 
 use std::{collections::HashMap, net::IpAddr, num::NonZeroU32, time::Duration};

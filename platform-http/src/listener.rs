@@ -41,8 +41,8 @@ use crate::{
     limits::{
         Limits,
         address::Peer,
+        admission::Shares,
         budget::{Charge, Holder},
-        origin::Shares,
     },
 };
 

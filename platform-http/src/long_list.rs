@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::{
     BoxError, Limits,
-    limits::origin::{Origin, StreamPermit},
+    limits::admission::{Origin, StreamPermit},
     reply::{self, Reply, ReplyBody, log_fault},
 };
 

@@ -43,7 +43,7 @@ use serde_json::Value;
 
 use crate::{
     BoxError, Reply,
-    limits::{Limits, origin::Origin},
+    limits::{Limits, admission::Origin},
     reply, request,
 };
 

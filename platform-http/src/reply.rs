@@ -26,7 +26,7 @@ use platform_engine::{
 };
 use serde_json::Value;
 
-use crate::{BoxError, limits::origin::ReplyBytes, status};
+use crate::{BoxError, limits::admission::ReplyBytes, status};
 
 /// Responses up to this size in bytes are not counted before they are sent. Our choice.
 const UNCOUNTED: usize = 1 << 10;
@@ -51,9 +51,10 @@ impl Default for ReplyBody {
 
 impl From<Bytes> for ReplyBody {
     fn from(bytes: Bytes) -> Self {
-        match bytes.len() <= SLICE {
-            true => Self::Whole(Full::new(bytes)),
-            false => Self::Stream(BodyExt::boxed_unsync(Slices { rest: bytes, pause: None })),
+        if bytes.len() <= SLICE {
+            Self::Whole(Full::new(bytes))
+        } else {
+            Self::Stream(BodyExt::boxed_unsync(Slices { rest: bytes, pause: None }))
         }
     }
 }
@@ -141,10 +142,7 @@ pub(crate) fn rendered(rendered: Rendered, request: &HeaderMap) -> Reply {
         .flat_map(|value| value.split(','))
         .map(str::trim)
         .any(|tag| tag == "*" || tag.trim_start_matches("W/") == rendered.etag.trim_start_matches("W/"));
-    let mut reply = match is_cached {
-        true => empty(),
-        false => json(rendered.body),
-    };
+    let mut reply = if is_cached { empty() } else { json(rendered.body) };
     if is_cached {
         *reply.status_mut() = StatusCode::NOT_MODIFIED;
     }

@@ -30,7 +30,7 @@ use crate::{
     BoxError,
     limits::{
         Limits,
-        origin::{Origin, OverBudget},
+        admission::{Origin, OverBudget},
     },
     reply::Refusal,
 };
@@ -61,9 +61,10 @@ pub fn target<'h>(head: &'h Parts, limits: &Limits) -> Result<(&'h str, &'h str)
 /// # Errors
 /// INVALID_ARGUMENT (413) for a body whose announced length exceeds the limit.
 pub(crate) fn check_expect(head: &Parts, body: &impl Body, limits: &Limits) -> Result<(), Refusal> {
-    match head.headers.contains_key(EXPECT) && body.size_hint().lower() > limits.body as u64 {
-        true => Err(Refusal::too_large(limits.body)),
-        false => Ok(()),
+    if head.headers.contains_key(EXPECT) && body.size_hint().lower() > limits.body as u64 {
+        Err(Refusal::too_large(limits.body))
+    } else {
+        Ok(())
     }
 }
 
@@ -113,9 +114,10 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim_start(),
         Some(_) => return Err(none()),
     };
-    match token.is_empty() || token.eq_ignore_ascii_case("bearer") || token.contains(' ') {
-        true => Err(none()),
-        false => Ok(Some(token)),
+    if token.is_empty() || token.eq_ignore_ascii_case("bearer") || token.contains(' ') {
+        Err(none())
+    } else {
+        Ok(Some(token))
     }
 }
 
@@ -161,9 +163,10 @@ pub fn reject_preconditions(head: &Parts) -> Result<(), Refusal> {
     let values = |name: HeaderName| head.headers.get_all(name).iter();
     // If-Unmodified-Since applies only without If-Match (RFC 9110, 13.1.4).
     if head.headers.contains_key(IF_MATCH) {
-        return match values(IF_MATCH).all(|value| value.as_bytes().trim_ascii() == b"*") {
-            true => Ok(()),
-            false => Err(Refusal::condition("If-Match")),
+        return if values(IF_MATCH).all(|value| value.as_bytes().trim_ascii() == b"*") {
+            Ok(())
+        } else {
+            Err(Refusal::condition("If-Match"))
         };
     }
     let others = [(IF_UNMODIFIED_SINCE, "If-Unmodified-Since"), (IF_NONE_MATCH, "If-None-Match")];
@@ -396,9 +399,10 @@ fn decode(raw: &str, plus_is_space: bool) -> Result<Cow<'_, str>, &'static str> 
     if !raw.split('%').skip(1).all(is_escape) {
         return Err("has a percent sign that is not followed by two hexadecimal digits");
     }
-    let decoded = match plus_is_space && raw.contains('+') {
-        true => percent_decode_str(&raw.replace('+', " ")).decode_utf8().map(|text| text.into_owned().into()),
-        false => percent_decode_str(raw).decode_utf8(),
+    let decoded = if plus_is_space && raw.contains('+') {
+        percent_decode_str(&raw.replace('+', " ")).decode_utf8().map(|text| text.into_owned().into())
+    } else {
+        percent_decode_str(raw).decode_utf8()
     };
     decoded.map_err(|_| "is not valid UTF-8")
 }

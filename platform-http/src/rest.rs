@@ -29,7 +29,7 @@ use crate::{
     carrier::within,
     limits::{
         Limits,
-        origin::{Origin, Shares},
+        admission::{Origin, Shares},
     },
     long_list,
     mount::{self, Call, Mount},
@@ -201,9 +201,12 @@ impl Inner {
         let handled = AssertUnwindSafe(self.handle(&head, &origin, body.as_mut(), &mut call)).catch_unwind();
         let reply = handled.await.unwrap_or_else(|panic| Err(Error::panicked(&*panic).into()));
         // A reply to a read can be dropped when it does not fit into the budget; a reply to a write must be sent.
-        let reply = reply.and_then(|reply| match head.method.is_safe() {
-            true => origin.reply(reply::length(&reply)).map(|()| reply).map_err(Refusal::from),
-            false => Ok(reply),
+        let reply = reply.and_then(|reply| {
+            if head.method.is_safe() {
+                origin.reply(reply::length(&reply)).map(|()| reply).map_err(Refusal::from)
+            } else {
+                Ok(reply)
+            }
         });
         let code = reply.as_ref().err().map(Refusal::code);
         let refused = |refusal: Refusal| {
@@ -306,9 +309,10 @@ impl Inner {
     ) -> Result<Reply, Refusal> {
         let kind = registered.kind;
         let open = kind.method(Verb::List).is_some_and(|list| list.open);
-        let caller = match open {
-            true => origin.open().map(|()| None)?,
-            false => Some(origin.authenticate(&*self.authenticator, token).await?),
+        let caller = if open {
+            origin.open().map(|()| None)?
+        } else {
+            Some(origin.authenticate(&*self.authenticator, token).await?)
         };
         let mut pairs = Vec::new();
         for (name, raw) in variables {

@@ -70,12 +70,11 @@ impl Server {
         let address = tcp.local_addr().unwrap();
         let shares = Shares::new(&limits);
         let listener = Listener::from(tcp).with_shares(Arc::clone(&shares));
-        let (listener, tls) = match with_tls {
-            true => {
-                let (tls, connector) = certified();
-                (listener.with_tls(&tls), Some(connector))
-            }
-            false => (listener, None),
+        let (listener, tls) = if with_tls {
+            let (tls, connector) = certified();
+            (listener.with_tls(&tls), Some(connector))
+        } else {
+            (listener, None)
         };
         tokio::spawn(async move { serve(listener, rest, &limits, pending()).await });
         Self { address, shares, tls }

@@ -48,9 +48,10 @@ pub fn document(bytes: &[u8], namespace: &str) -> Parsed<Advisory> {
         if !id.is_empty() && !ids.insert(id) {
             rules.add(&place, "id", "is specified more than once");
         }
-        match rules.0.is_empty() {
-            true => parsed.resources.push(Placed { place, resource: advisory }),
-            false => parsed.refused.append(&mut rules.0),
+        if rules.0.is_empty() {
+            parsed.resources.push(Placed { place, resource: advisory });
+        } else {
+            parsed.refused.append(&mut rules.0);
         }
     }
     parsed

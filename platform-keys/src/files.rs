@@ -29,9 +29,10 @@ pub(super) fn read_or_create<T: Serialize + DeserializeOwned>(
         return Ok(contents);
     }
     let contents = make()?;
-    match create(path, &encode(&contents, path)?)? {
-        true => Ok(contents),
-        false => read(path)?.ok_or_else(|| failed("read", path)(io::ErrorKind::NotFound.into())),
+    if create(path, &encode(&contents, path)?)? {
+        Ok(contents)
+    } else {
+        read(path)?.ok_or_else(|| failed("read", path)(io::ErrorKind::NotFound.into()))
     }
 }
 

@@ -18,11 +18,9 @@ use std::{
     sync::Arc,
 };
 
-use platform_engine::{
-    testing::{SeededEntropy, TestClock},
-    timestamp::Timestamp,
-};
+use platform_engine::timestamp::Timestamp;
 use platform_keys::{Algorithm, Bootstrap, DataDirError, Keys, PAGE_TOKEN_KEY_RETENTION};
+use platform_testkit::{SeededEntropy, TestClock};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 

@@ -12,15 +12,12 @@ mod shared;
 
 use std::sync::Arc;
 
-use platform_engine::{
-    seal::SealKeys,
-    testing::{SeededEntropy, TestClock},
-    timestamp::Timestamp,
-};
+use platform_engine::{seal::SealKeys, timestamp::Timestamp};
 use platform_keys::{
     ACTIVATION_DELAY, Algorithm, Bootstrap, DataDirError, Directory, Documents, KeyRing, Keys, POLL_INTERVAL,
     SealedDocuments,
 };
+use platform_testkit::{SeededEntropy, TestClock};
 use shared::Shared;
 use zeroize::Zeroizing;
 

@@ -117,7 +117,7 @@ fn time(all: &Map<String, Value>, name: &'static str) -> Result<Option<Timestamp
 
 #[cfg(test)]
 mod tests {
-    use platform_engine::testing::TestClock;
+    use platform_testkit::TestClock;
     use serde_json::json;
 
     use super::*;

@@ -226,7 +226,7 @@ impl fmt::Debug for FetchLimits {
 
 #[cfg(test)]
 mod tests {
-    use platform_engine::testing::TestClock;
+    use platform_testkit::TestClock;
 
     use super::*;
 

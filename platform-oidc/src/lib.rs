@@ -5,7 +5,8 @@
 //!
 //! ```
 //! # use std::{sync::Arc, time::Duration};
-//! # use platform_engine::{testing::{SeededEntropy, TestClock}, timestamp::Timestamp, uid::Uid};
+//! # use platform_testkit::{SeededEntropy, TestClock};
+//! # use platform_engine::{timestamp::Timestamp, uid::Uid};
 //! # let clock = Arc::new(TestClock::at(Timestamp::from_millis(1_800_000_000_000)));
 //! # let entropy = Arc::new(SeededEntropy::new(1));
 //! use platform_oidc::{AccessToken, Issuer, Verifier, VerifierOptions};

@@ -48,11 +48,9 @@ impl Verifier {
 mod tests {
     use std::sync::Arc;
 
-    use platform_engine::{
-        testing::{SeededEntropy, TestClock},
-        uid::Uid,
-    };
+    use platform_engine::uid::Uid;
     use platform_keys::{Algorithm, Keys};
+    use platform_testkit::{SeededEntropy, TestClock};
     use serde_json::json;
 
     use super::*;

@@ -144,10 +144,8 @@ impl Sts {
     /// Issues the tokens for a proof.
     async fn issue(&self, proof: &Proof, audiences: &[String], narrow: &Narrow) -> Result<RawToken> {
         let grant = self.grant(proof, audiences, narrow).await?;
-        let refresh_token = match proof.refreshable {
-            true => self.start_sign_in(proof, audiences, &grant).await?,
-            false => Secret::default(),
-        };
+        let refresh_token =
+            if proof.refreshable { self.start_sign_in(proof, audiences, &grant).await? } else { Secret::default() };
         // The token is valid even if this fails.
         if let Err(error) = Iam::of(&self.platform).record_last_seen(&proof.identity).await {
             tracing::warn!(%error, "cannot record when an identity was last seen");

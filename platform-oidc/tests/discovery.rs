@@ -13,9 +13,9 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
-use platform_engine::testing::TestClock;
 use platform_keys::{Algorithm, SigningKey};
 use platform_oidc::{DiscoveryOptions, TokenError, TrustedIssuer, Verifier, discovery::DiscoveryError};
+use platform_testkit::TestClock;
 use serde_json::json;
 
 const HOUR: i64 = 3_600_000;

@@ -134,10 +134,8 @@ impl Backups {
             }
         };
         // Read after the store was copied, so that they include those with which the secrets in the copy are sealed.
-        let keys = match with_keys {
-            true => Some(read("keys").await?.context("the installation has no keys")?.contents),
-            false => None,
-        };
+        let keys =
+            if with_keys { Some(read("keys").await?.context("the installation has no keys")?.contents) } else { None };
         let manifest = Manifest::new(form, sequence, time, with_keys);
         Ok(Copy { directory, manifest, bootstrap, keys, blobs: Arc::clone(&self.blobs) })
     }

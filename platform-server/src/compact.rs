@@ -33,9 +33,12 @@ pub(crate) fn run(config: &Config) -> Result<ExitCode> {
     if !path.exists() {
         bail!("no store at {}: choose another with --data-dir or --store", path.display());
     }
-    let store = SqliteStore::open(&path).map_err(anyhow::Error::new).map_err(|error| match is_in_use(&error) {
-        true => error.context("the store is open in another process: stop the server first"),
-        false => error,
+    let store = SqliteStore::open(&path).map_err(anyhow::Error::new).map_err(|error| {
+        if is_in_use(&error) {
+            error.context("the store is open in another process: stop the server first")
+        } else {
+            error
+        }
     })?;
     let space = store.space()?;
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -31,10 +31,10 @@ async fn serve(config: &Config, dev: &Dev) -> Result<()> {
     let stopped = signals::stopped()?;
     let socket = bind(config.listen())?;
     let address = socket.local_addr().context("cannot determine the listen address")?;
-    let local = match address.ip().is_unspecified() {
-        // Of a container, for example, whose port is published on this machine.
-        true => format!("http://localhost:{}", address.port()),
-        false => format!("http://{address}"),
+    let local = if address.ip().is_unspecified() {
+        format!("http://localhost:{}", address.port())
+    } else {
+        format!("http://{address}")
     };
     let url = config.public_url.clone().unwrap_or(local);
     let emulator = Emulator::new(&url).await?;

@@ -63,9 +63,12 @@ impl Direct {
         })?;
         let url = installation.known_url(config);
         let opened = runtime.block_on(installation.platform(config, &url, Purpose::Load));
-        let platform = opened.map_err(|error| match is_in_use(&error) {
-            true => error.context(format!("the store is open in another process; if that is a server, {otherwise}")),
-            false => error,
+        let platform = opened.map_err(|error| {
+            if is_in_use(&error) {
+                error.context(format!("the store is open in another process; if that is a server, {otherwise}"))
+            } else {
+                error
+            }
         })?;
         let Installation { bootstrap, shared, .. } = installation;
         let (operator, organization) = (Caller::new(bootstrap.operator), bootstrap.organization);

@@ -332,10 +332,8 @@ impl Installation {
             event_type_prefix: config.events.event_type_prefix.clone(),
             ..Settings::default()
         };
-        let terms = match config.terms_document.is_empty() {
-            true => Terms::default(),
-            false => Terms(config.terms_document.clone()),
-        };
+        let terms =
+            if config.terms_document.is_empty() { Terms::default() } else { Terms(config.terms_document.clone()) };
         let sinks = SinkPolicy::default().allow_http(config.events.allow_http_sinks);
         let sinks = if config.events.allow_private_sinks { sinks } else { sinks.check(check_public_sink) };
         let builder = platform_core::builder(store.clone(), SystemClock, SystemEntropy);

@@ -143,9 +143,10 @@ fn export(config: &Config, to: &Path) -> Result<ExitCode> {
 /// Writes the document of the keys of an installation that has none.
 fn import(config: &Config, path: &Path) -> Result<ExitCode> {
     let mut contents = Zeroizing::new(Vec::new());
-    let read = match path.as_os_str() == "-" {
-        true => stdin().lock().take(MAX_FILE).read_to_end(&mut contents),
-        false => File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut contents)),
+    let read = if path.as_os_str() == "-" {
+        stdin().lock().take(MAX_FILE).read_to_end(&mut contents)
+    } else {
+        File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut contents))
     };
     read.with_context(|| format!("cannot read {}", path.display()))?;
     block_on(async {

@@ -179,9 +179,10 @@ struct Tracing {
 impl Tracing {
     /// Begins the span of a request, if it is traced.
     fn begin<B>(&self, request: &Request<B>) -> Option<Scope> {
-        let parent = match request.headers().contains_key("traceparent") {
-            true => self.propagator.extract_with_context(&Scope::new(), &Received(request.headers())),
-            false => Scope::new(),
+        let parent = if request.headers().contains_key("traceparent") {
+            self.propagator.extract_with_context(&Scope::new(), &Received(request.headers()))
+        } else {
+            Scope::new()
         };
         let is_traced = match parent.has_active_span() {
             true => parent.span().span_context().is_sampled(),

@@ -61,9 +61,10 @@ fn advised(error: OpenError) -> anyhow::Error {
 /// database, and the steps from it. A dry run changes nothing.
 pub(crate) async fn migrate(url: &DatabaseUrl, ca: Option<&Path>, dry_run: bool) -> Result<(u32, Vec<String>)> {
     let options = options(ca)?;
-    let found = match dry_run {
-        true => PostgresStore::layout(url.expose(), &options).await,
-        false => PostgresStore::migrate(url.expose(), &options).await,
+    let found = if dry_run {
+        PostgresStore::layout(url.expose(), &options).await
+    } else {
+        PostgresStore::migrate(url.expose(), &options).await
     };
     let found = found.map_err(advised).with_context(|| format!("cannot migrate the database {url} of --store"))?;
     let step = |layout| format!("layout {layout}: platform-store-postgres/migrations/{layout:04}.sql");

@@ -47,9 +47,10 @@ fn mode(store: &SwitchedStore) -> Json<Mode> {
 
 async fn set(store: &SwitchedStore, body: Body) -> Result<Json<Mode>> {
     let Mode { read_only } = read_json(body, MAX_BODY).await?;
-    match read_only {
-        true => store.refuse_writes().await,
-        false => store.allow_writes(),
+    if read_only {
+        store.refuse_writes().await;
+    } else {
+        store.allow_writes();
     }
     tracing::info!(read_only, "an operator has switched writes");
     Ok(mode(store))

@@ -247,10 +247,7 @@ impl Observed {
         let log = Log { filter: log::to_stderr(config)?, slow };
         let probes = Probes::new(&config.service_domain);
         let otlp = Otlp::new(&config.observe)?;
-        let metrics = match config.observe.is_measured() {
-            true => Some(Metrics::install(otlp.as_ref())?),
-            false => None,
-        };
+        let metrics = if config.observe.is_measured() { Some(Metrics::install(otlp.as_ref())?) } else { None };
         if let (Some(metrics), Some(address)) = (&metrics, config.observe.metrics_listen) {
             metrics.serve(address, &probes).await?;
         }

@@ -111,9 +111,12 @@ pub(crate) fn blob_path(config: &Config) -> Option<PathBuf> {
         path.push(".blobs");
         path.into()
     };
-    let default = || match config.store.is_shared() {
-        true => Some(config.data_dir.join(SHARED_BLOBS)),
-        false => store_path(config).map(next_to),
+    let default = || {
+        if config.store.is_shared() {
+            Some(config.data_dir.join(SHARED_BLOBS))
+        } else {
+            store_path(config).map(next_to)
+        }
     };
     config.blobs.clone().or_else(default)
 }

@@ -75,10 +75,7 @@ fn find(path: &str) -> Option<(&str, Endpoint<'_>)> {
 
 /// Replaces `%2F`, an encoded slash of the provider's uid, by `/`. The ids of users contain no slash.
 fn with_slashes(path: &str) -> Cow<'_, str> {
-    match path.contains('%') {
-        true => path.replace("%2F", "/").replace("%2f", "/").into(),
-        false => path.into(),
-    }
+    if path.contains('%') { path.replace("%2F", "/").replace("%2f", "/").into() } else { path.into() }
 }
 
 /// SCIM, at `/scim/v2/`. A directory may send bodies of up to 256 KiB. A request without a valid SCIM token counts

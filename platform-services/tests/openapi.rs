@@ -11,7 +11,7 @@
 #[path = "../../platform-http/tests/support/mod.rs"]
 mod support;
 
-#[path = "../../platform-core/tests/engine/snapshot.rs"]
+#[path = "../../platform-core/tests/kinds/snapshot.rs"]
 mod snapshot;
 
 use std::sync::Arc;
@@ -133,10 +133,7 @@ fn every_field_parameter_and_tag_is_described() {
         let parameters = parameters.filter(|one| one.get("name").is_some());
         let parameters = parameters.map(|one| (format!("{place}?{}", one["name"]), one));
         for (place, one) in fields.chain(parameters) {
-            match is_described(one) {
-                true => described += 1,
-                false => missing.push(place),
-            }
+            if is_described(one) { described += 1 } else { missing.push(place) }
         }
     }
     for tag in document["tags"].as_array().unwrap() {

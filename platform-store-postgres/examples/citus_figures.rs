@@ -17,13 +17,9 @@ use platform_engine::{
     store::{Commit, Epoch, Filter, Key, KeyValue, Order, OrderBy, Put, Query, Require, Scope, Store, UniqueKey},
     uid::Uid,
 };
-use platform_store_postgres::{
-    Options, PostgresStore,
-    testing::{
-        Cluster,
-        shards::{organization, shard},
-    },
-};
+use platform_store_postgres::testing::shards::{organization, shard};
+use platform_store_postgres::{Options, PostgresStore};
+use platform_testkit::postgres::Cluster;
 
 /// The records of an organization.
 const EACH: usize = 400;

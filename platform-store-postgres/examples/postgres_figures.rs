@@ -25,7 +25,8 @@ use platform_engine::{
     store::{Commit, Epoch, Key, KeyValue, Order, OrderBy, Put, Query, Require, Scope, Store, UniqueKey},
     uid::Uid,
 };
-use platform_store_postgres::{Options, PostgresStore, testing::Cluster};
+use platform_store_postgres::{Options, PostgresStore};
+use platform_testkit::postgres::Cluster;
 use tokio_postgres::Client;
 
 const SHORT: usize = 1_000;

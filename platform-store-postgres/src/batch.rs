@@ -66,10 +66,8 @@ async fn prepare<'p, S: AsRef<str>>(
     let mut prepared = Vec::with_capacity(calls.len());
     for (call, (sql, params)) in calls.iter().enumerate() {
         let (sql, params) = (sql.as_ref(), refs(params));
-        let parts = match connection.is_distributed() {
-            true => split::parts(sql, &params)?,
-            false => vec![Part::whole(sql, &params)],
-        };
+        let parts =
+            if connection.is_distributed() { split::parts(sql, &params)? } else { vec![Part::whole(sql, &params)] };
         for Part { sql, params } in parts {
             prepared.push((call, connection.prepare(&sql).await?, params));
         }
@@ -233,9 +231,10 @@ impl<'c> Batch<'c> {
             Box::new(none.iter().map(|with| with.key).collect::<Vec<_>>()),
             Box::new(none.iter().map(|with| with.value.as_bytes().to_vec()).collect::<Vec<_>>()),
         ];
-        let (find, with) = match connection.is_distributed() {
-            true => (FIND_WITH_EVERYWHERE, READ_WITH_EVERYWHERE),
-            false => (FIND_WITH, READ_WITH),
+        let (find, with) = if connection.is_distributed() {
+            (FIND_WITH_EVERYWHERE, READ_WITH_EVERYWHERE)
+        } else {
+            (FIND_WITH, READ_WITH)
         };
         add(!none.is_empty(), find, params);
         let params: Params = vec![

@@ -89,13 +89,12 @@ async fn maintain_in(connection: &Connection, salt: u64, list: List, delta: &Del
     }
     let used = Column::INDEXED.into_iter().take(2 + slots.used(delta.kind));
     for column in used {
-        let old = match is_blocked {
-            true => read(connection, list, column, 1).await?,
-            false => {
-                let top = connection.query(READ_TOP, &[&list.org, &delta.kind, &delta.top]).await?;
-                let top: i64 = top.first().map_or(Ok(0), |row| row.try_get(0))?;
-                vec![Block { low: Vec::new(), uid: String::new(), n: length + top }]
-            }
+        let old = if is_blocked {
+            read(connection, list, column, 1).await?
+        } else {
+            let top = connection.query(READ_TOP, &[&list.org, &delta.kind, &delta.top]).await?;
+            let top: i64 = top.first().map_or(Ok(0), |row| row.try_get(0))?;
+            vec![Block { low: Vec::new(), uid: String::new(), n: length + top }]
         };
         let new = divided(connection, list, &delta, column, &old).await?;
         if is_blocked && new == old {

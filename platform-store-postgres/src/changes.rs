@@ -133,9 +133,10 @@ impl Changes {
 
     /// Returns the kept lists of filter values that a record is in.
     fn kept_of(&self, key: &Key, stored: &Stored) -> BTreeSet<List> {
-        match self.filtered.is_empty() {
-            true => BTreeSet::new(),
-            false => self.lists_of(key, stored).intersection(&self.filtered).copied().collect(),
+        if self.filtered.is_empty() {
+            BTreeSet::new()
+        } else {
+            self.lists_of(key, stored).intersection(&self.filtered).copied().collect()
         }
     }
 

@@ -45,9 +45,10 @@ pub(crate) async fn is_distributed(client: &Client) -> Result<bool, OpenError> {
     }
     check_coordinator(client).await?;
     let tables = tables(client).await?;
-    match undistributed(&tables)?.is_empty() {
-        true => Ok(true),
-        false => Err(wrong("they are not distributed: stop all servers, and run `platform-server migrate`")),
+    if undistributed(&tables)?.is_empty() {
+        Ok(true)
+    } else {
+        Err(wrong("they are not distributed: stop all servers, and run `platform-server migrate`"))
     }
 }
 
@@ -143,9 +144,10 @@ fn undistributed(tables: &[Table]) -> Result<Vec<&'static str>, OpenError> {
             missing.push(name);
             continue;
         };
-        let is_right = match REFERENCE.contains(&name) {
-            true => method == "n",
-            false => method == "h" && head.as_ref().is_some_and(|(_, head)| head == group),
+        let is_right = if REFERENCE.contains(&name) {
+            method == "n"
+        } else {
+            method == "h" && head.as_ref().is_some_and(|(_, head)| head == group)
         };
         if !is_right {
             return Err(wrong(format!(

@@ -272,10 +272,11 @@ impl Database {
                 })
             });
             // The pool itself would log each closed connection.
-            let open = Hook::sync_fn(|client: &mut ClientWrapper, _| match client.is_closed() {
-                true => Err(HookError::message("closed")),
-                false => Ok(()),
-            });
+            let open = Hook::sync_fn(
+                |client: &mut ClientWrapper, _| {
+                    if client.is_closed() { Err(HookError::message("closed")) } else { Ok(()) }
+                },
+            );
             let pool = Pool::builder(manager).max_size(size.max(1)).runtime(Runtime::Tokio1);
             let pool = pool.pre_recycle(open).post_create(verify);
             let pool = pool.wait_timeout(Some(options.retry)).create_timeout(Some(CREATE));
@@ -475,9 +476,10 @@ pub(crate) fn configure(url: &str, options: &Options) -> Result<(Config, MakeRus
         // other.
         // An address takes the place of its host's name.
         let addresses = config.get_hostaddrs();
-        let is_local = match addresses.is_empty() {
-            true => config.get_hosts().iter().all(is_local),
-            false => addresses.iter().all(std::net::IpAddr::is_loopback),
+        let is_local = if addresses.is_empty() {
+            config.get_hosts().iter().all(is_local)
+        } else {
+            addresses.iter().all(std::net::IpAddr::is_loopback)
         };
         config.ssl_mode(if is_local { SslMode::Disable } else { SslMode::Require });
     }

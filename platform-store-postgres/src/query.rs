@@ -516,9 +516,10 @@ impl After {
             };
             return Self { bytes: value.as_bytes().to_vec(), sequence, uid: uid.to_string(), is_sequence };
         }
-        let (bytes, sequence, uid) = match descending {
-            false => (Vec::new(), i64::MIN, String::new()),
-            true => (GREATEST.to_vec(), i64::MAX, char::MAX.to_string().repeat(256)),
+        let (bytes, sequence, uid) = if descending {
+            (GREATEST.to_vec(), i64::MAX, char::MAX.to_string().repeat(256))
+        } else {
+            (Vec::new(), i64::MIN, String::new())
         };
         Self { bytes, sequence, uid, is_sequence }
     }

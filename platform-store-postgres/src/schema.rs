@@ -53,9 +53,10 @@ pub(crate) fn organization_of_unique(space: &str, value: &[u8]) -> Org {
 /// # Errors
 /// [`StoreError::Invalid`].
 pub(crate) fn verify<'u>(uids: impl IntoIterator<Item = &'u Uid>) -> Result<(), StoreError> {
-    match uids.into_iter().any(|uid| uid.contains('\0')) {
-        true => Err(StoreError::Invalid("a uid has the character NUL (U+0000)".into())),
-        false => Ok(()),
+    if uids.into_iter().any(|uid| uid.contains('\0')) {
+        Err(StoreError::Invalid("a uid has the character NUL (U+0000)".into()))
+    } else {
+        Ok(())
     }
 }
 

@@ -185,9 +185,10 @@ impl Store for PostgresStore {
         let mut attempts = self.shared.database.attempts();
         loop {
             let connection = attempts.reader().await?;
-            let read = match connection.is_distributed() {
-                false => query::get(&connection, keys, epochs).await,
-                true => query::distributed::get(&connection, keys, epochs).await,
+            let read = if connection.is_distributed() {
+                query::distributed::get(&connection, keys, epochs).await
+            } else {
+                query::get(&connection, keys, epochs).await
             };
             match read {
                 Ok(read) => return Ok(read),
@@ -208,9 +209,10 @@ impl Store for PostgresStore {
             let connection = attempts.reader().await?;
             let slots = self.shared.slots.load_full();
             let read = async {
-                let page = match connection.is_distributed() {
-                    false => query::list(&connection, &slots, self.shared.salt, query).await?,
-                    true => query::distributed::list(&connection, &slots, self.shared.salt, query).await?,
+                let page = if connection.is_distributed() {
+                    query::distributed::list(&connection, &slots, self.shared.salt, query).await?
+                } else {
+                    query::list(&connection, &slots, self.shared.salt, query).await?
                 };
                 let is_known = query::knows(&slots, query);
                 // Kinds and keys are only added: what is still not registered was not when the page was read.
@@ -245,17 +247,18 @@ impl Store for PostgresStore {
         self.shared.health.check()
     }
 
-    fn history(&self) -> u64 {
+    fn lineage(&self) -> u64 {
         self.shared.database.generation()
     }
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod tests {
+    use platform_testkit::postgres::Cluster;
     use uuid::Uuid;
 
     use super::*;
-    use crate::{batch::Batch, testing::Cluster};
+    use crate::batch::Batch;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_batch_that_a_node_has_prepared_is_found_when_the_node_has_committed_it() {

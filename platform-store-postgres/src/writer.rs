@@ -119,9 +119,10 @@ impl Lanes {
     /// Does what batches leave to do. Lists stay correct without it: the next batch that changes them tries again.
     async fn maintain(&self, commits: &[Commit], lists: Vec<(List, Delta)>) {
         for (list, delta) in lists {
-            let (kept, what) = match delta.filtered {
-                true => (filtered::reconsider(&self.shared, list).await, "cannot drop a list of a filter value"),
-                false => (blocks::maintain(&self.shared, list, &delta).await, "cannot divide or drop counted blocks"),
+            let (kept, what) = if delta.filtered {
+                (filtered::reconsider(&self.shared, list).await, "cannot drop a list of a filter value")
+            } else {
+                (blocks::maintain(&self.shared, list, &delta).await, "cannot divide or drop counted blocks")
             };
             self.report(kept, what);
         }

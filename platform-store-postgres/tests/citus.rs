@@ -7,8 +7,9 @@ mod support;
 
 use std::{collections::HashSet, env, sync::OnceLock};
 
-use platform_engine::store::conformance;
-use platform_store_postgres::testing::{Cluster, sent, statements_for_citus};
+use platform_store_postgres::testing::{sent, statements_for_citus};
+use platform_testkit::conformance;
+use platform_testkit::postgres::Cluster;
 use tokio::runtime::Runtime;
 
 /// Returns the database, and whether it is one of Citus.

@@ -2,8 +2,8 @@
 
 mod support;
 
-use platform_engine::store::conformance;
-use platform_store_postgres::testing::Cluster;
+use platform_testkit::conformance;
+use platform_testkit::postgres::Cluster;
 use tokio::runtime::Runtime;
 
 fn main() -> std::process::ExitCode {

@@ -73,10 +73,8 @@ pub(crate) fn list(view: &mut View<'_>, query: &Query) -> Result<Page, Halt> {
             skip -= 1;
             continue;
         }
-        let item = match page.items.len() < query.limit {
-            true => Some(search.item(view, &mut entry, query.order.by)?),
-            false => None,
-        };
+        let item =
+            if page.items.len() < query.limit { Some(search.item(view, &mut entry, query.order.by)?) } else { None };
         bytes = bytes.saturating_add(item.as_ref().map_or(0, |item| item.body.len()));
         let Some(item) = item.filter(|_| bytes <= query.bytes || page.items.is_empty()) else {
             page.next = last.map(|(value, uid)| Position { value: KeyValue::from_bytes(value), uid });

@@ -227,6 +227,11 @@ impl Store for SledStore {
         }
         self.shared()?.health()
     }
+
+    /// No other process has the store open.
+    fn lineage(&self) -> u64 {
+        0
+    }
 }
 
 impl fmt::Debug for SledStore {

@@ -2,8 +2,8 @@
 //! materialized lists.
 use std::path::PathBuf;
 
-use platform_engine::store::conformance::{self, Suite};
 use platform_store_sled::SledStore;
+use platform_testkit::conformance::{self, Suite};
 
 fn main() -> std::process::ExitCode {
     let open = async |directory: PathBuf| SledStore::builder().promote_above(1).open(directory);

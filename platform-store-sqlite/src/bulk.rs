@@ -29,7 +29,7 @@ use crate::{
     error::{corrupt, store_error},
     index,
     list::List,
-    lists::{BulkNodes, ListCache},
+    lists::{BulkNodes, Indexes},
     packed,
     record::{self, Keys, Stored, columns},
     schema::{ESCAPE, NameId},
@@ -90,7 +90,7 @@ impl Pending {
 /// Indexes the pending records. Sorts in temporary files in the directory if there are many entries.
 pub(crate) fn index(
     transaction: Transaction<'_>,
-    lists: &mut ListCache,
+    lists: &mut Indexes,
     pending: &Pending,
     directory: &Path,
 ) -> Result<(), StoreError> {
@@ -164,7 +164,7 @@ impl Entries {
 
 fn insert_filters(
     transaction: Transaction<'_>,
-    lists: &mut ListCache,
+    lists: &mut Indexes,
     mut sorted: SortedEntries,
 ) -> Result<(), StoreError> {
     while let Some((key, id)) = sorted.next()? {
@@ -175,7 +175,7 @@ fn insert_filters(
 
 fn insert_entries(
     transaction: Transaction<'_>,
-    lists: &mut ListCache,
+    lists: &mut Indexes,
     targets: &mut Targets,
     mut sorted: SortedEntries,
 ) -> Result<(), StoreError> {

@@ -13,7 +13,7 @@ use crate::{
     error::{corrupt, store_error},
     index::{self, Index, Range},
     list::{FilterValue, ListKey},
-    lists::{Change, ListCache, Version},
+    lists::{Change, Indexes, Version},
     record::{self, Keys, Stored},
     replaced::Replaced,
     schema::{Name, NameFlags, NameId, Names, Table, checksum},
@@ -90,7 +90,7 @@ impl Plan {
     /// [`StoreError::Conflict`] if a requirement does not hold or a unique key is taken.
     pub(crate) fn make(
         connection: &Connection,
-        lists: &ListCache,
+        lists: &Indexes,
         names: &Names,
         known: &mut Known,
         commit: &Commit,
@@ -184,9 +184,10 @@ fn holds<'c>(
         Require::Absent(key) => {
             let Some(kind) = names.get(key.kind) else { return Ok(true) };
             let is_last = kind.flags.has(NameFlags::QUEUE) && known.is_after_queue(index, kind.id, &key.uid)?;
-            let nothing = match is_last {
-                true => Some(Previous::Nothing { is_leaf: false }),
-                false => Previous::nothing(index, kind.id, &key.uid)?,
+            let nothing = if is_last {
+                Some(Previous::Nothing { is_leaf: false })
+            } else {
+                Previous::nothing(index, kind.id, &key.uid)?
             };
             nothing.map(|nothing| absent.insert(key, nothing)).is_some()
         }
@@ -214,7 +215,7 @@ fn holds<'c>(
 }
 
 /// Returns the number of records of a kind at or below a uid.
-fn count(connection: &Connection, names: &Names, lists: &ListCache, kind: &str, top: &str) -> Result<u64, StoreError> {
+fn count(connection: &Connection, names: &Names, lists: &Indexes, kind: &str, top: &str) -> Result<u64, StoreError> {
     let Some(kind) = names.get(kind) else { return Ok(0) };
     if let Some(list) = lists.find(&ListKey::new(kind.id, Place::At(top), None), connection)? {
         return Ok(list.direct + list.deep);
@@ -377,7 +378,7 @@ fn find_deleted(
 pub(crate) struct Target<'a> {
     pub(crate) transaction: Transaction<'a>,
     pub(crate) names: &'a Names,
-    pub(crate) lists: &'a mut ListCache,
+    pub(crate) lists: &'a mut Indexes,
     pub(crate) known: &'a mut Known,
     pub(crate) state: &'a mut State,
     /// `None` if the transaction ends with a fold, so that replaced versions are not needed.

@@ -59,10 +59,11 @@ impl ListKey {
     }
 }
 
-/// The writer's cache of lists and tree nodes, and the delta. It outlives transactions; when one is rolled back, the
-/// cache is emptied and the delta is the one of the last commit again.
+/// What the writer maintains in addition to the records: index entries, lists, tree nodes, their pending edits, and the
+/// delta. It outlives transactions; when one is rolled back, lists and nodes are forgotten, and the delta is the one of the
+/// last commit again.
 #[derive(Debug, Default)]
-pub(crate) struct ListCache {
+pub(crate) struct Indexes {
     lists: HashMap<ListKey, Slot, DefaultHashBuilder>,
     /// The lists that have changes that are not in the delta.
     changed: Vec<ListKey>,
@@ -110,7 +111,7 @@ impl TreeEdit {
     }
 }
 
-impl ListCache {
+impl Indexes {
     /// Returns an empty cache, which uses as much memory as this.
     pub(crate) fn new(memory: Memory) -> Self {
         Self { bound: memory.delta, nodes: NodeCache::new(memory.nodes), ..Self::default() }
@@ -302,22 +303,22 @@ impl ListCache {
 #[derive(Debug)]
 pub(crate) struct BulkNodes<'a> {
     pub(crate) transaction: Transaction<'a>,
-    pub(crate) lists: &'a mut ListCache,
+    pub(crate) lists: &'a mut Indexes,
 }
 
 impl NodesMut for BulkNodes<'_> {
     fn edit(&mut self, id: u64) -> Result<&mut Vec<u8>, StoreError> {
-        let ListCache { nodes, delta, .. } = &mut *self.lists;
+        let Indexes { nodes, delta, .. } = &mut *self.lists;
         nodes.edit(self.transaction.connection, delta, id)
     }
 
     fn add(&mut self, bytes: Vec<u8>) -> u64 {
-        let ListCache { nodes, delta, .. } = &mut *self.lists;
+        let Indexes { nodes, delta, .. } = &mut *self.lists;
         EditedNodes { connection: self.transaction.connection, delta, cache: nodes }.add(bytes)
     }
 
     fn delete(&mut self, id: u64) {
-        let ListCache { nodes, delta, .. } = &mut *self.lists;
+        let Indexes { nodes, delta, .. } = &mut *self.lists;
         EditedNodes { connection: self.transaction.connection, delta, cache: nodes }.delete(id);
     }
 
@@ -350,7 +351,7 @@ pub(crate) struct Change<'a> {
 impl<'a> Change<'a> {
     /// Updates all lists that the record was in or is in now. The table `record` and the index must already be changed,
     /// because a list that becomes long enough is built from them.
-    pub(crate) fn apply(self, transaction: Transaction<'_>, lists: &mut ListCache) -> Result<(), StoreError> {
+    pub(crate) fn apply(self, transaction: Transaction<'_>, lists: &mut Indexes) -> Result<(), StoreError> {
         // The list at the uid of a new record without descendants would have one member, so it need not be examined.
         // This saves a lookup for each filter value of each new leaf. If descendants are created later, they count
         // the record when they build the list.
@@ -375,7 +376,7 @@ impl<'a> Change<'a> {
 /// The maintenance of lists within one transaction.
 struct Maintenance<'a> {
     transaction: Transaction<'a>,
-    cache: &'a mut ListCache,
+    cache: &'a mut Indexes,
 }
 
 impl Maintenance<'_> {
@@ -406,7 +407,7 @@ impl Maintenance<'_> {
         }
         let is_new = change.old.is_none();
         let Transaction { connection, cache: readers, sequence } = self.transaction;
-        let ListCache { lists, changed: all_changed, edits: memory, nodes, delta, .. } = &mut *self.cache;
+        let Indexes { lists, changed: all_changed, edits: memory, nodes, delta, .. } = &mut *self.cache;
         let at_most = match lists.get_mut(&key) {
             Some(Slot::Materialized { list, edits, changed }) => {
                 list.change(change, place, |edit| {

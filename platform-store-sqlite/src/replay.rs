@@ -14,7 +14,7 @@ use crate::{
     bulk::Pending,
     error::store_error,
     index::{keys_of, own_keys_of},
-    lists::{Change, ListCache, Version},
+    lists::{Change, Indexes, Version},
     record::{self, Keys, Stored, columns},
     replaced::{self, Before, Replaced},
     schema::Names,
@@ -31,7 +31,7 @@ pub(crate) fn replay(
     transaction: Transaction<'_>,
     names: &Names,
     state: State,
-    lists: &mut ListCache,
+    lists: &mut Indexes,
     pending: &Pending,
 ) -> Result<Replaced, StoreError> {
     let connection = transaction.connection;
@@ -81,7 +81,7 @@ fn index(
     connection: &Connection,
     state: State,
     before: &BTreeMap<i64, Before>,
-    lists: &mut ListCache,
+    lists: &mut Indexes,
     pending: &Pending,
 ) -> Result<(), StoreError> {
     // All old entries are removed before new ones are added, because a record can have taken over the key of another.

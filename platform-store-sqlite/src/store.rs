@@ -26,7 +26,7 @@ use crate::{
     compact::{self, Space},
     error::{OpenError, store_error, unavailable},
     file::{layout_of, lock, open_error, owner_only, prepare, refused, resolved, restrict},
-    lists::ListCache,
+    lists::Indexes,
     memory::{self, Memory},
     migrate::steps,
     query::{self, Budget},
@@ -174,7 +174,7 @@ impl Builder {
         let names = Arc::new(ArcSwap::from_pointee(Names::load(&connection).map_err(damaged)?));
         let cache = Arc::new(Cache::new(self.memory.rows));
         let health = Arc::new(Health::default());
-        let lists = ListCache::new(self.memory);
+        let lists = Indexes::new(self.memory);
         let group_commits = self.group_commits.max(1);
         let directory = path.parent().map_or_else(|| PathBuf::from("."), Path::to_owned);
         let loading = self.bulk_load.then(Arc::<Loading>::default);
@@ -416,6 +416,11 @@ impl Store for SqliteStore {
             return Err(unavailable("the writer thread has stopped: reopen the store"));
         }
         self.health.check()
+    }
+
+    /// No other process has the file open.
+    fn lineage(&self) -> u64 {
+        0
     }
 }
 

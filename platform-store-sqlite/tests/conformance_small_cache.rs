@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use platform_engine::store::conformance::{self, Suite};
 use platform_store_sqlite::SqliteStore;
+use platform_testkit::conformance::{self, Suite};
 
 fn main() -> std::process::ExitCode {
     let open = async |directory: PathBuf| {

@@ -13,10 +13,10 @@ use std::{fs, path::Path};
 
 use platform_engine::{
     store::{Commit, Delete, Epoch, Key, KeyValue, Put, Query, Require, Scope, Store, StoreError},
-    testing::not_run,
     uid::Uid,
 };
 use platform_store_sqlite::{OpenError, SqliteStore};
+use platform_testkit::not_run;
 use pollster::block_on;
 
 fn put(number: usize, len: usize) -> Commit {

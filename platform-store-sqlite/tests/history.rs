@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use platform_core::history::History;
 use platform_engine::store::Store;
 use platform_store_sqlite::{SqliteStore, Synchronous};
+use platform_testkit::history::History;
 
 #[test]
 fn every_result_of_two_platforms_over_one_sqlite_store_is_that_of_a_state_during_its_call() {

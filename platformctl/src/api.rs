@@ -236,9 +236,10 @@ impl Api {
             };
             let found = self.get(kind, &existing)?;
             let sent = request.body.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
-            match crate::value::is_as_sent(kind.fields, &sent, &found) {
-                true => Ok(found),
-                false => Err(failure.note("the existing resource has other values, so somebody else has created it")),
+            if crate::value::is_as_sent(kind.fields, &sent, &found) {
+                Ok(found)
+            } else {
+                Err(failure.note("the existing resource has other values, so somebody else has created it"))
             }
         })
     }
@@ -255,10 +256,7 @@ impl Api {
         // The binding that allowed the delete of an organization is deleted with it.
         let is_organization = crate::kinds::needs_parent(kind).is_none() && !uid.contains('/');
         let is_done = failure.is("NOT_FOUND") || is_organization && failure.is("PERMISSION_DENIED");
-        match failure.answer().is_some_and(|answer| answer.is_repeated) && is_done {
-            true => Ok(()),
-            false => Err(failure),
-        }
+        if failure.answer().is_some_and(|answer| answer.is_repeated) && is_done { Ok(()) } else { Err(failure) }
     }
 
     /// Returns the pages of a list with these parameters, from the first to the last.
@@ -339,9 +337,10 @@ fn authorities(path: &Path) -> Result<RootCerts> {
             _ => continue,
         }
     }
-    match certificates.is_empty() {
-        true => Err(Failure::file(path.display(), "contains no certificate")),
-        false => Ok(RootCerts::new_with_certs(&certificates)),
+    if certificates.is_empty() {
+        Err(Failure::file(path.display(), "contains no certificate"))
+    } else {
+        Ok(RootCerts::new_with_certs(&certificates))
     }
 }
 

@@ -113,9 +113,8 @@ fn print(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     };
     let uid = plan.uid.as_ref().map(|uid| format!(" ({uid})")).unwrap_or_default();
     writeln!(out, "{what} {} {}{uid}", noun(plan.kind), printable(&plan.name))?;
-    let lines = |fields: &serde_json::Map<String, serde_json::Value>| match fields.is_empty() {
-        true => Ok(String::new()),
-        false => document::yaml(fields),
+    let lines = |fields: &serde_json::Map<String, serde_json::Value>| {
+        if fields.is_empty() { Ok(String::new()) } else { document::yaml(fields) }
     };
     let (before, after) = (lines(&plan.before)?, lines(&plan.after)?);
     for change in similar::TextDiff::from_lines(&before, &after).iter_all_changes() {

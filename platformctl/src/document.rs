@@ -92,10 +92,7 @@ pub(crate) fn read(paths: &[String]) -> Result<Vec<Placed>> {
             }
         }
     }
-    match all.is_empty() {
-        true => Err(Failure::usage("there are no documents")),
-        false => Ok(all),
-    }
+    if all.is_empty() { Err(Failure::usage("there are no documents")) } else { Ok(all) }
 }
 
 /// Returns a file, or the YAML and JSON files of a directory in the order of their names.

@@ -156,10 +156,7 @@ impl From<io::Error> for Failure {
 
 /// Returns a text without control characters, which a terminal would obey, except line breaks.
 pub(crate) fn printable(text: &str) -> String {
-    let escaped = |c: char| match c.is_control() && c != '\n' {
-        true => c.escape_default().collect(),
-        false => String::from(c),
-    };
+    let escaped = |c: char| if c.is_control() && c != '\n' { c.escape_default().collect() } else { String::from(c) };
     text.chars().map(escaped).collect()
 }
 

@@ -56,10 +56,7 @@ pub(crate) fn text_of(option: &str) -> Result<String> {
 pub(crate) fn read_text(name: &str, from: impl Read) -> Result<String> {
     let mut text = String::new();
     from.take(MAX_FILE + 1).read_to_string(&mut text).map_err(|error| Failure::file(name, error))?;
-    match text.len() as u64 > MAX_FILE {
-        true => Err(Failure::file(name, "is longer than 16 MiB")),
-        false => Ok(text),
-    }
+    if text.len() as u64 > MAX_FILE { Err(Failure::file(name, "is longer than 16 MiB")) } else { Ok(text) }
 }
 
 /// Returns the field that a key names, in camelCase or snake_case.

@@ -8,7 +8,7 @@
     reason = "a test that cannot go on fails"
 )]
 
-#[path = "../../platform-core/tests/engine/snapshot.rs"]
+#[path = "../../platform-core/tests/kinds/snapshot.rs"]
 mod snapshot;
 mod support;
 

@@ -339,7 +339,7 @@ def dead_letters(at: Browser) -> None:
 
 
 def redelivered_from_the_command_line(at: Browser, dead: str) -> None:
-    """The commands of README.md find a dead letter and deliver it again."""
+    """The commands of docs/quick-start.md find a dead letter and deliver it again."""
     server = at.server
     Sink.status, Sink.delivered = 422, []
     server.call("POST", f"/registry/v2/repos/{server.organization}", {"name": "rejected too"})

@@ -1,6 +1,6 @@
-"""Checks the files of deploy/ and the commands of README.md and docs/how-to/postgresql.md that start servers on PostgreSQL.
+"""Checks the files of deploy/ and the commands of docs/quick-start.md and docs/how-to/postgresql.md that start servers on PostgreSQL.
 
-- The two commands of README.md, and those of the section "Start", against a private PostgreSQL.
+- The two commands of docs/quick-start.md, and those of the section "Start", against a private PostgreSQL.
 - The section "systemd", line by line, on Debian's PostgreSQL in namespaces of its own, so that it changes nothing on this
   machine. Stand-ins replace apt-get, sudo and systemctl: the last starts what the units say, as the users that they name.
 - systemd-analyze verifies the units, HAProxy its configuration, and the library of docker compose the compose file.
@@ -110,18 +110,18 @@ def start(lines: list[str], url: str, store: str) -> None:
 
 
 def two_commands() -> None:
-    """Starts servers as README.md and the guide say."""
-    readme = (ROOT / "README.md").read_text()
-    [readme_block] = blocks(readme, "Two commands start a server on a PostgreSQL database")
+    """Starts servers as docs/quick-start.md and the guide say."""
+    page = (ROOT / "docs" / "quick-start.md").read_text()
+    [page_block] = blocks(page, "Two commands start a server on a PostgreSQL database")
     guide = [line for block in blocks(GUIDE.read_text(), "## Start\n")[:2] for line in block]
     with database.running() as port:
         for name, lines, url in (
-            ("readme", readme_block, "http://127.0.0.1:8080"),
+            ("page", page_block, "http://127.0.0.1:8080"),
             ("guide", guide, "https://api.example.com"),
         ):
             database.create_database(port, name)
             start(lines, url, f"postgres://platform@127.0.0.1:{port}/{name}")
-    print("passed: the two commands of README.md and the section \"Start\" start servers on a fresh PostgreSQL")
+    print("passed: the two commands of docs/quick-start.md and the section \"Start\" start servers on a fresh PostgreSQL")
 
 
 def build(name: str, module: str) -> pathlib.Path:

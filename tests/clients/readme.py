@@ -1,4 +1,4 @@
-"""Checks the sessions in README.md, docs/tutorial.md and some pages of docs/how-to against a running server.
+"""Checks the sessions in README.md, docs/quick-start.md, docs/tutorial.md and some pages of docs/how-to against a running server.
 
 Each page gets a server and a shell of its own. Every command of the page's `console` blocks is typed into the shell, in
 order, and its output is compared with the output on the page: an ellipsis matches any text, and uids, times and the port
@@ -19,6 +19,7 @@ from server import ROOT, Server, binary, built, running
 HOW_TO = ROOT / "docs" / "how-to"
 PAGES = (
     ROOT / "README.md",
+    ROOT / "docs" / "quick-start.md",
     ROOT / "docs" / "tutorial.md",
     *(HOW_TO / name for name in ("version-1.md", "backup.md", "command-line.md", "observe.md")),
 )

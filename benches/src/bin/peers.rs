@@ -31,7 +31,7 @@ use platform_benches::{
     data::{self, Data, copied, repo_put},
     servers::Server,
 };
-use platform_store_postgres::testing::Cluster;
+use platform_testkit::postgres::Cluster;
 use serde::Deserialize;
 use tokio::{net::TcpListener, runtime::Builder};
 use tokio_postgres::NoTls;

@@ -7,15 +7,10 @@ use std::{fs, path::Path, sync::Arc};
 use own_kind::ticket::{State, Ticket};
 use platform_core::iam::{Bootstrap, Iam};
 use platform_engine::{
-    access::Caller,
-    kind::Registered,
-    platform::Settings,
-    store::memory::MemoryStore,
-    testing::{KindSuite, SeededEntropy, TestClock},
-    timestamp::Timestamp,
-    uid::Uid,
+    access::Caller, kind::Registered, platform::Settings, store::memory::MemoryStore, timestamp::Timestamp, uid::Uid,
 };
 use platform_grpc::proto;
+use platform_testkit::{KindSuite, SeededEntropy, TestClock};
 
 #[tokio::test]
 async fn a_ticket_is_a_kind_like_those_of_the_platform() {

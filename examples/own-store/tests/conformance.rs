@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use own_store::MapStore;
-use platform_engine::store::{StoreError, conformance};
+use platform_engine::store::StoreError;
+use platform_testkit::conformance;
 
 fn main() -> ExitCode {
     let suite = conformance::Suite::new(async |_directory| Ok::<_, StoreError>(MapStore::default()));

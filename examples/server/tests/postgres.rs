@@ -27,7 +27,7 @@ use common::{
     audit::{created, entries, send_and_close},
     program,
 };
-use platform_store_postgres::testing::Cluster;
+use platform_testkit::postgres::Cluster;
 use receiver::Receiver;
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};

@@ -109,9 +109,10 @@ fn a_person_registers_exchanges_refreshes_validates_and_deletes_themselves() {
         assert_eq!(repos["repos"], json!([]));
         let caller = access.get("/auth/v1/ok").ok();
         assert_eq!((text(&caller, "subject"), text(&caller, "email")), (person.as_str(), "ada@example.com"));
-        let held = match narrowed {
-            true => json!([{ "group": organization, "capabilities": ["groups.list"] }]),
-            false => json!([{ "group": organization, "role": "viewer" }]),
+        let held = if narrowed {
+            json!([{ "group": organization, "capabilities": ["groups.list"] }])
+        } else {
+            json!([{ "group": organization, "role": "viewer" }])
         };
         assert_eq!(caller["capabilities"], held);
     }

@@ -23,9 +23,10 @@ pub(crate) fn identity_epoch(identity: &Uid) -> Epoch {
 /// Returns the epoch of an identity's role bindings in a group's organization, raised by each change of them. It belongs
 /// to that organization, as the bindings do: for a person, its uid is the organization's, followed by the person's.
 pub(crate) fn bindings_epoch(identity: &Uid, group: &str) -> Epoch {
-    match identity.is_root() {
-        true => Epoch::new(GRANTS, Uid::opaque(format!("{}/{identity}", uid::root(group)))),
-        false => identity_epoch(identity),
+    if identity.is_root() {
+        Epoch::new(GRANTS, Uid::opaque(format!("{}/{identity}", uid::root(group))))
+    } else {
+        identity_epoch(identity)
     }
 }
 

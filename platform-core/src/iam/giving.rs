@@ -81,10 +81,7 @@ pub(crate) async fn may_give_identity(cx: &Context<'_>, identity: &Uid, write: &
 /// capability.
 fn can_give(cx: &Context<'_>, group: &str, given: CapabilitySet) -> bool {
     let held = cx.held_at(group);
-    let held = match cx.is_operator() {
-        true => held.union(not_of_owners(cx)),
-        false => held.difference(internal(cx)),
-    };
+    let held = if cx.is_operator() { held.union(not_of_owners(cx)) } else { held.difference(internal(cx)) };
     held.is_superset(&given)
 }
 

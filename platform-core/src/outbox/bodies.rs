@@ -104,9 +104,10 @@ pub async fn lost_bodies(store: &dyn Store) -> Result<Vec<(Key, Uid)>> {
             let keys: Vec<_> = page.items.into_iter().map(|item| Key::new(kind, item.uid())).collect();
             let mut references = Vec::new();
             for record in store.get(&keys, &[]).await?.records.into_iter().flatten() {
-                let event = match kind == DeadLetter::KIND.name {
-                    true => serde_json::from_slice::<Event>(&record.private),
-                    false => serde_json::from_slice::<PendingEvent>(&record.body).map(|pending| pending.event),
+                let event = if kind == DeadLetter::KIND.name {
+                    serde_json::from_slice::<Event>(&record.private)
+                } else {
+                    serde_json::from_slice::<PendingEvent>(&record.body).map(|pending| pending.event)
                 };
                 if let Some(BodyRef { uid, .. }) = event.map_err(Error::internal)?.event_body {
                     references.push((record.key, uid));

@@ -283,16 +283,20 @@ const fn any_of(name: &'static str, of: &'static str) -> Field {
 /// Requires that no element is the unspecified type.
 fn specified(types: &Value) -> std::result::Result<(), String> {
     let mut types = types.as_array().into_iter().flatten().filter_map(Value::as_str);
-    match types.any(|name| name.ends_with("_UNSPECIFIED")) {
-        true => Err("must not contain an unspecified value".to_owned()),
-        false => Ok(()),
+    if types.any(|name| name.ends_with("_UNSPECIFIED")) {
+        Err("must not contain an unspecified value".to_owned())
+    } else {
+        Ok(())
     }
 }
 
 async fn create(cx: &Context<'_>, mut request: Map<String, Value>) -> Result<Value> {
-    let within = |error: Error| match error.violations().iter().any(|violation| violation.field == "parent") {
-        true => error.rename_fields(|_| "parentId".to_owned()),
-        false => error.rename_fields(|path| format!("advisory.{path}")),
+    let within = |error: Error| {
+        if error.violations().iter().any(|violation| violation.field == "parent") {
+            error.rename_fields(|_| "parentId".to_owned())
+        } else {
+            error.rename_fields(|path| format!("advisory.{path}"))
+        }
     };
     let advisory = advisory(cx, message(&mut request, "advisory")?).map_err(within)?;
     let created = Advisory::create(cx, &uid_in(&request, "parentId"), advisory).await;

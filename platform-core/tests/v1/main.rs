@@ -11,10 +11,10 @@ use platform_engine::{
     event::{Event, StreamItem},
     platform::{Builder, Platform, Settings},
     store::memory::MemoryStore,
-    testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,
 };
+use platform_testkit::{SeededEntropy, TestClock};
 use pollster::block_on;
 use serde_json::{Value, json};
 

@@ -90,10 +90,8 @@ mod tests {
     use crate::{
         error::Code,
         platform::{Platform, Settings},
-        sample::{CREATE, LIST},
+        sample::{CREATE, Fixed, LIST},
         store::memory::MemoryStore,
-        testing::{SeededEntropy, TestClock},
-        timestamp::Timestamp,
     };
 
     #[test]
@@ -105,7 +103,7 @@ mod tests {
             .grant_everywhere(reader.clone(), [LIST].into_iter().collect());
         let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
         let store = Arc::new(MemoryStore::new());
-        let platform = Platform::builder(store, TestClock::at(Timestamp::EPOCH), SeededEntropy::new(1))
+        let platform = Platform::builder(store, Fixed, Fixed)
             .authority(grants)
             .settings(settings)
             .ephemeral_keys()

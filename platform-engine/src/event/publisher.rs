@@ -25,7 +25,7 @@ impl Weighter<Uid, (u64, Arc<Subscribers>)> for Weight {
 
 /// The cached subscriptions, the streams and the watches of a process.
 pub(crate) struct Publisher {
-    /// Each with the history of the store before it was read.
+    /// Each with the lineage of the store before it was read.
     subscribers: Cache<Uid, (u64, Arc<Subscribers>), Weight>,
     pub(crate) streams: Streams,
     pub(crate) watches: Watches,
@@ -58,14 +58,14 @@ impl Publisher {
         store: &dyn Store,
         organization: &str,
     ) -> Result<Arc<Subscribers>> {
-        let history = store.history();
-        if let Some((_, subscribers)) = self.subscribers.get(organization).filter(|cached| cached.0 == history) {
+        let lineage = store.lineage();
+        if let Some((_, subscribers)) = self.subscribers.get(organization).filter(|cached| cached.0 == lineage) {
             return Ok(subscribers);
         }
         // A concurrent change may make the entry stale before it is inserted. The next commit that requires its epoch
         // then fails and removes it.
         let subscribers = Arc::new(log.subscribers(store, organization).await?);
-        self.subscribers.insert(Uid::opaque(organization), (history, Arc::clone(&subscribers)));
+        self.subscribers.insert(Uid::opaque(organization), (lineage, Arc::clone(&subscribers)));
         Ok(subscribers)
     }
 

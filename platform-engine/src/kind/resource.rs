@@ -523,7 +523,10 @@ pub fn canonical<R: Resource>(resource: &R) -> Result<Value> {
 }
 
 /// Returns the JSON of a resource as a client sends it: without empty fields, and with input-only ones.
-pub(crate) fn sent<R: Resource>(resource: &R) -> Result<Map<String, Value>> {
+///
+/// # Errors
+/// INTERNAL when it cannot be written as a JSON object.
+pub fn sent<R: Resource>(resource: &R) -> Result<Map<String, Value>> {
     let mut body = serde_json::to_value(resource).map_err(Error::internal)?;
     fields::prune_empty(R::KIND.fields, &mut body);
     match body {

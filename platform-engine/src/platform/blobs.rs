@@ -59,9 +59,10 @@ impl Platform {
                         reply.refused.push(InvalidResource { index, error });
                         continue;
                     }
-                    match blobs.put(&BlobId::of(&of, &content), &content, now)? {
-                        true => reply.created += 1,
-                        false => reply.unchanged += 1,
+                    if blobs.put(&BlobId::of(&of, &content), &content, now)? {
+                        reply.created += 1;
+                    } else {
+                        reply.unchanged += 1;
                     }
                 }
                 Ok::<_, StoreError>(reply)

@@ -15,18 +15,18 @@ use crate::{
     uid::Uid,
 };
 
-/// The key of the cache: an identity, its sign-in by an organization's own provider, if any, and the history of the
+/// The key of the cache: an identity, its sign-in by an organization's own provider, if any, and the lineage of the
 /// store before the grants were read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Holder {
-    history: u64,
+    lineage: u64,
     identity: Uid,
     session: Option<Arc<Session>>,
 }
 
 impl Holder {
-    pub(super) fn of(caller: &Caller, history: u64) -> Self {
-        Self { history, identity: caller.identity.clone(), session: caller.session.clone() }
+    pub(super) fn of(caller: &Caller, lineage: u64) -> Self {
+        Self { lineage, identity: caller.identity.clone(), session: caller.session.clone() }
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     fn holder(sign_in: usize) -> Holder {
         let groups = vec![format!("group {sign_in}"), "x".repeat(10_000)];
         let session = Some(Arc::new(Session { groups, ..Session::default() }));
-        Holder { history: 0, identity: Uid::opaque("a"), session }
+        Holder { lineage: 0, identity: Uid::opaque("a"), session }
     }
 
     #[test]

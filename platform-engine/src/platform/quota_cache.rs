@@ -28,7 +28,7 @@ impl Weighter<Uid, (u64, Arc<Quotas>)> for Weight {
 /// The source of quotas, what it returned last for each organization, and the kinds that can have a quota.
 pub(super) struct QuotaCache {
     source: Option<Arc<dyn QuotaSource>>,
-    /// Each with the history of the store before it was read.
+    /// Each with the lineage of the store before it was read.
     quotas: Cache<Uid, (u64, Arc<Quotas>), Weight>,
     kinds: HashSet<KindName>,
 }
@@ -63,14 +63,14 @@ impl QuotaCache {
     /// Returns the quotas of an organization, from the cache or the source; `None` without a source.
     pub(super) async fn of(&self, store: &dyn Store, organization: &Uid) -> Result<Option<Arc<Quotas>>> {
         let Some(source) = &self.source else { return Ok(None) };
-        let history = store.history();
-        if let Some((_, quotas)) = self.quotas.get(organization).filter(|cached| cached.0 == history) {
+        let lineage = store.lineage();
+        if let Some((_, quotas)) = self.quotas.get(organization).filter(|cached| cached.0 == lineage) {
             return Ok(Some(quotas));
         }
         // A concurrent change may make the entry stale before it is inserted. The next commit that requires its epoch
         // then fails and removes it.
         let quotas = Arc::new(source.quotas(store, organization).await?);
-        self.quotas.insert(organization.clone(), (history, Arc::clone(&quotas)));
+        self.quotas.insert(organization.clone(), (lineage, Arc::clone(&quotas)));
         Ok(Some(quotas))
     }
 }

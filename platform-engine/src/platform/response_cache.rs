@@ -50,7 +50,7 @@ impl Rendered {
 /// How many bytes are hashed between two pauses: 0.1 to 0.4 ms. Our choice.
 const PART: usize = 128 << 10;
 
-/// The last response, or what responses are made of, and the history of the store and the values of its epochs before it was computed.
+/// The last response, or what responses are made of, and the lineage of the store and the values of its epochs before it was computed.
 ///
 /// Of any number of concurrent requests one computes it, and the others that began before the computation share it.
 #[derive(Debug)]
@@ -78,12 +78,12 @@ impl<T: Clone> ResponseCache<T> {
         compute: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
         // Each is compared with its own earlier value: sequences of different organizations are not ordered.
-        let history = store.history();
+        let lineage = store.lineage();
         let requested_at = store.get(&[], epochs).await?.epochs;
         let is_fresh = |as_of: &[u64]| {
             as_of.len() == requested_at.len() && as_of.iter().zip(&requested_at).all(|(known, now)| known >= now)
         };
-        let is_fresh = |last: &(u64, Vec<u64>, T)| last.0 == history && is_fresh(&last.1);
+        let is_fresh = |last: &(u64, Vec<u64>, T)| last.0 == lineage && is_fresh(&last.1);
         let fresh = || self.last.load_full().filter(|last| is_fresh(last)).map(|last| last.2.clone());
         if let Some(rendered) = fresh() {
             return Ok(rendered);
@@ -94,10 +94,10 @@ impl<T: Clone> ResponseCache<T> {
             return Ok(rendered);
         }
         // Read before the computation: a change during it must invalidate the result.
-        let history = store.history();
+        let lineage = store.lineage();
         let computed_at = store.get(&[], epochs).await?.epochs;
         let rendered = compute.await?;
-        self.last.store(Some(Arc::new((history, computed_at, rendered.clone()))));
+        self.last.store(Some(Arc::new((lineage, computed_at, rendered.clone()))));
         Ok(rendered)
     }
 }
@@ -115,17 +115,17 @@ mod tests {
         uid::Uid,
     };
 
-    /// A store that continues with an earlier state when its history changes.
+    /// A store that continues with an earlier state when its lineage changes.
     #[derive(Debug, Default)]
     struct FailingOver {
         histories: [MemoryStore; 2],
-        history: AtomicU64,
+        lineage: AtomicU64,
     }
 
     impl FailingOver {
         fn current(&self) -> &MemoryStore {
             let [first, second] = &self.histories;
-            if self.history() == 0 { first } else { second }
+            if self.lineage() == 0 { first } else { second }
         }
     }
 
@@ -143,8 +143,12 @@ mod tests {
             self.current().commit(commit).await
         }
 
-        fn history(&self) -> u64 {
-            self.history.load(Ordering::SeqCst)
+        fn lineage(&self) -> u64 {
+            self.lineage.load(Ordering::SeqCst)
+        }
+
+        fn health(&self) -> Result<(), StoreError> {
+            Ok(())
         }
     }
 
@@ -159,7 +163,7 @@ mod tests {
         assert_eq!(get("first"), "first");
         assert_eq!(get("again"), "first");
         // The epoch is lower than that of the cached response.
-        store.history.store(1, Ordering::SeqCst);
+        store.lineage.store(1, Ordering::SeqCst);
         assert_eq!(get("second"), "second");
         assert_eq!(get("again"), "second");
     }

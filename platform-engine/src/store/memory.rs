@@ -1,5 +1,4 @@
-//! The memory store: the executable specification of [`Store`], and a fast store for data that need not outlive the
-//! process.
+//! The memory store: a fast store for data that need not outlive the process.
 //!
 //! # How it works
 //! The whole content is one immutable value, a `State`. A commit derives the next state from the current one, shares
@@ -97,6 +96,16 @@ impl Store for MemoryStore {
         let sequence = next.sequence();
         self.shared.state.store(Arc::new(next));
         Ok(Committed { sequence })
+    }
+
+    /// A commit always succeeds.
+    fn health(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Nothing is lost while the process runs.
+    fn lineage(&self) -> u64 {
+        0
     }
 }
 

@@ -73,10 +73,8 @@ impl<S: Ranked> Merge<S> {
             let is_cheap = between <= last - last / 4;
             last = between;
             let Some((pivot, index, start)) = self.pivot(&low, &high, left, is_cheap)? else { break };
-            let before = self.each(|other, source| match other == index {
-                true => Ok(start),
-                false => self.before(source, &pivot, false),
-            })?;
+            let before =
+                self.each(|other, source| if other == index { Ok(start) } else { self.before(source, &pivot, false) })?;
             let before = before.into_iter().zip(low.iter().zip(&high));
             let before: Vec<u64> = before.map(|(before, (low, high))| before.clamp(*low, *high)).collect();
             let passed = distance(&low, &before);
@@ -102,9 +100,10 @@ impl<S: Ranked> Merge<S> {
     /// Returns the number of records of the source before the point, in the direction of the list; if `inclusive`, with
     /// a record at the point.
     fn before(&self, source: &S, point: &S::Point, inclusive: bool) -> Result<u64, S::Error> {
-        match self.descending {
-            false => source.rank(point, inclusive),
-            true => Ok(source.count().saturating_sub(source.rank(point, !inclusive)?)),
+        if self.descending {
+            Ok(source.count().saturating_sub(source.rank(point, !inclusive)?))
+        } else {
+            source.rank(point, inclusive)
         }
     }
 

@@ -111,9 +111,10 @@ pub(crate) async fn prepare(
             let uid = new_uid(cx, kind, parent.as_ref());
             let key = Key::new(kind.name, uid.clone());
             // A resource with its parent's uid exists at most once. Other uids are random: retry with a new one.
-            match kind.parent.shares_uid() {
-                true => write.require_or_fail(Require::Absent(key), already_there(kind, &uid)),
-                false => write.require_or_retry(Require::Absent(key)),
+            if kind.parent.shares_uid() {
+                write.require_or_fail(Require::Absent(key), already_there(kind, &uid));
+            } else {
+                write.require_or_retry(Require::Absent(key));
             }
             (Verb::Create, uid, None, now, now)
         }

@@ -42,10 +42,8 @@ pub(crate) async fn list(cx: &Context<'_>, registered: &Registered, request: &Li
     let kind = registered.kind;
     let Some(method) = kind.method(Verb::List) else { return Err(Error::denied()) };
     let requested = request.uidp.scopes();
-    let visible = match method.open {
-        true => Scopes::disjoint([Scope::Roots]),
-        false => cx.visible(kind, method.capabilities, &requested),
-    };
+    let visible =
+        if method.open { Scopes::disjoint([Scope::Roots]) } else { cx.visible(kind, method.capabilities, &requested) };
     let scopes = requested.and(&visible);
     // A caller who may not see anything there gets an empty list, whether or not the resource exists.
     if let (Some((_, of)), Some(uid), false) = (method.of, &request.of, scopes.is_empty())

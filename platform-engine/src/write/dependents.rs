@@ -83,9 +83,10 @@ impl Dependents {
                 let same_uid = same_uid && child.parent.shares_uid();
                 match (child.on_parent_delete, same_uid) {
                     (OnParentDelete::Restrict, _) => {
-                        let require = match same_uid {
-                            true => Require::Absent(Key::new(child.name, uid.clone())),
-                            false => Require::NoneBelow(uid.clone(), vec![child.name]),
+                        let require = if same_uid {
+                            Require::Absent(Key::new(child.name, uid.clone()))
+                        } else {
+                            Require::NoneBelow(uid.clone(), vec![child.name])
                         };
                         let (kind, children) = (spoken(kind.name), spoken(child.plural));
                         let why = format!("cannot delete {kind} with child {children}");

@@ -22,11 +22,11 @@ use platform_engine::{
         Commit, Committed, Delete, Epoch, Key, KeyValue, Page, Query, Read, Require, Scope, Store, StoreError,
         memory::MemoryStore,
     },
-    testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,
     write::Write,
 };
+use platform_testkit::{SeededEntropy, TestClock};
 use pollster::block_on;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};

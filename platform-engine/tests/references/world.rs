@@ -38,6 +38,14 @@ impl Store for Interposed {
         self.commits.lock().unwrap().push(commit.clone());
         self.store.commit(commit).await
     }
+
+    fn health(&self) -> Result<(), StoreError> {
+        self.store.health()
+    }
+
+    fn lineage(&self) -> u64 {
+        self.store.lineage()
+    }
 }
 
 /// Returns a builder of a platform whose clock advances by a second with each reading.

@@ -245,9 +245,10 @@ impl<'de> Visitor<'de> for Value<'_> {
                 let start = writer.length();
                 let form = Form::Packed(scalar);
                 while elements.next_element_seed(Value { field, form, writer })?.is_some() {}
-                match writer.len() == start {
-                    true => writer.truncate(before),
-                    false => writer.end_length(start),
+                if writer.len() == start {
+                    writer.truncate(before);
+                } else {
+                    writer.end_length(start);
                 }
                 Ok(())
             }

@@ -35,9 +35,10 @@ fn names() -> Vec<String> {
     fn walk(folder: &Path, root: &Path, found: &mut Vec<String>) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => walk(&path, root, found),
-                false => found.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned()),
+            if path.is_dir() {
+                walk(&path, root, found);
+            } else {
+                found.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned());
             }
         }
     }

@@ -16,7 +16,7 @@ use tower::{Layer, Service};
 
 use super::{
     Limits,
-    origin::{Origin, Shares},
+    admission::{Origin, Shares},
 };
 use crate::reply::{Refusal, ReplyBody};
 

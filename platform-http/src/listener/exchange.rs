@@ -27,8 +27,8 @@ use crate::{
     limits::{
         Limits,
         address::Peer,
+        admission::{ReplyBytes, Shares, Source},
         budget::{Charge, Holder},
-        origin::{ReplyBytes, Shares, Source},
     },
 };
 

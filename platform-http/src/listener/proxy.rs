@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::limits::{Limits, address::Peer, origin::Shares};
+use crate::limits::{Limits, address::Peer, admission::Shares};
 
 /// Length in bytes of the fixed part of a header. Its last two bytes are the length of the rest.
 const FIXED_LENGTH: usize = 16;

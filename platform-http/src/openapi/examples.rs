@@ -25,9 +25,10 @@ pub(super) fn page(registered: &Registered) -> Value {
 pub(super) fn uid_in_path(registered: &Registered, verb: Verb) -> String {
     let example = (registered.example)();
     let uid = example.get("uid").and_then(Value::as_str).unwrap_or(UID);
-    let parent = match verb == Verb::Create && !registered.kind.parent.shares_uid() {
-        true => uid.rsplit_once('/').map_or(uid, |(parent, _)| parent),
-        false => uid,
+    let parent = if verb == Verb::Create && !registered.kind.parent.shares_uid() {
+        uid.rsplit_once('/').map_or(uid, |(parent, _)| parent)
+    } else {
+        uid
     };
     parent.to_owned()
 }

@@ -126,10 +126,7 @@ fn query(schemas: &Schemas<'_>, field: &Field, prefix: &str, parameters: &mut Ve
 /// server accepts both spellings of each.
 fn as_documented(name: &str) -> String {
     let common = ["pageSize", "pageToken", "ancestorsOf", "descendantsOf", "childrenOf", "inRoot"];
-    match common.contains(&name) {
-        true => name.to_snake_case(),
-        false => name.to_owned(),
-    }
+    if common.contains(&name) { name.to_snake_case() } else { name.to_owned() }
 }
 
 /// Returns the `orderBy` parameter. Its pattern allows every spelling that the server accepts, an empty string, and

@@ -21,10 +21,10 @@ use platform_engine::{
     platform::{Platform, Settings},
     seal::Secret,
     store::{Store, memory::MemoryStore},
-    testing::{self, SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,
 };
+use platform_testkit::{SeededEntropy, TestClock};
 
 /// Uid of the organization that every test platform has.
 pub const ORG: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
@@ -41,7 +41,7 @@ impl Authenticator for UidIsToken {
         match token {
             "panic" => panic!("a secret of the authenticator"),
             "stall" => std::future::pending().await,
-            token => testing::UidIsToken.authenticate(token).await,
+            token => platform_testkit::UidIsToken.authenticate(token).await,
         }
     }
 }

@@ -107,10 +107,7 @@ fn read_checked(blobs: &dyn Blobs, descriptor: &Descriptor, mut visit: impl FnMu
             break;
         }
     }
-    match hex::encode(hash.finalize()) == hex {
-        true => Ok(()),
-        false => Err(Refusal::whole("does not match its digest")),
-    }
+    if hex::encode(hash.finalize()) == hex { Ok(()) } else { Err(Refusal::whole("does not match its digest")) }
 }
 
 fn unreadable(error: &io::Error) -> Refusal {

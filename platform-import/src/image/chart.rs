@@ -132,10 +132,8 @@ struct Annotated {
 fn images(metadata: &Metadata) -> Result<Vec<ChartImage>, Refusal> {
     let Some(text) = metadata.annotations.get(IMAGES) else { return Ok(Vec::new()) };
     let images: Vec<Annotated> = yaml::read(text.as_bytes())?;
-    let requirement = |optional| match optional {
-        true => Requirement::RequirementOptional,
-        false => Requirement::RequirementRequired,
-    };
+    let requirement =
+        |optional| if optional { Requirement::RequirementOptional } else { Requirement::RequirementRequired };
     let image =
         |one: Annotated| ChartImage { name: one.name, image: one.image, requirement: requirement(one.optional) };
     Ok(images.into_iter().map(image).collect())

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn trap_c14_without_a_requested_audience_only_the_default_audiences_match() {
+    fn without_a_requested_audience_only_the_default_audiences_match() {
         let default = ["api".to_owned()];
         for (aud, fit) in [
             (json!("api"), true),

@@ -33,9 +33,10 @@ impl Sts {
         held.retain(|(_, held)| !held.is_empty());
         let known = self.platform.capabilities();
         let held = held.into_iter().map(|(group, held)| GroupCapabilities::new(known, group, held)).collect();
-        let upstream = match verified.own {
-            true => verified.claims.get("upstream").and_then(Value::as_object),
-            false => Some(&verified.claims),
+        let upstream = if verified.own {
+            verified.claims.get("upstream").and_then(Value::as_object)
+        } else {
+            Some(&verified.claims)
         };
         Ok(WhoAmI {
             issuer: verified.issuer.clone(),

@@ -8,14 +8,11 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::{Request, Response};
 use parking_lot::Mutex;
-use platform_engine::{
-    testing::{SeededEntropy, TestClock},
-    timestamp::Timestamp,
-    uid::Uid,
-};
+use platform_engine::{timestamp::Timestamp, uid::Uid};
 use platform_keys::{Algorithm, Keys, SigningKey, VerifyingKey};
 use platform_oidc::{AccessToken, DiscoveryOptions, Issuer, TrustedIssuer, Verifier, VerifierOptions, jwks::KeySet};
 use platform_outbound::{Fetch, fetch::FetchError};
+use platform_testkit::{SeededEntropy, TestClock};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 

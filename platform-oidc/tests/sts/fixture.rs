@@ -13,12 +13,12 @@ use platform_engine::{
     platform::{Platform, Settings},
     seal::Secret,
     store::{Store, memory::MemoryStore},
-    testing::TestClock,
     uid::Uid,
 };
 use platform_keys::{Algorithm, SigningKey, VerifyingKey};
 use platform_oidc::{DiscoveryOptions, Issuer, SignInProvider, Sts, StsOptions, Verifier, jwks::KeySet};
 use platform_outbound::Fetch;
+use platform_testkit::TestClock;
 use serde_json::{Map, Value, json};
 
 use crate::common::{API, StubFetch, TRUSTED, claims, clock, entropy, key, own_issuer, trusted, verifier};

@@ -60,7 +60,7 @@ async fn scopes_include_inherited_capabilities_up_to_the_nearest_named_ancestor(
 }
 
 #[tokio::test]
-async fn trap_c16_scopes_and_capabilities_only_narrow() {
+async fn scopes_and_capabilities_only_narrow() {
     let fixture = Fixture::new().await;
     let (foo, sibling) = (fixture.group(&fixture.org, "foo").await, fixture.group(&fixture.org, "sibling").await);
     let (ci, upstream) = (fixture.alice().await, fixture.upstream(json!({})));
@@ -106,7 +106,7 @@ async fn trap_c16_scopes_and_capabilities_only_narrow() {
 }
 
 #[tokio::test]
-async fn trap_c17_revocations_apply_to_every_token_and_new_bindings_to_tokens_that_are_not_narrowed() {
+async fn revocations_apply_to_every_token_and_new_bindings_to_tokens_that_are_not_narrowed() {
     let fixture = Fixture::new().await;
     let other = fixture.group(&fixture.org, "other").await;
     let matched = json!({ "claimMatch": { "issuer": crate::common::TRUSTED, "subject": "alice" } });

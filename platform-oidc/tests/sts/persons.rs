@@ -65,7 +65,7 @@ async fn registration_requires_a_token_of_a_trusted_issuer() {
 }
 
 #[tokio::test]
-async fn trap_c19_an_invite_for_an_address_requires_that_verified_address() {
+async fn an_invite_for_an_address_requires_that_verified_address() {
     let fixture = Fixture::new().await;
     let invite: GroupInvite = serde_json::from_value(json!({
         "roleUid": VIEWER, "ttl": "3600s", "singleUse": true, "email": "Alice@Example.com",
@@ -93,7 +93,7 @@ async fn trap_c19_an_invite_for_an_address_requires_that_verified_address() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn trap_c19_of_64_concurrent_redemptions_of_one_code_exactly_one_succeeds() {
+async fn of_64_concurrent_redemptions_of_one_code_exactly_one_succeeds() {
     let fixture = std::sync::Arc::new(Fixture::new().await);
     let invite: GroupInvite =
         serde_json::from_value(json!({ "roleUid": VIEWER, "ttl": "3600s", "singleUse": true })).unwrap();

@@ -121,7 +121,7 @@ async fn a_provider_with_this_server_as_its_issuer_accepts_no_token() {
 }
 
 #[tokio::test]
-async fn trap_c13_persons_of_different_providers_are_distinct_whatever_the_issuer_claims() {
+async fn persons_of_different_providers_are_distinct_whatever_the_issuer_claims() {
     let fixture = Fixture::new().await;
     let one = tenant(&fixture, TENANT, json!({})).await;
     let evil = "https://evil.example";
@@ -171,7 +171,7 @@ async fn trap_c13_persons_of_different_providers_are_distinct_whatever_the_issue
 }
 
 #[tokio::test]
-async fn trap_t12_an_email_address_links_no_accounts() {
+async fn an_email_address_links_no_accounts() {
     let fixture = Fixture::new().await;
     let (one, two) =
         (tenant(&fixture, TENANT, json!({})).await, tenant(&fixture, "https://evil.example", json!({})).await);

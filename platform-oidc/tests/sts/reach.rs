@@ -33,7 +33,7 @@ async fn counting_listener() -> (u16, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn trap_t13_issuers_of_tenants_are_not_fetched_from_local_or_private_addresses() {
+async fn issuers_of_tenants_are_not_fetched_from_local_or_private_addresses() {
     let (port, connected) = counting_listener().await;
     let fetch: Arc<dyn Fetch> = Arc::new(HttpFetch::public_only().unwrap().with_timeout(Duration::from_secs(5)));
     let fixture = Fixture::with(Some(fetch.clone())).await;

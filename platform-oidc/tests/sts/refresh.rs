@@ -49,7 +49,7 @@ async fn a_refresh_token_is_base64_json_and_returns_both_tokens() {
 }
 
 #[tokio::test]
-async fn trap_t5_reusing_a_refresh_token_ends_its_sign_in_and_no_other() {
+async fn reusing_a_refresh_token_ends_its_sign_in_and_no_other() {
     let fixture = Fixture::new().await;
     let (_, _, first) = sign_in(&fixture, json!({ "aud": [API] })).await;
     let (_, _, other) = sign_in(&fixture, json!({ "aud": [API] })).await;
@@ -121,16 +121,17 @@ async fn join_all<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<
                 }
             }
         }
-        match waiting {
-            true => std::task::Poll::Pending,
-            false => std::task::Poll::Ready(all.iter_mut().filter_map(|(_, done)| done.take()).collect()),
+        if waiting {
+            std::task::Poll::Pending
+        } else {
+            std::task::Poll::Ready(all.iter_mut().filter_map(|(_, done)| done.take()).collect())
         }
     })
     .await
 }
 
 #[tokio::test]
-async fn trap_c16_a_refresh_never_widens() {
+async fn a_refresh_never_widens() {
     let fixture = Fixture::new().await;
     let narrow = json!({ "aud": [API, OWN], "cap": ["groups.list", "roles.list"] });
     let (_, _, refresh) = sign_in(&fixture, narrow).await;
@@ -149,7 +150,7 @@ async fn trap_c16_a_refresh_never_widens() {
 }
 
 #[tokio::test]
-async fn trap_c18_no_token_is_stored() {
+async fn no_token_is_stored() {
     let fixture = Fixture::new().await;
     let (_, access, refresh) = sign_in(&fixture, json!({ "aud": [API] })).await;
     let pair = fixture.refresh(&refresh, json!({ "aud": [API] })).await.unwrap();

@@ -104,7 +104,7 @@ impl Store for Audited {
         self.store.health()
     }
 
-    fn history(&self) -> u64 {
-        self.store.history()
+    fn lineage(&self) -> u64 {
+        self.store.lineage()
     }
 }

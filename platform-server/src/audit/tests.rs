@@ -120,8 +120,8 @@ impl Store for SlowStore {
         self.store.health()
     }
 
-    fn history(&self) -> u64 {
-        self.store.history()
+    fn lineage(&self) -> u64 {
+        self.store.lineage()
     }
 }
 

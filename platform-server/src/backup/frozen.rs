@@ -135,6 +135,7 @@ impl Shared {
 }
 
 #[async_trait]
+#[deny(clippy::missing_trait_methods)]
 impl Store for Freezable {
     async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
         self.0.store.get(keys, epochs).await
@@ -155,8 +156,8 @@ impl Store for Freezable {
         self.0.store.health()
     }
 
-    fn history(&self) -> u64 {
-        self.0.store.history()
+    fn lineage(&self) -> u64 {
+        self.0.store.lineage()
     }
 }
 

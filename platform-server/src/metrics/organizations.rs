@@ -57,9 +57,10 @@ impl Counting {
 impl Authenticator for Counting {
     async fn authenticate(&self, token: &str) -> error::Result<Caller> {
         let caller = self.authenticator.authenticate(token).await?;
-        let counter = match caller.identity.is_root() {
-            true => &self.none,
-            false => self.named.get(caller.identity.root()).unwrap_or(&self.other),
+        let counter = if caller.identity.is_root() {
+            &self.none
+        } else {
+            self.named.get(caller.identity.root()).unwrap_or(&self.other)
         };
         counter.increment(1);
         Ok(caller)

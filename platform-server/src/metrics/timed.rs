@@ -93,7 +93,7 @@ impl Store for Timed {
         self.store.health()
     }
 
-    fn history(&self) -> u64 {
-        self.store.history()
+    fn lineage(&self) -> u64 {
+        self.store.lineage()
     }
 }

@@ -46,9 +46,10 @@ pub(crate) async fn records<S: Store + ?Sized>(
     let record = |item: Item| {
         let key = Key::new(kind, item.uid());
         let Item { revision, rendering, body, may_have_private, .. } = item;
-        let record = match may_have_private {
-            true => read.next().flatten().filter(|record| record.revision == revision),
-            false => Some(Record { key: key.clone(), revision, rendering, body, private: "".into() }),
+        let record = if may_have_private {
+            read.next().flatten().filter(|record| record.revision == revision)
+        } else {
+            Some(Record { key: key.clone(), revision, rendering, body, private: "".into() })
         };
         (key, record)
     };

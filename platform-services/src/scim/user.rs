@@ -269,9 +269,10 @@ fn set(user: &mut DirectoryUser, op: Op, target: &Target, value: &Value) -> Pars
 /// that would match.
 fn select(user: &DirectoryUser, op: Op, filter: Option<&ValFilter>) -> Parsed<()> {
     let can_match = !user.email.is_empty() || op != Op::Remove || filter.is_none();
-    match can_match && path::is_selected(user, filter) {
-        true => Ok(()),
-        false => Err(ScimError::invalid("noTarget", "the filter does not match the stored address")),
+    if can_match && path::is_selected(user, filter) {
+        Ok(())
+    } else {
+        Err(ScimError::invalid("noTarget", "the filter does not match the stored address"))
     }
 }
 

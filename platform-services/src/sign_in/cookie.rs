@@ -22,9 +22,10 @@ impl Cookie {
     /// Returns the cookie. With TLS it has the prefix `__Host-`, so that no other host, not even a subdomain, can set
     /// it. `Lax` lets the browser send it when the provider redirects here, and not in requests of other sites' forms.
     pub(super) const fn new(secure: bool) -> Self {
-        match secure {
-            true => Self { name: "__Host-platform-sign-in", attributes: "Path=/; HttpOnly; SameSite=Lax; Secure" },
-            false => Self { name: "platform-sign-in", attributes: "Path=/; HttpOnly; SameSite=Lax" },
+        if secure {
+            Self { name: "__Host-platform-sign-in", attributes: "Path=/; HttpOnly; SameSite=Lax; Secure" }
+        } else {
+            Self { name: "platform-sign-in", attributes: "Path=/; HttpOnly; SameSite=Lax" }
         }
     }
 

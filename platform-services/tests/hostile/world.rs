@@ -150,9 +150,10 @@ impl World {
         }
         assert!(sent > self.operations.len() / 2, "only {sent} requests");
         for operation in self.operations.iter().filter(|operation| operation.method == "GET") {
-            let case = match operation.query.iter().any(|name| name == "pageSize" || name == "page_size") {
-                true => operation.with_query("page_size=200", Expects::WellFormed),
-                false => operation.case("afterwards", Expects::WellFormed),
+            let case = if operation.query.iter().any(|name| name == "pageSize" || name == "page_size") {
+                operation.with_query("page_size=200", Expects::WellFormed)
+            } else {
+                operation.case("afterwards", Expects::WellFormed)
             };
             send(&mut self.peer, operation, &case).await;
         }

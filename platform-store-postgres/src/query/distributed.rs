@@ -167,14 +167,13 @@ pub(crate) async fn list(connection: &Connection, slots: &Slots, salt: u64, quer
         return list_one(connection, slots, query, scopes.keys().next()).await;
     }
     for _ in 0..ATTEMPTS {
-        let (mut page, before) = match is_everywhere {
-            true => {
-                let before = read_epochs(connection, &query.epochs).await?;
-                let all = list_everywhere(connection, slots, query);
-                let page = tokio::time::timeout(connection.everywhere(), all).await.map_err(|_| costly())??;
-                (page, before.into_iter().map(Some).collect())
-            }
-            false => list_several(connection, slots, query, &scopes).await?,
+        let (mut page, before) = if is_everywhere {
+            let before = read_epochs(connection, &query.epochs).await?;
+            let all = list_everywhere(connection, slots, query);
+            let page = tokio::time::timeout(connection.everywhere(), all).await.map_err(|_| costly())??;
+            (page, before.into_iter().map(Some).collect())
+        } else {
+            list_several(connection, slots, query, &scopes).await?
         };
         page.epochs = read_epochs(connection, &query.epochs).await?;
         if is_settled(&before, &page.epochs) {

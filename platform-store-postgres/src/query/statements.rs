@@ -352,10 +352,8 @@ impl By {
         let number = self.column.number();
         let usable = "(SELECT $13::bool OR all_of_list.deep = 0 FROM all_of_list)";
         // In descending order, a page begins at the end of its block, which is the beginning of the next one.
-        let (start, start_uid) = match self.descending {
-            false => ("b.low", "b.low_uid"),
-            true => ("lag(b.low) OVER o", "lag(b.low_uid) OVER o"),
-        };
+        let (start, start_uid) =
+            if self.descending { ("lag(b.low) OVER o", "lag(b.low_uid) OVER o") } else { ("b.low", "b.low_uid") };
         let direction = self.direction();
         let level = |level: i32, from: &str, base: &str, within: &str| {
             format!(
@@ -372,11 +370,10 @@ impl By {
              (u.next IS NULL OR (b.low, b.low_uid) < (u.next, u.next_uid))";
         let inner = level(1, "upper_level u, ", "u.before", within);
         // The last block of the upper block, in descending order, ends where the upper block ends.
-        let (default, default_uid) = match self.descending {
-            false => ("NULL::bytea".to_owned(), "NULL::text".to_owned()),
-            true => {
-                ("(SELECT u.next FROM upper_level u)".to_owned(), "(SELECT u.next_uid FROM upper_level u)".to_owned())
-            }
+        let (default, default_uid) = if self.descending {
+            ("(SELECT u.next FROM upper_level u)".to_owned(), "(SELECT u.next_uid FROM upper_level u)".to_owned())
+        } else {
+            ("NULL::bytea".to_owned(), "NULL::text".to_owned())
         };
         let to_key = |bytes: String| match self.column {
             Column::Sequence => {

@@ -12,9 +12,10 @@ mod proxy;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use platform_core::history::{History, Summary};
 use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError};
-use platform_store_postgres::{Options, PostgresStore, testing::Cluster};
+use platform_store_postgres::{Options, PostgresStore};
+use platform_testkit::history::{History, Summary};
+use platform_testkit::postgres::Cluster;
 use proxy::Proxy;
 use tokio::runtime::{Handle, Runtime};
 
@@ -55,8 +56,8 @@ impl Store for OnRuntime {
         self.store.health()
     }
 
-    fn history(&self) -> u64 {
-        self.store.history()
+    fn lineage(&self) -> u64 {
+        self.store.lineage()
     }
 }
 

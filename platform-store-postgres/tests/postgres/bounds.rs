@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use crate::common::{client, empty, fill, open, puts, thing};
 use platform_engine::{
     store::{
         Commit, Conflict, Delete, Epoch, Filter, Key, KeyValue, Order, OrderBy, Position, Put, Query, Require, Scope,
@@ -10,7 +9,10 @@ use platform_engine::{
     },
     uid::Uid,
 };
-use platform_store_postgres::{Options, PostgresStore, testing::Cluster};
+use platform_store_postgres::{Options, PostgresStore};
+use platform_testkit::postgres::Cluster;
+
+use crate::common::{client, empty, fill, open, puts, thing};
 use tokio::time::timeout;
 
 const LONG: Duration = Duration::from_secs(20);

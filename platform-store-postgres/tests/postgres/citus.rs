@@ -15,14 +15,13 @@ use platform_engine::{
     store::{Commit, Epoch, Key, Query, Scope, Store, StoreError},
     uid::Uid,
 };
-use platform_store_postgres::{
-    OpenError, Options, PostgresStore,
-    testing::{
-        Cluster, Reach,
-        shards::{hashint8, organization, shard},
-        statements, statements_for_citus,
-    },
+use platform_store_postgres::testing::{
+    Reach,
+    shards::{hashint8, organization, shard},
+    statements, statements_for_citus,
 };
+use platform_store_postgres::{OpenError, Options, PostgresStore};
+use platform_testkit::postgres::Cluster;
 use tokio_postgres::{Client, types::Type};
 
 use crate::{

@@ -4,7 +4,8 @@ use platform_engine::{
     store::{Commit, Key, KeyValue, Put, Store, UniqueKey},
     uid::Uid,
 };
-use platform_store_postgres::{Options, PostgresStore, testing::Cluster};
+use platform_store_postgres::{Options, PostgresStore};
+use platform_testkit::postgres::Cluster;
 
 /// Starts a cluster that no other test uses. Returns `None` where [`Cluster::shared`] does.
 pub(crate) fn private() -> Option<Cluster> {

@@ -8,12 +8,14 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{client, empty, puts, thing};
 use platform_engine::{
     store::{Commit, Key, MAX_SEQUENCE, Query, Require, Scope, Store, StoreError},
     uid::Uid,
 };
-use platform_store_postgres::{Options, PostgresStore, testing::Cluster};
+use platform_store_postgres::{Options, PostgresStore};
+use platform_testkit::postgres::Cluster;
+
+use crate::common::{client, empty, puts, thing};
 
 /// Commits until it is told to stop, and returns the uids of the acknowledged commits and of those with an unknown
 /// outcome.
@@ -87,7 +89,7 @@ async fn no_acknowledged_commit_is_lost_when_the_server_crashes() {
     let Ok(cluster) = Cluster::start_private("") else { return };
     let url = empty(&cluster, "crashed").await;
     let store = Arc::new(PostgresStore::open(&url, Options::default().lanes(3)).await.unwrap());
-    let generation = store.history();
+    let generation = store.lineage();
     let stop = Arc::new(AtomicBool::new(false));
     let tasks: Vec<_> = (0..6).map(|task| tokio::spawn(work(store.clone(), task, stop.clone()))).collect();
     for _ in 0..2 {
@@ -102,7 +104,7 @@ async fn no_acknowledged_commit_is_lost_when_the_server_crashes() {
         outcomes.push(task.await.unwrap());
     }
     assert!(verify(&store, outcomes).await > 10);
-    assert_eq!(store.history(), generation, "the same primary with the same timeline");
+    assert_eq!(store.lineage(), generation, "the same primary with the same timeline");
     assert!(store.health().is_ok());
 }
 

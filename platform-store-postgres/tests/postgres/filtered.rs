@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::common::{client, empty, open, puts, thing};
 use platform_engine::{
     store::{Commit, Delete, Filter, Key, KeyValue, Order, OrderBy, Put, Query, Scope, Store},
     uid::Uid,
 };
-use platform_store_postgres::{PostgresStore, testing::Cluster};
+use platform_store_postgres::PostgresStore;
+use platform_testkit::postgres::Cluster;
+
+use crate::common::{client, empty, open, puts, thing};
 
 const COLORS: [&str; 2] = ["red", "blue"];
 

@@ -10,7 +10,8 @@ use platform_engine::{
     store::{Commit, Query, Require, Scope, Store, StoreError},
     uid::Uid,
 };
-use platform_store_postgres::{OpenError, Options, PostgresStore, testing::Cluster};
+use platform_store_postgres::{OpenError, Options, PostgresStore};
+use platform_testkit::postgres::Cluster;
 use tokio::time::timeout;
 
 use crate::common::{client, empty, open, private, puts, thing};
@@ -57,7 +58,7 @@ async fn calls_of_a_frozen_server_end_and_the_store_works_when_it_continues() {
     let url = empty(&cluster, "frozen").await;
     let store = Arc::new(PostgresStore::open(&url, Options::default().retry(Duration::from_secs(1))).await.unwrap());
     store.commit(puts([thing("a/1")])).await.unwrap();
-    let history = store.history();
+    let history = store.lineage();
     cluster.freeze().unwrap();
     let calls: Vec<_> = (0..40)
         .map(|number| {
@@ -90,7 +91,7 @@ async fn calls_of_a_frozen_server_end_and_the_store_works_when_it_continues() {
     timeout(Duration::from_secs(60), works).await.unwrap();
     assert!(store.list(&things()).await.unwrap().items.len() >= 2);
     assert!(store.health().is_ok());
-    assert_eq!(store.history(), history, "the same primary with the same timeline");
+    assert_eq!(store.lineage(), history, "the same primary with the same timeline");
     assert_eq!(store.check().await.unwrap(), []);
 }
 
@@ -101,7 +102,7 @@ async fn a_standby_that_becomes_the_primary_is_used_and_has_another_history() {
     let url = empty(&cluster, "promoted").await;
     let store = open(&url).await;
     store.commit(puts([thing("a/1")])).await.unwrap();
-    let history = store.history();
+    let history = store.lineage();
     cluster.crash().unwrap();
     cluster.demote().unwrap();
     cluster.restart().unwrap();
@@ -109,7 +110,7 @@ async fn a_standby_that_becomes_the_primary_is_used_and_has_another_history() {
     cluster.promote().unwrap();
     let works = async { while store.commit(puts([thing("a/2")])).await.is_err() {} };
     timeout(Duration::from_secs(60), works).await.unwrap();
-    assert_ne!(store.history(), history);
+    assert_ne!(store.lineage(), history);
     assert_eq!(store.list(&things()).await.unwrap().items.len(), 2);
     assert_eq!(store.check().await.unwrap(), []);
 }

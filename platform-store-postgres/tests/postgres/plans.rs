@@ -8,7 +8,8 @@ use platform_engine::{
     store::{Commit, Epoch, KeyValue, Put, Store},
     uid::Uid,
 };
-use platform_store_postgres::testing::{Cluster, joined_statements, statements};
+use platform_store_postgres::testing::{joined_statements, statements};
+use platform_testkit::postgres::Cluster;
 use tokio_postgres::types::Type;
 
 use crate::common::{client, empty, open, puts};

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::common::{client, empty, fill, open, private, puts, thing};
 use platform_engine::{
     store::{
         Commit, Conflict, Delete, Epoch, Key, KeyValue, Order, OrderBy, Query, Require, Scope, Store, StoreError,
@@ -10,7 +9,10 @@ use platform_engine::{
     },
     uid::Uid,
 };
-use platform_store_postgres::{Heard, OpenError, Options, PostgresStore, testing::Cluster};
+use platform_store_postgres::{Heard, OpenError, Options, PostgresStore};
+use platform_testkit::postgres::Cluster;
+
+use crate::common::{client, empty, fill, open, private, puts, thing};
 
 fn uid(text: &str) -> Uid {
     Uid::opaque(text)

@@ -17,10 +17,9 @@ use platform_engine::{
     },
     uid::Uid,
 };
-use platform_store_postgres::{
-    Options, PostgresStore,
-    testing::{Cluster, shards::organization},
-};
+use platform_store_postgres::testing::shards::organization;
+use platform_store_postgres::{Options, PostgresStore};
+use platform_testkit::postgres::Cluster;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, UnixStream},

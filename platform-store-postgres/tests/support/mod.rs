@@ -2,8 +2,8 @@
 
 use std::{path::PathBuf, thread};
 
-use platform_engine::store::conformance::Suite;
 use platform_store_postgres::{Options, PostgresStore};
+use platform_testkit::conformance::Suite;
 use tokio::runtime::{Handle, Runtime};
 
 /// Returns a suite whose cases use a schema each: `schema` creates it under a name, and returns its URL. Every store is

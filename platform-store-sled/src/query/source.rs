@@ -192,10 +192,8 @@ fn iter(
     let (low, end) = (Bound::Included(start.to_vec()), successor(start));
     // A key before the first one must not replace a bound: the iterator would include other entries. One after the last
     // leaves nothing.
-    let is_before_first = |key: &Vec<u8>| match descending {
-        true => end.as_ref().is_some_and(|end| key >= end),
-        false => key.as_slice() < start,
-    };
+    let is_before_first =
+        |key: &Vec<u8>| if descending { end.as_ref().is_some_and(|end| key >= end) } else { key.as_slice() < start };
     let from = from.filter(|key| !is_before_first(key)).map(bound);
     let high = end.map_or(Bound::Unbounded, Bound::Excluded);
     db.range::<Vec<u8>, _>(match from {

@@ -13,7 +13,7 @@ use super::{Entries, Pending};
 use crate::{
     index::Range,
     list::{FilterValue, List, ListKey, Roots},
-    lists::ListCache,
+    lists::Indexes,
     record::{self, Keys, Stored},
     schema::{BY_SEQUENCE, BY_UID, NameId, decode_place, encode_place},
 };
@@ -91,7 +91,7 @@ pub(super) struct Tallies {
 }
 
 impl Tallies {
-    pub(super) fn make(connection: &Connection, lists: &ListCache, pending: &Pending) -> Result<Self, StoreError> {
+    pub(super) fn make(connection: &Connection, lists: &Indexes, pending: &Pending) -> Result<Self, StoreError> {
         let mut has_others = HashMap::new();
         for kind in pending.first.keys() {
             let all = ListKey::new(*kind, Place::All, None);
@@ -121,7 +121,7 @@ impl Tallies {
     fn add(
         &mut self,
         connection: &Connection,
-        lists: &ListCache,
+        lists: &Indexes,
         sketch: &Sketch,
         record: &Stored<'_>,
         filter: Option<FilterValue<'_>>,
@@ -162,7 +162,7 @@ impl Targets {
     /// records to `entries` for lists that get materialized now.
     pub(super) fn resolve(
         connection: &Connection,
-        lists: &ListCache,
+        lists: &Indexes,
         pending: &Pending,
         tallies: &mut Tallies,
         entries: &mut Entries,
@@ -289,7 +289,7 @@ impl Targets {
 /// on.
 fn members(
     connection: &Connection,
-    lists: &ListCache,
+    lists: &Indexes,
     key: &ListKey,
     place: Place<'_>,
     first: i64,

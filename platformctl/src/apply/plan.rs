@@ -241,9 +241,10 @@ fn check_fields(kind: &'static Kind, fields: &Map<String, Value>) -> Result<()> 
             Some(_) => {}
         }
     }
-    match problems.is_empty() {
-        true => Ok(()),
-        false => Err(problems.into_iter().fold(Failure::usage(format!("invalid {}", noun(kind))), Failure::note)),
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(problems.into_iter().fold(Failure::usage(format!("invalid {}", noun(kind))), Failure::note))
     }
 }
 

@@ -37,10 +37,7 @@ impl Leaf {
     /// Returns the name of the option, such as `claim-match.issuer`, which differs from those in `taken`.
     fn long(&self, taken: &[&str]) -> String {
         let name = self.names().map(|name| name.to_kebab_case()).collect::<Vec<_>>().join(".");
-        match taken.contains(&name.as_str()) || GLOBAL.contains(&name.as_str()) {
-            true => format!("field-{name}"),
-            false => name,
-        }
+        if taken.contains(&name.as_str()) || GLOBAL.contains(&name.as_str()) { format!("field-{name}") } else { name }
     }
 
     fn id(&self) -> String {
@@ -153,9 +150,10 @@ pub(crate) fn read(leaves: &[Leaf], matches: &ArgMatches) -> Result<Map<String, 
             Err(rule) => broken.push(format!("--{}: {rule}", leaf.long(&[]))),
         }
     }
-    match broken.is_empty() {
-        true => Ok(object),
-        false => Err(broken.into_iter().fold(Failure::usage("invalid options"), Failure::note)),
+    if broken.is_empty() {
+        Ok(object)
+    } else {
+        Err(broken.into_iter().fold(Failure::usage("invalid options"), Failure::note))
     }
 }
 

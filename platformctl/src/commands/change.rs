@@ -104,13 +104,15 @@ pub(super) fn set(
         let failure = Failure::usage(format!("invalid {}", noun(kind)));
         return Err(changes.violations.into_iter().fold(failure, Failure::note));
     }
-    let resource = match changes.mask.is_empty() {
-        true => existing,
-        false => session.api.update(kind, uid, &changes.mask, changes.body.into())?,
+    let resource = if changes.mask.is_empty() {
+        existing
+    } else {
+        session.api.update(kind, uid, &changes.mask, changes.body.into())?
     };
-    match changes.mask.is_empty() {
-        true => say("nothing to change"),
-        false => say(format!("changed {}", changes.mask.join(", "))),
+    if changes.mask.is_empty() {
+        say("nothing to change");
+    } else {
+        say(format!("changed {}", changes.mask.join(", ")));
     }
     let mut printer = Printer::new(kind, format(matches), out, false);
     printer.items(&[resource])?;

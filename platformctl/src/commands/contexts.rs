@@ -31,23 +31,23 @@ pub(super) fn login(matches: &ArgMatches) -> Result<()> {
     };
     let api =
         |token: Option<&str>| Api::new(&url, token.map(str::to_owned), ca_file.as_deref(), config::repeat_for(matches));
-    let token = match matches.get_flag("browser") {
-        true => browser::sign_in(&api(None)?, &url, text(matches, "provider"), text(matches, "identity"))?,
-        false => given("token").map_or_else(read_token, Ok)?,
+    let token = if matches.get_flag("browser") {
+        browser::sign_in(&api(None)?, &url, text(matches, "provider"), text(matches, "identity"))?
+    } else {
+        given("token").map_or_else(read_token, Ok)?
     };
-    let token = match matches.get_flag("exchange") {
-        false => token,
-        true => {
-            let mut body = json!({ "aud": [url.trim_end_matches('/')] });
-            if let (Some(identity), Some(body)) = (text(matches, "identity"), body.as_object_mut()) {
-                body.insert("identity".to_owned(), identity.into());
-            }
-            let mut request = Request::new(Http::Post, "/sts/exchange".to_owned()).body(body);
-            // It creates nothing.
-            request.is_repeatable = true;
-            let reply = api(Some(&token))?.send(&request)?;
-            reply.get("token").and_then(Value::as_str).unwrap_or_default().to_owned()
+    let token = if matches.get_flag("exchange") {
+        let mut body = json!({ "aud": [url.trim_end_matches('/')] });
+        if let (Some(identity), Some(body)) = (text(matches, "identity"), body.as_object_mut()) {
+            body.insert("identity".to_owned(), identity.into());
         }
+        let mut request = Request::new(Http::Post, "/sts/exchange".to_owned()).body(body);
+        // It creates nothing.
+        request.is_repeatable = true;
+        let reply = api(Some(&token))?.send(&request)?;
+        reply.get("token").and_then(Value::as_str).unwrap_or_default().to_owned()
+    } else {
+        token
     };
     let known = api(Some(&token))?.send(&Request::new(Http::Get, "/auth/v1/ok".to_owned()))?;
     let field = |name: &str| known.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -75,8 +75,9 @@ fn edit(path: &std::path::Path) -> Result<()> {
     let mut words = shlex::split(&editor).unwrap_or_default().into_iter();
     let Some(program) = words.next() else { return Err(Failure::usage("$EDITOR is not a command")) };
     let status = Command::new(&program).args(words).arg(path).status();
-    match status.map_err(|error| Failure::file(&program, error))?.success() {
-        true => Ok(()),
-        false => Err(Failure::usage(format!("{program} failed, so nothing was changed"))),
+    if status.map_err(|error| Failure::file(&program, error))?.success() {
+        Ok(())
+    } else {
+        Err(Failure::usage(format!("{program} failed, so nothing was changed")))
     }
 }

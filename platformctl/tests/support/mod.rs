@@ -13,7 +13,6 @@ use platform_core::iam::{Bootstrap, Iam};
 use platform_engine::{
     platform::{Platform, Settings},
     store::memory::MemoryStore,
-    testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -23,6 +22,7 @@ use platform_oidc::{AccessToken, DiscoveryOptions, Issuer, Sts, StsOptions, Veri
 use platform_outbound::HttpFetch;
 use platform_services::Tokens;
 use platform_system::{SystemClock, SystemEntropy};
+use platform_testkit::{SeededEntropy, TestClock};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, runtime::Runtime};

@@ -194,9 +194,8 @@ impl Disk {
         match self.nodes.get(node).context("no such file")? {
             Node::File { durable, pending } => {
                 let mut content = durable.clone();
-                survivors(pending, fate, rng, |change, torn, rng| match torn {
-                    false => change.apply(&mut content),
-                    true => change.apply_torn(&mut content, rng),
+                survivors(pending, fate, rng, |change, torn, rng| {
+                    if torn { change.apply_torn(&mut content, rng) } else { change.apply(&mut content) }
                 });
                 fs::write(to, content)?;
                 fs::set_permissions(to, fs::Permissions::from_mode(0o600))?;

@@ -13,13 +13,13 @@ use platform_blobs::BlobDirectory;
 use platform_engine::{
     blob::{BlobId, BlobStore},
     store::{Commit, Delete, Key, KeyValue, Put, Query, Scope, Store},
-    testing::{SeededEntropy, TestClock},
     timestamp::Timestamp,
     uid::Uid,
 };
 use platform_keys::{Algorithm, Bootstrap, Keys};
 use platform_store_sled::SledStore;
 use platform_store_sqlite::{SqliteStore, Synchronous};
+use platform_testkit::{SeededEntropy, TestClock};
 use serde::{Deserialize, Serialize};
 
 /// The store, or the files, under test.

@@ -4,5 +4,5 @@
 
 #[test]
 fn power_cuts_are_simulated_on_linux_with_glibc_only() {
-    platform_engine::testing::not_run("power cuts", "the recorder needs Linux with glibc, on the host");
+    platform_testkit::not_run("power cuts", "the recorder needs Linux with glibc, on the host");
 }

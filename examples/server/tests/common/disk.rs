@@ -6,7 +6,7 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-use platform_engine::testing::not_run;
+use platform_testkit::not_run;
 use tempfile::TempDir;
 
 /// A tmpfs in its own mount namespace, visible only to processes that enter it. Removed on drop.

@@ -22,7 +22,7 @@ use std::{
 };
 
 use common::{Api, Ran, Server, api, program, run};
-use platform_store_postgres::testing::Cluster;
+use platform_testkit::postgres::Cluster;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use tempfile::tempdir;

@@ -189,8 +189,9 @@ impl DeliveryStatus {
 /// Resumes a paused subscription, beginning with its pending events.
 async fn resume(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let uid = Uid::opaque(request.get("uid").and_then(Value::as_str).unwrap_or_default());
-    match DeliveryStatus::resume(cx.platform(), &uid).await? {
-        true => Ok(json!({})),
-        false => Err(Error::not_found(DeliveryStatus::KIND, uid.as_str())),
+    if DeliveryStatus::resume(cx.platform(), &uid).await? {
+        Ok(json!({}))
+    } else {
+        Err(Error::not_found(DeliveryStatus::KIND, uid.as_str()))
     }
 }

@@ -114,10 +114,8 @@ async fn explain(cx: &Context<'_>, request: Request) -> Result<Value> {
     let places = Scopes::disjoint(request.uid.ancestry().map(|above| Scope::Children(Uid::opaque(above))));
     let shown = places.and(&cx.visible(RoleBinding::KIND, &[cap("role_bindings.list")], &places));
     let complete = shown == places;
-    let (found, next) = match shown.is_empty() {
-        true => (Vec::new(), None),
-        false => find(cx, &request, capability, shown).await?,
-    };
+    let (found, next) =
+        if shown.is_empty() { (Vec::new(), None) } else { find(cx, &request, capability, shown).await? };
     let mut reply = Map::new();
     let mut of_caller = false;
     if let Some(identity) = &request.identity_uid {

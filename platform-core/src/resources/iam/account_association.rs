@@ -316,9 +316,10 @@ fn services(value: &Value) -> std::result::Result<(), String> {
 /// Requires integers of 64 bits as keys.
 fn app_ids(value: &Value) -> std::result::Result<(), String> {
     let is_id = |key: &String| key.parse::<i64>().is_ok_and(|id| id.to_string() == *key);
-    match value.as_object().into_iter().flat_map(Map::keys).all(is_id) {
-        true => Ok(()),
-        false => Err("must have app ids as keys, which are integers".to_owned()),
+    if value.as_object().into_iter().flat_map(Map::keys).all(is_id) {
+        Ok(())
+    } else {
+        Err("must have app ids as keys, which are integers".to_owned())
     }
 }
 
@@ -339,13 +340,14 @@ async fn check_association(cx: &Context<'_>, request: Map<String, Value>) -> Res
         // The field is required.
         AccountProviderType::AccountProviderTypeUnspecified => false,
     };
-    let (reason, message) = match configured {
-        false => ("not configured", "The association has no configuration for this provider"),
-        true => (
+    let (reason, message) = if configured {
+        (
             "not checked",
             "The configuration for this provider is well formed. This installation does not exchange credentials with \
              providers, so it is unknown whether the provider accepts them",
-        ),
+        )
+    } else {
+        ("not configured", "The association has no configuration for this provider")
     };
     Ok(json!({ "status": CheckStatus::CheckStatusNotReady, "reason": reason, "message": message }))
 }

@@ -444,9 +444,10 @@ fn limited(cx: &Context<'_>, request: &Map<String, Value>) -> Result<Uid> {
         return Err(Error::denied());
     }
     let organization = Uid::opaque(text(request, "groupUid"));
-    match organization.is_root() {
-        true => Ok(organization),
-        false => Err(Error::invalid_field("groupUid", "must be the uid of an organization, which has one segment")),
+    if organization.is_root() {
+        Ok(organization)
+    } else {
+        Err(Error::invalid_field("groupUid", "must be the uid of an organization, which has one segment"))
     }
 }
 

@@ -268,9 +268,10 @@ impl<'a> Owners<'a> {
     /// Returns the error for a change that would leave no owner. It names the organization only to callers who may see
     /// it.
     fn last_owner_error(&self) -> Error {
-        let named = match self.cx.allows(self.organization, &[cap("groups.list")]) {
-            true => format!("organization {}", self.organization),
-            false => "an organization".to_owned(),
+        let named = if self.cx.allows(self.organization, &[cap("groups.list")]) {
+            format!("organization {}", self.organization)
+        } else {
+            "an organization".to_owned()
         };
         let why = format!("{named} would have no owner left; bind another identity to the role owner there first");
         Error::blocked("LAST_OWNER", why)

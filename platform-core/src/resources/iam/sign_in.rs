@@ -173,9 +173,10 @@ async fn end_oldest(cx: &Context<'_>, person: &Uid, now: Timestamp, write: &mut 
     let mut current = Vec::new();
     for item in page.items {
         let old: SignIn = serde_json::from_slice(&item.body).map_err(Error::internal)?;
-        match old.expire_time.is_none_or(|until| until <= now) {
-            true => write.delete(Delete::Key(Key::new(SignIn::KIND.name, old.uid))),
-            false => current.push((old.create_time, old.uid)),
+        if old.expire_time.is_none_or(|until| until <= now) {
+            write.delete(Delete::Key(Key::new(SignIn::KIND.name, old.uid)));
+        } else {
+            current.push((old.create_time, old.uid));
         }
     }
     current.sort();

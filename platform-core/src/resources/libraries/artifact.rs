@@ -208,9 +208,10 @@ const COUNT: &[Field] = &[
 
 fn specified(ecosystems: &Value) -> std::result::Result<(), String> {
     let unspecified = |name: &Value| name.as_str() == Some(Ecosystem::EcosystemUnspecified.api_name());
-    match ecosystems.as_array().is_some_and(|names| names.iter().any(unspecified)) {
-        true => Err("must not contain an unspecified value".to_owned()),
-        false => Ok(()),
+    if ecosystems.as_array().is_some_and(|names| names.iter().any(unspecified)) {
+        Err("must not contain an unspecified value".to_owned())
+    } else {
+        Ok(())
     }
 }
 

@@ -150,10 +150,8 @@ fn main_package<'i>(image: &'i Image, repo: &str) -> Option<&'i ImagePackage> {
         let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
         version.is_some_and(|version| version.split('.').all(is_number))
     };
-    let latest = |a: &'i ImagePackage, b: &'i ImagePackage| match apk::is_at_least(&b.version, &a.version) {
-        true => b,
-        false => a,
-    };
+    let latest =
+        |a: &'i ImagePackage, b: &'i ImagePackage| if apk::is_at_least(&b.version, &a.version) { b } else { a };
     packages().find(|package| package.name == repo).or_else(|| packages().filter(has_version).reduce(latest))
 }
 

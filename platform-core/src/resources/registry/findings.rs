@@ -116,7 +116,7 @@ struct Computed {
 /// The epochs that the vulnerabilities of an organization's images depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Versions {
-    /// Those of the vulnerability metadata and of the public advisories, and the history of the store.
+    /// Those of the vulnerability metadata and of the public advisories, and the lineage of the store.
     common: Arc<[u64]>,
     /// That of the organization's advisories.
     own: u64,
@@ -434,10 +434,10 @@ async fn epochs<'s>(cx: &Context<'_>, public: &Scopes, subjects: &'s [Subject]) 
     let own = organizations.iter().map(|organization| Epoch::of_organization(ADVISORIES_EPOCH, organization));
     let (common, epochs) = (shared.len(), shared.iter().cloned().chain(own).collect::<Vec<_>>());
     let store = cx.platform().store();
-    let history = store.history();
+    let lineage = store.lineage();
     let values = store.get(&[], &epochs).await?.epochs;
     let (common, own) = values.split_at_checked(common).unwrap_or_default();
-    let common: Arc<[u64]> = common.iter().copied().chain([history]).collect();
+    let common: Arc<[u64]> = common.iter().copied().chain([lineage]).collect();
     let versions = |own: &u64| Versions { common: Arc::clone(&common), own: *own };
     Ok(organizations.into_iter().zip(own).map(|(organization, own)| (organization, versions(own))).collect())
 }

@@ -99,9 +99,10 @@ pub(super) const LIST_CHARTS_BY_IMAGE_REPO: Action =
 
 /// Returns a text of a chart; empty if the chart has none.
 async fn file(cx: &Context<'_>, repo: &Uid, digest: &Digest) -> Result<String> {
-    match digest.is_empty() {
-        true => Ok(String::new()),
-        false => cx.read_blob(repo, digest, |content| Ok(String::from_utf8_lossy(content).into_owned())).await,
+    if digest.is_empty() {
+        Ok(String::new())
+    } else {
+        cx.read_blob(repo, digest, |content| Ok(String::from_utf8_lossy(content).into_owned())).await
     }
 }
 

@@ -321,9 +321,10 @@ async fn selected(cx: &Context<'_>, repo: &Uid, filter: &Value) -> Result<Option
         Err(error) if error.code() == Code::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let platform = match is_index {
-        true => image.platform(text("/indexFilter/arch")).ok().cloned(),
-        false => image.platforms.first().cloned(),
+    let platform = if is_index {
+        image.platform(text("/indexFilter/arch")).ok().cloned()
+    } else {
+        image.platforms.first().cloned()
     };
     Ok(platform.map(|platform| (image, platform)))
 }

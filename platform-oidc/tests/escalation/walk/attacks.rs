@@ -35,9 +35,10 @@ impl World {
     /// identity.
     fn any_related(&self, rng: &mut Rng, related: impl Fn(&Value) -> bool) -> Option<String> {
         let all: Vec<_> = self.state.all("Identity").iter().filter(|identity| related(identity)).collect();
-        match all.is_empty() || rng.one_in(2) {
-            true => self.any(rng, "Identity"),
-            false => Some(text(rng.pick::<&Value>(&all), "uid").to_owned()),
+        if all.is_empty() || rng.one_in(2) {
+            self.any(rng, "Identity")
+        } else {
+            Some(text(rng.pick::<&Value>(&all), "uid").to_owned())
         }
     }
 
@@ -263,9 +264,10 @@ impl World {
                 let exists = self.state.all("AccountAssociation").iter().any(|found| text(found, "uid") == group);
                 let bare = json!({ "name": "accounts" });
                 let body = if rng.one_in(3) { bare } else { body };
-                let done = match exists {
-                    true => self.update(caller, "AccountAssociation", &group, body.clone()).await,
-                    false => self.create(caller, "AccountAssociation", &group, body.clone()).await.map(drop),
+                let done = if exists {
+                    self.update(caller, "AccountAssociation", &group, body.clone()).await
+                } else {
+                    self.create(caller, "AccountAssociation", &group, body.clone()).await.map(drop)
                 };
                 (format!("{group} {body}"), Some(done))
             }
@@ -403,9 +405,10 @@ impl World {
                 let open = pull.minus(self.state.powers(&self.credentials).at(source)).is_empty();
                 let done = reply.and_then(|reply| {
                     let repo: Value = serde_json::from_slice(&reply).unwrap();
-                    match text(&repo, "description") == SECRET && !open {
-                        true => Err(Error::internal("a follower shows data that the coalition may not pull")),
-                        false => Ok(()),
+                    if text(&repo, "description") == SECRET && !open {
+                        Err(Error::internal("a follower shows data that the coalition may not pull"))
+                    } else {
+                        Ok(())
                     }
                 });
                 (follower.clone(), Some(done))

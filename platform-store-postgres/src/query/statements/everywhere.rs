@@ -69,12 +69,13 @@ fn renumbered(sql: &str) -> (String, Vec<usize>) {
 impl By {
     fn everywhere(self, by_member: bool, part: Part) -> String {
         let values = if self.column == Column::Other { "$19" } else { "$18" };
-        let member = match by_member {
-            false => String::new(),
-            true => format!(
+        let member = if by_member {
+            format!(
                 " AND EXISTS (SELECT FROM member m WHERE m.org = r.org AND m.uid = r.uid AND m.value = \
                  ANY({values}::uuid[]))"
-            ),
+            )
+        } else {
+            String::new()
         };
         // Citus writes the parameters into the statement, so that the nodes leave out conditions that all records meet: a
         // scope of all records, and no filters.

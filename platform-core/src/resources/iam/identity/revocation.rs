@@ -86,10 +86,7 @@ async fn revoke(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> 
     let is_own = caller.identity == identity && caller.narrowing.is_none();
     // A person belongs to no group: only the person and the operator may revoke the person's tokens.
     if !is_own && !cx.is_operator() {
-        match identity.is_root() {
-            true => return Err(Error::denied()),
-            false => cx.demand(&identity, UPDATE)?,
-        }
+        if identity.is_root() { return Err(Error::denied()) } else { cx.demand(&identity, UPDATE)? }
     }
     let now = cx.now();
     let before = text("beforeTime").map(Timestamp::parse).transpose();

@@ -87,9 +87,10 @@ fn issuer(value: &Value) -> std::result::Result<(), String> {
 }
 
 fn bounded(value: &Value) -> std::result::Result<(), String> {
-    match value.as_str().is_some_and(|text| !text.is_empty() && text.len() <= MAX_TEXT) {
-        true => Ok(()),
-        false => Err(format!("must have 1 to {MAX_TEXT} bytes")),
+    if value.as_str().is_some_and(|text| !text.is_empty() && text.len() <= MAX_TEXT) {
+        Ok(())
+    } else {
+        Err(format!("must have 1 to {MAX_TEXT} bytes"))
     }
 }
 
@@ -99,9 +100,10 @@ fn scopes(value: &Value) -> std::result::Result<(), String> {
     let is_scope = |scope: &Value| {
         scope.as_str().is_some_and(|text| !text.is_empty() && text.len() <= MAX_TEXT && text.bytes().all(is_scope_byte))
     };
-    match value.as_array().into_iter().flatten().all(is_scope) {
-        true => Ok(()),
-        false => Err("must be OAuth scopes without spaces".to_owned()),
+    if value.as_array().into_iter().flatten().all(is_scope) {
+        Ok(())
+    } else {
+        Err("must be OAuth scopes without spaces".to_owned())
     }
 }
 

@@ -223,9 +223,10 @@ impl ScimChange {
     fn check_etag(&self, request: &Map<String, Value>) -> Result<&Scim> {
         let blocked = || Error::blocked("SCIM_TOKEN_NOT_ISSUED", "no SCIM token was generated for the provider yet");
         let scim = self.provider.scim.as_ref().ok_or_else(blocked)?;
-        match text(request, "etag") == scim.etag {
-            true => Ok(scim),
-            false => Err(Error::new(Code::Aborted, "The etag is not the current one; read the provider again")),
+        if text(request, "etag") == scim.etag {
+            Ok(scim)
+        } else {
+            Err(Error::new(Code::Aborted, "The etag is not the current one; read the provider again"))
         }
     }
 

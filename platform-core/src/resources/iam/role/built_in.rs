@@ -40,7 +40,7 @@ pub(crate) fn built_in_name(known: &Capabilities, held: CapabilitySet) -> Option
 }
 
 /// Returns the capabilities of the built-in role with this uid, which never change while a process runs.
-pub(crate) fn built_in_capabilities(known: &Capabilities, uid: &str) -> Option<CapabilitySet> {
+pub fn built_in_capabilities(known: &Capabilities, uid: &str) -> Option<CapabilitySet> {
     static BUILT_IN: LazyLock<HashMap<Uid, &(&str, &[Set])>> =
         LazyLock::new(|| ROLES.iter().map(|role| (self::uid(role.0), role)).collect());
     BUILT_IN.get(uid).map(|role| set_of(known, role))

@@ -60,9 +60,10 @@ fn tokens(version: &str) -> Vec<Token> {
         let (part, after) = rest.split_at(end);
         let separator = after.chars().next().filter(|c| matches!(c, '.' | '-' | '_'));
         let before_digit = after.starts_with(|c: char| c.is_ascii_digit());
-        tokens.push(match digits {
-            true => Token::Number(part.trim_start_matches('0').to_owned()),
-            false => Token::Qualifier(qualifier(part, before_digit).to_owned()),
+        tokens.push(if digits {
+            Token::Number(part.trim_start_matches('0').to_owned())
+        } else {
+            Token::Qualifier(qualifier(part, before_digit).to_owned())
         });
         rest = separator.map_or(after, |separator| after.get(separator.len_utf8()..).unwrap_or_default());
         let starts_level = separator != Some('.') && !rest.is_empty();

@@ -126,16 +126,18 @@ impl Known {
                 Mark::Vulnerable(found) => Some(*found),
                 Mark::Cleared => None,
                 Mark::Fixed(fixed) => {
-                    match apk::is_at_least(version, fixed) {
-                        true => is_fixed = true,
-                        false => add(&mut fixes, fixed),
+                    if apk::is_at_least(version, fixed) {
+                        is_fixed = true;
+                    } else {
+                        add(&mut fixes, fixed);
                     }
                     Some(FixState::StateFixed)
                 }
                 Mark::Patched(patched) => {
-                    match patched.iter().any(|one| one == version) {
-                        true => is_fixed = true,
-                        false => patched.iter().for_each(|one| add(&mut fixes, one)),
+                    if patched.iter().any(|one| one == version) {
+                        is_fixed = true;
+                    } else {
+                        patched.iter().for_each(|one| add(&mut fixes, one));
                     }
                     Some(FixState::StateFixed)
                 }

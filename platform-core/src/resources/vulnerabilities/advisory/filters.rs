@@ -116,9 +116,10 @@ pub(super) fn narrow(params: &Map<String, Value>) -> Vec<Filter> {
 /// Requires that no element is the unspecified value of its enum.
 fn specified(values: &Value) -> Result<(), String> {
     let unspecified = |name: &str| name.ends_with("_UNSPECIFIED");
-    match values.as_array().into_iter().flatten().filter_map(Value::as_str).any(unspecified) {
-        true => Err("must not contain an unspecified value".to_owned()),
-        false => Ok(()),
+    if values.as_array().into_iter().flatten().filter_map(Value::as_str).any(unspecified) {
+        Err("must not contain an unspecified value".to_owned())
+    } else {
+        Ok(())
     }
 }
 

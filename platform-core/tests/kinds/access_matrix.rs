@@ -1,0 +1,238 @@
+//! The access matrix: the outcome of every method for typical callers, as a table for reviewers in
+//! `tests/access_matrix.txt`.
+
+use platform_core::{resources::KINDS, v1::SERVICES};
+use platform_engine::{
+    access::Caller,
+    error::Code,
+    kind::{Action, Authorization, Kind, Verb},
+    uid::Uid,
+};
+use pollster::block_on;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    common::{World, built_in, code, digest},
+    fixtures::fixture,
+    snapshot::assert_snapshot,
+};
+
+/// An organization with two folders, and the callers of the matrix.
+struct Cast {
+    world: World,
+    places: [Uid; 3],
+    actors: Vec<(&'static str, Caller)>,
+}
+
+impl Cast {
+    fn new() -> Self {
+        let world = World::new();
+        let organization = world.organization();
+        let (folder, sibling) = (world.group(&organization), world.group(&organization));
+        let stranger = world.member("owner", &world.organization());
+        let limited = world.identity(&folder);
+        world.bind(&limited, &built_in("owner"), &organization);
+        let below = world.identity(&organization);
+        world.bind(&below, &built_in("owner"), &folder);
+        let actors = vec![
+            ("owner", world.member("owner", &organization)),
+            ("editor", world.member("editor", &organization)),
+            ("viewer", world.member("viewer", &organization)),
+            ("stranger", stranger),
+            ("limited", limited),
+            ("below", below),
+            ("unbound", world.identity(&organization)),
+        ];
+        Self { world, places: [organization, folder, sibling], actors }
+    }
+
+    /// Returns a line of the table: one mark per place for each actor.
+    fn line(&self, label: &str, allowed: impl Fn(&Uid, &Caller) -> Option<bool>) -> String {
+        let mut line = format!("  {label:<26}");
+        for (_, actor) in &self.actors {
+            let mark = |place: &Uid| match allowed(place, actor) {
+                Some(true) => '\u{2714}',
+                Some(false) => '\u{2718}',
+                None => ' ',
+            };
+            line.push_str(&format!(" {:<9}", self.places.iter().map(mark).collect::<String>()));
+        }
+        line.trim_end().to_owned() + "\n"
+    }
+}
+
+const LEGEND: &str = "\
+The access matrix. Each cell has three marks: for a resource of the organization itself, of a folder in it, and of a
+sibling of that folder. A list is allowed if it shows the resource. A single mark: the method does not apply to folders.
+
+owner, editor, viewer  created in the organization and bound there to the built-in role of that name
+stranger               the owner of another organization
+limited                created in the folder and bound as owner to the organization
+below                  created in the organization and bound as owner to the folder
+unbound                created in the organization, without bindings
+
+";
+
+#[test]
+fn the_access_matrix_matches_the_committed_file() {
+    let cast = Cast::new();
+    let mut found = LEGEND.to_owned();
+    let names = cast.actors.iter().map(|(name, _)| format!(" {name:<9}")).collect::<String>();
+    found.push_str(format!("{:<28}{names}", "").trim_end());
+    found.push('\n');
+    for registered in KINDS {
+        let kind = registered.kind;
+        found.push_str(&format!("{}\n", kind.name));
+        let fixture = fixture(kind.name);
+        for verb in [Verb::List, Verb::Get, Verb::Create, Verb::Update, Verb::Delete] {
+            if kind.method(verb).is_none() {
+                continue;
+            }
+            found.push_str(&cast.line(verb.name(), |place, actor| {
+                let applicable = place.is_root() || !fixture.in_organizations_only;
+                applicable.then(|| fixture.suite(&cast.world, place).attempt(actor, verb))
+            }));
+        }
+        for action in registered.actions {
+            found.push_str(&cast.line(action.name, |place, actor| {
+                let concerns_a_group = matches!(
+                    action.authorization,
+                    Authorization::At(..) | Authorization::Anywhere(_) | Authorization::FiltersResult(_)
+                );
+                (concerns_a_group || place.is_root()).then(|| attempt_action(&cast.world, kind, action, place, actor))
+            }));
+        }
+    }
+    assert_snapshot("tests/access_matrix.txt", &found);
+}
+
+/// The access matrix of version 1. A method whose access is decided at a uid is called with that of a missing resource
+/// at each place: its access is decided before the rest of the request is read.
+#[test]
+fn the_access_matrix_of_version_1_matches_the_committed_file() {
+    let cast = Cast::new();
+    let mut found = LEGEND_OF_VERSION_1.to_owned();
+    let names = cast.actors.iter().map(|(name, _)| format!(" {name:<9}")).collect::<String>();
+    found.push_str(format!("{:<31}{names}", "").trim_end());
+    found.push('\n');
+    for service in SERVICES {
+        found.push_str(&format!("{}\n", service.kind.service));
+        for action in service.actions {
+            let line = match action.authorization {
+                Authorization::At(field, _) | Authorization::As(_, _, field) => {
+                    cast.line(action.name, |place, actor| {
+                        let request = Map::from_iter([(field.to_owned(), json!(uid_for(action, place)))]);
+                        let done = block_on(cast.world.platform.run(Some(actor), service.kind, action, &request));
+                        Some(!matches!(done, Err(error) if error.code() == Code::PermissionDenied))
+                    })
+                }
+                Authorization::Anywhere(_) => format!("  {:<26} who holds {}\n", action.name, needed(action)),
+                Authorization::FiltersResult(_) => {
+                    format!("  {:<26} shows what {} allows\n", action.name, needed(action))
+                }
+                Authorization::Authenticated => format!("  {:<26} every caller\n", action.name),
+                Authorization::Public => format!("  {:<26} everyone, without a token\n", action.name),
+            };
+            found.push_str(&line);
+        }
+    }
+    assert_snapshot("tests/access_matrix_v1.txt", &found);
+}
+
+/// Returns the uid at which the access to an action is decided: the place for a create, and otherwise a missing
+/// resource.
+fn uid_for(action: &Action, place: &Uid) -> String {
+    match action.authorization {
+        Authorization::As(_, Verb::Create, _) => place.to_string(),
+        _ => format!("{place}/0000000000000000"),
+    }
+}
+
+fn needed(action: &Action) -> String {
+    match action.authorization {
+        Authorization::Anywhere(held) | Authorization::FiltersResult(held) => {
+            held.iter().map(|one| one.name()).collect::<Vec<_>>().join(" and ")
+        }
+        _ => String::new(),
+    }
+}
+
+const LEGEND_OF_VERSION_1: &str = "\
+The access matrix of version 1. Each cell has three marks: for a resource of the organization itself, of a folder in it,
+and of a sibling of that folder. The callers are those of access_matrix.txt.
+
+";
+
+/// Runs an action at a group and returns whether it was allowed.
+fn attempt_action(world: &World, kind: &Kind, action: &'static Action, group: &Uid, caller: &Caller) -> bool {
+    let done = world.run(Some(caller), action.name, request(world, action.name, group));
+    match done.map_err(|error| error.code()) {
+        // These callers have no mail domain: NOT_FOUND means that the action was allowed and found no organization.
+        Ok(_) | Err(Code::NotFound) => true,
+        Err(Code::PermissionDenied) => false,
+        Err(other) => panic!("{} {}: {other:?}", kind.name, action.name),
+    }
+}
+
+/// Returns a request of an action at a group.
+fn request(world: &World, action: &str, group: &Uid) -> Value {
+    match action {
+        "LookupGroup" | "CheckEligibility" | "EndSignIns" | "Ping" | "ListDocuments" => json!({}),
+        "CountAdvisories" => json!({ "uid": group }),
+        "ExplainAccess" => json!({ "uid": group, "capability": "repo.list" }),
+        "RequestGroupAccess" => json!({ "groupUid": group }),
+        "RepairOwner" => {
+            let heir = world.person(&format!("heir {}", world.serial()), None);
+            json!({ "groupUid": group, "identityUid": heir.identity })
+        }
+        "RevokeTokens" => json!({ "identityUid": world.identity(group).identity }),
+        "SetResourceLimit" => json!({ "groupUid": group, "kind": "Repo", "limit": 1000 }),
+        "RemoveResourceLimit" => json!({ "groupUid": group, "kind": "Repo" }),
+        "ListResourceLimits" => json!({ "groupUid": group }),
+        "LookupIdentity" => json!({ "issuer": "i", "subject": "s" }),
+        "UpdateIdentityMetadata" => json!({ "identityMetadata": { "company": "c" } }),
+        "BatchCreateRoleBindings" => {
+            let binding =
+                json!({ "identityUid": world.identity(group).identity, "roleUid": built_in("actions.viewer") });
+            json!({ "parent": group, "requests": [{ "roleBinding": binding }] })
+        }
+        "GetArchitectures" | "GetSize" | "ListImageSizes" => {
+            json!({ "repoUid": world.image(&world.repo(group)).0, "digest": digest('a') })
+        }
+        "GetArtifactCount" => json!({ "ecosystems": ["ECOSYSTEM_JAVA"] }),
+        "ListResolvedVulnsReports" => {
+            let at = "2026-01-01T00:00:00Z";
+            json!({ "imageRefs": [{ "repo": "nginx" }], "startTime": at, "endTime": at })
+        }
+        "CheckAccountAssociation" => json!({ "uid": group, "providerType": "ACCOUNT_PROVIDER_TYPE_AMAZON" }),
+        "AcceptTerms" => json!({ "group": group, "documentIds": ["skills-tos.v1"] }),
+        "ListTermsAcceptances" => json!({ "group": group }),
+        "BatchDeleteExternalGroupRoleMappings" => {
+            let provider = format!("{group}/0000000000000000");
+            json!({ "parent": provider, "names": [format!("{provider}/0000000000000000")] })
+        }
+        "GenerateScimToken" | "RevokeScimToken" => {
+            json!({ "identityProviderUid": format!("{group}/0000000000000000") })
+        }
+        "RegenerateScimToken" => {
+            json!({ "identityProviderUid": format!("{group}/0000000000000000"), "etag": "e" })
+        }
+        "ResumeDelivery" | "RedeliverDeadLetter" => json!({ "uid": format!("{group}/0000000000000000") }),
+        "SetScimEnabled" => {
+            json!({ "identityProviderUid": format!("{group}/0000000000000000"), "enabled": true, "etag": "e" })
+        }
+        other => panic!("{other} needs a request in tests/engine/access_matrix.rs"),
+    }
+}
+
+#[test]
+fn actions_without_a_token_are_unauthenticated_unless_public() {
+    let world = World::new();
+    for action in KINDS.iter().flat_map(|registered| registered.actions) {
+        let done = world.run(None, action.name, request(&world, action.name, &world.org));
+        match action.authorization {
+            Authorization::Public => drop(done.unwrap()),
+            _ => assert_eq!(code(done), Code::Unauthenticated, "{}", action.name),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The rules that hold for all kinds, tested with those of the contract over the memory store: one file per topic, one
+//! test per rule of `docs/api.md`.
+//!
+//! All tests are one binary, so that shared code is compiled and linked once.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails"
+)]
+
+#[path = "../../../platform-core/tests/kinds/common.rs"]
+mod common;
+#[path = "../../../platform-core/tests/kinds/deliveries.rs"]
+mod deliveries;
+#[path = "../../../platform-core/tests/kinds/fixtures.rs"]
+mod fixtures;
+#[path = "../../../platform-core/tests/kinds/sample.rs"]
+mod sample;
+#[path = "../../../platform-core/tests/kinds/snapshot.rs"]
+mod snapshot;
+
+mod bounds;
+mod custom_kinds;
+mod epochs;
+mod errors;
+mod events;
+mod filters;
+mod lists;
+mod live_grants;
+mod oracle;
+mod put;
+mod quotas;
+mod races;
+mod revocations;
+mod typed;
+mod updates;
