@@ -62,8 +62,6 @@ mod url;
 
 pub mod issuer;
 
-pub use platform_core::resources::iam::person_uid;
-
 pub use self::{
     discovery::{DiscoveryOptions, TrustedIssuer},
     error::TokenError,

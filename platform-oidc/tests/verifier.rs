@@ -13,12 +13,12 @@ mod common;
 use std::{sync::Arc, time::Duration};
 
 use common::*;
+use platform_core::resources::iam::person_uid;
 use platform_engine::timestamp::Timestamp;
 use platform_keys::{Algorithm, Keys, MAX_TTL};
 use platform_oidc::{
     AccessToken, DiscoveryOptions, Issuer, TokenError, TrustedIssuer, Verifier, VerifierOptions,
     issuer::{ACCESS_TOKEN_TYPE, IssueError},
-    person_uid,
     verifier::InvalidOptions,
 };
 use serde_json::{Map, Value, json};

@@ -19,9 +19,10 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use common::{Api, Ran, Response, STORES, Server, api, program, run};
+use platform_core::resources::iam::person_uid;
 use platform_engine::clock::Clock;
 use platform_keys::{Algorithm, Keys};
-use platform_oidc::{Issuer, person_uid};
+use platform_oidc::Issuer;
 use platform_system::{SystemClock, SystemEntropy};
 use serde_json::{Value, json};
 use tempfile::tempdir;
@@ -252,13 +253,11 @@ fn tokens_of_a_revoked_key_are_rejected_at_once_by_a_running_server() {
     }
     let page = old.get("/registry/v2/repos?page_size=1").ok();
     let next = format!("/registry/v2/repos?page_size=1&page_token={}", text(&page, "nextPageToken"));
-    let id = |keys: &str, usage: &str, state: &str| {
-        let line = keys.lines().find(|line| line.starts_with(usage) && line.contains(state)).unwrap();
-        line.split_whitespace().last().unwrap().to_owned()
-    };
     let keys = run(dir.path(), &["keys", "list"]).ok();
-    let (signing, page, seal) =
-        (id(&keys, "signing", "in use"), id(&keys, "page", "in use"), id(&keys, "seal", "in use"));
+    let [signing, page, seal] = ["signing", "page", "seal"].map(|usage| {
+        let line = keys.lines().find(|line| line.starts_with(usage) && line.contains("in use")).unwrap();
+        line.split_whitespace().last().unwrap().to_owned()
+    });
     let revoke = |id: &str| run(dir.path(), &["keys", "revoke", id, "--api", &server.url]);
     assert!(revoke(&signing).failed().contains("it is in use: rotate the keys first"));
     run(dir.path(), &["keys", "rotate"]).ok();

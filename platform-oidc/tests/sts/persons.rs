@@ -1,5 +1,6 @@
 //! Registered persons: exchange without a target, registration with and without an invite, and deletion.
 
+use platform_core::resources::iam::person_uid;
 use platform_core::{
     iam::Iam,
     resources::iam::{GroupInvite, Identity, Role},
@@ -9,7 +10,6 @@ use platform_engine::{
     error::{Code, Detail},
     seal::Secret,
 };
-use platform_oidc::person_uid;
 use serde_json::json;
 
 use crate::{
