@@ -188,8 +188,14 @@ fn every_section_of_the_rules_that_code_refers_to_exists() {
 }
 
 #[test]
-fn every_path_that_the_architecture_names_exists() {
-    let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+fn every_path_that_the_maps_of_the_code_name_exists() {
+    for map in ["ARCHITECTURE.md", "docs/code-map.md"] {
+        every_path_exists(map);
+    }
+}
+
+fn every_path_exists(map: &str) {
+    let architecture = fs::read_to_string(root().join(map)).unwrap();
     let crates = |names: &str| -> Vec<PathBuf> {
         let names = names.split('`').skip(1).step_by(2).map(|name| root().join(name));
         names.filter(|path| path.join("Cargo.toml").exists()).collect()
@@ -214,7 +220,7 @@ fn every_path_that_the_architecture_names_exists() {
             } else {
                 all.iter().any(exists_in) || root().join(name).exists()
             };
-            assert!(exists, "ARCHITECTURE.md, {title}: {name}");
+            assert!(exists, "{map}, {title}: {name}");
             seen += 1;
         }
     }
