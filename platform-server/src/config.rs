@@ -32,7 +32,7 @@ pub(crate) use self::{
     backup::BackupOptions,
     console::ConsoleOptions,
     events::EventOptions,
-    file::{Given, parse, similar},
+    file::{Given, command, parse, similar},
     limits::LimitOptions,
     observe::ObserveOptions,
     sign_in::SignInOptions,
@@ -61,11 +61,11 @@ pub struct Config {
     #[arg(long, global = true, env = "PLATFORM_TLS_KEY", value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
     /// Directory of the keys and, by default, of the store
-    #[arg(long, global = true, env = "PLATFORM_DATA_DIR", value_name = "DIR", default_value = Self::DATA_DIR)]
+    #[arg(long, global = true, env = "PLATFORM_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
     /// Store to use: sqlite, sqlite:PATH, sled, sled:PATH, memory, or postgres://USER@HOST/DATABASE, which any number of
     /// servers can share
-    #[arg(long, global = true, env = "PLATFORM_STORE", default_value = "sqlite", hide_env_values = true)]
+    #[arg(long, global = true, env = "PLATFORM_STORE", hide_env_values = true)]
     pub(crate) store: Store,
     /// PEM file with the certification authority of the database, which is trusted besides the public ones
     #[arg(long, global = true, env = "PLATFORM_STORE_CA", value_name = "FILE")]
@@ -86,7 +86,7 @@ pub struct Config {
     #[arg(long, global = true, env = "PLATFORM_INSTANCE", value_name = "NAME", value_parser = instance)]
     pub(crate) instance: Option<String>,
     /// Replace the settings on which the servers that share a database have agreed by those of this server
-    #[arg(long, global = true, env = "PLATFORM_REPLACE_SETTINGS", default_value = "false",
+    #[arg(long, global = true, env = "PLATFORM_REPLACE_SETTINGS",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) replace_settings: bool,
     /// Directory of the blobs: bills of materials, configurations and charts of imported images. It belongs to the
@@ -96,36 +96,30 @@ pub struct Config {
     pub(crate) blobs: Option<PathBuf>,
     /// Reaction to a store that accepts no more writes until it is reopened: `serve` keeps answering reads, `exit` ends
     /// the server with code 1, so that a supervisor restarts it
-    #[arg(long, global = true, env = "PLATFORM_ON_STORE_FAILURE", value_name = "ACTION", default_value = "exit")]
+    #[arg(long, global = true, env = "PLATFORM_ON_STORE_FAILURE", value_name = "ACTION")]
     pub(crate) on_store_failure: OnStoreFailure,
     /// Refuse all writes, also those of background jobs; reads are served. PUT /operator/read-only switches writes on
     /// and off while the server runs
-    #[arg(long, global = true, env = "PLATFORM_READ_ONLY", default_value = "false",
+    #[arg(long, global = true, env = "PLATFORM_READ_ONLY",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) read_only: bool,
     /// Create keys.json or bootstrap.json again if one is missing from a data directory that was in use. New keys
     /// invalidate all tokens and lose all sealed secrets; a new bootstrap.json adds a second organization
-    #[arg(long, global = true, env = "PLATFORM_RECREATE_MISSING", default_value = "false",
+    #[arg(long, global = true, env = "PLATFORM_RECREATE_MISSING",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) recreate_missing: bool,
     /// Suffix of error domains and resource types
-    #[arg(
-        long,
-        global = true,
-        env = "PLATFORM_SERVICE_DOMAIN",
-        value_name = "DOMAIN",
-        default_value = "platform.local"
-    )]
+    #[arg(long, global = true, env = "PLATFORM_SERVICE_DOMAIN", value_name = "DOMAIN")]
     pub(crate) service_domain: String,
     /// OIDC issuer whose tokens are accepted for registered persons; may be repeated
     #[arg(long, global = true, env = "PLATFORM_TRUSTED_ISSUER", value_name = "URL", value_delimiter = ',')]
     pub(crate) trusted_issuer: Vec<String>,
     /// Allow issuers over http, whose keys anyone on the network path can forge
-    #[arg(long, global = true, env = "PLATFORM_ALLOW_HTTP_ISSUERS", default_value = "false",
+    #[arg(long, global = true, env = "PLATFORM_ALLOW_HTTP_ISSUERS",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) allow_http_issuers: bool,
     /// Allow identities and identity providers to name issuers in private networks, including this machine
-    #[arg(long, global = true, env = "PLATFORM_ALLOW_PRIVATE_ISSUERS", default_value = "false",
+    #[arg(long, global = true, env = "PLATFORM_ALLOW_PRIVATE_ISSUERS",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) allow_private_issuers: bool,
     /// Additional audience to accept in tokens; may be repeated
@@ -152,7 +146,7 @@ pub struct Config {
     )]
     pub(crate) public_advisory_group: Vec<Uid>,
     /// Let every registered person create organizations, not only operators
-    #[arg(long, global = true, env = "PLATFORM_OPEN_ORGANISATIONS", default_value = "false",
+    #[arg(long, global = true, env = "PLATFORM_OPEN_ORGANISATIONS",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) open_organisations: bool,
     /// Document that groups can accept, as its id, label and URL separated by commas; may be repeated
@@ -164,10 +158,10 @@ pub struct Config {
     #[arg(long, global = true, env = "PLATFORM_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
     pub(crate) cors_origin: Vec<String>,
     /// Log filter, in the syntax of RUST_LOG
-    #[arg(long, global = true, env = "PLATFORM_LOG", value_name = "FILTER", default_value = "info")]
+    #[arg(long, global = true, env = "PLATFORM_LOG", value_name = "FILTER")]
     pub(crate) log: String,
     /// Log format
-    #[arg(long, global = true, env = "PLATFORM_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    #[arg(long, global = true, env = "PLATFORM_LOG_FORMAT", value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
     #[command(flatten)]
     pub(crate) sign_in: SignInOptions,

@@ -8,13 +8,13 @@ use std::{
 };
 
 use anyhow::Result;
-use clap::{Arg, ArgMatches, Command, CommandFactory, parser::ValueSource};
+use clap::{Arg, ArgMatches, Command, parser::ValueSource};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    cli::{Cli, ConfigCommand},
-    config::{Given, Store, similar},
+    cli::ConfigCommand,
+    config::{Given, Store, command, similar},
 };
 
 /// An option with its value and the source of the value.
@@ -38,7 +38,7 @@ pub(crate) struct Setting {
 /// As [`parse`](crate::config::parse).
 pub(crate) fn settings(arguments: &[OsString]) -> Result<Vec<Setting>> {
     let given = Given::of(arguments)?;
-    Ok(options(&Cli::command()).map(|argument| setting(argument, &given)).collect())
+    Ok(options(&command()).map(|argument| setting(argument, &given)).collect())
 }
 
 /// Runs `platform-server config …`.
@@ -127,12 +127,12 @@ fn unknown_variables(variables: impl Iterator<Item = String>) -> Vec<String> {
         command.get_subcommands().for_each(|command| add(command, known));
     }
     let mut known = BTreeSet::new();
-    add(&Cli::command(), &mut known);
+    add(&command(), &mut known);
     let unknown = variables.filter(|name| name.starts_with("PLATFORM_") && !known.contains(name));
     let mut notes: Vec<_> = unknown
         .map(|name| {
             let key = name.trim_start_matches("PLATFORM_").replace('_', "-").to_lowercase();
-            let near = similar(Cli::command(), &key);
+            let near = similar(command(), &key);
             let near = near.map(|near| format!("; did you mean PLATFORM_{}?", near.replace('-', "_").to_uppercase()));
             format!("no option has the variable {name}{}", near.unwrap_or_default())
         })
@@ -143,7 +143,7 @@ fn unknown_variables(variables: impl Iterator<Item = String>) -> Vec<String> {
 
 /// Returns the JSON Schema of the configuration file.
 fn schema() -> Value {
-    let command = Cli::command();
+    let command = command();
     let in_file = options(&command).filter(|argument| argument.get_long() != Some("config"));
     let properties: Map<String, Value> =
         in_file.map(|argument| (argument.get_long().unwrap_or_default().to_owned(), property(argument))).collect();
@@ -168,8 +168,9 @@ fn property(argument: &Arg) -> Value {
     {
         let default = match property.get("type").and_then(Value::as_str) {
             Some("boolean") => (default == "true").into(),
-            Some("integer") => default.parse::<u64>().map_or_else(|_| default.into(), Value::from),
-            _ => default.into(),
+            Some("string") => default.into(),
+            // An integer, or a number of bytes with or without a unit.
+            _ => default.parse::<u64>().map_or_else(|_| default.into(), Value::from),
         };
         property.insert("default".to_owned(), default);
     }
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(one(&settings, "request-timeout"), (some("30s"), "default", None), "the default of the library");
         assert_eq!(one(&settings, "public-url").1, "default");
         assert_eq!(one(&settings, "metrics-listen"), (None, "default", None));
-        assert_eq!(settings.len(), options(&Cli::command()).count());
+        assert_eq!(settings.len(), options(&command()).count());
         let table = table(&settings);
         let line = table.lines().find(|line| line.starts_with("log ")).unwrap();
         assert!(line.contains(" debug ") && line.contains("file ") && line.ends_with("platform.toml"), "{line}");
@@ -254,7 +255,7 @@ mod tests {
     fn the_schema_describes_each_key_of_the_file() {
         let schema = schema();
         let properties = schema["properties"].as_object().unwrap();
-        assert_eq!(properties.len(), options(&Cli::command()).count() - 1, "all except --config");
+        assert_eq!(properties.len(), options(&command()).count() - 1, "all except --config");
         for (key, property) in properties {
             assert!(property["description"].as_str().is_some_and(|text| !text.is_empty()), "{key}");
             assert!(property["type"].is_string() || property["type"].is_array() || property["anyOf"].is_array());

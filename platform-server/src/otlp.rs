@@ -184,10 +184,11 @@ impl Tracing {
         } else {
             Scope::new()
         };
-        let is_traced = match parent.has_active_span() {
-            true => parent.span().span_context().is_sampled(),
+        let is_traced = if parent.has_active_span() {
+            parent.span().span_context().is_sampled()
+        } else {
             // The smallest number must not count for a ratio of 0.
-            false => fastrand::u64(1..) <= self.threshold,
+            fastrand::u64(1..) <= self.threshold
         };
         if !is_traced {
             return None;

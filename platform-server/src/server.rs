@@ -211,7 +211,7 @@ impl Builder {
             None => None,
         };
         let (stop, stopped) = oneshot::channel();
-        let stopping = Stopping { health, grpc, delay: config.limits.stop_delay.unwrap_or_default() };
+        let stopping = Stopping { health, grpc, delay: config.limits.stop_delay };
         let on_failure = config.on_store_failure;
         let otlp = observed.otlp;
         let served = tokio::spawn(async move {

@@ -15,10 +15,10 @@ pub(crate) struct AuditOptions {
     #[arg(long, global = true, env = "PLATFORM_AUDIT_LOG", value_name = "FILE")]
     pub(crate) audit_log: Option<PathBuf>,
     /// Size of a file of the audit log at which it is renamed to FILE.1 and a new one begins
-    #[arg(long, global = true, env = "PLATFORM_AUDIT_LOG_SIZE", value_name = "BYTES", default_value = "100M",
+    #[arg(long, global = true, env = "PLATFORM_AUDIT_LOG_SIZE", value_name = "BYTES",
           value_parser = bytes)]
     pub(crate) audit_log_size: u64,
     /// Number of renamed files to keep, of each of the three; older ones are deleted
-    #[arg(long, global = true, env = "PLATFORM_AUDIT_LOG_KEEP", value_name = "NUMBER", default_value = "10")]
+    #[arg(long, global = true, env = "PLATFORM_AUDIT_LOG_KEEP", value_name = "NUMBER")]
     pub(crate) audit_log_keep: NonZeroUsize,
 }

@@ -14,10 +14,10 @@ pub(crate) struct BackupOptions {
     #[arg(long, global = true, env = "PLATFORM_BACKUP_DIR", value_name = "DIR")]
     pub(crate) backup_dir: Option<PathBuf>,
     /// Time between two scheduled backups
-    #[arg(long, global = true, env = "PLATFORM_BACKUP_EVERY", value_name = "TIME", default_value = "24h",
+    #[arg(long, global = true, env = "PLATFORM_BACKUP_EVERY", value_name = "TIME",
           value_parser = duration)]
     pub(crate) backup_every: Duration,
     /// Number of scheduled backups to keep; older ones are deleted
-    #[arg(long, global = true, env = "PLATFORM_BACKUP_KEEP", value_name = "NUMBER", default_value = "7")]
+    #[arg(long, global = true, env = "PLATFORM_BACKUP_KEEP", value_name = "NUMBER")]
     pub(crate) backup_keep: NonZeroUsize,
 }

@@ -9,93 +9,92 @@ use platform_http::{IpNet, Limits, Rate};
 
 use super::{bytes, duration};
 
-/// Overrides of the library's default limits.
+/// The limits of the server.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitOptions {
-    /// Maximum size of a request body in bytes [default: 1048576]
+    /// Maximum size of a request body in bytes
     #[arg(long, global = true, env = "PLATFORM_MAX_BODY", value_name = "BYTES")]
-    max_body: Option<usize>,
-    /// Maximum total size of request bodies in memory; an eighth of it per address or caller [default: 256M]
+    max_body: usize,
+    /// Maximum total size of request bodies in memory; an eighth of it per address or caller
     #[arg(long, global = true, env = "PLATFORM_MAX_BODIES", value_name = "BYTES", value_parser = size)]
-    max_bodies: Option<usize>,
-    /// The same for request bodies of token paths, such as /sts/exchange [default: 16M]
+    max_bodies: usize,
+    /// The same for request bodies of token paths, such as /sts/exchange
     #[arg(long, global = true, env = "PLATFORM_MAX_TOKEN_BODIES", value_name = "BYTES", value_parser = size)]
-    max_token_bodies: Option<usize>,
-    /// Maximum total size of replies not yet read by clients; an eighth of it per address [default: 256M]
+    max_token_bodies: usize,
+    /// Maximum total size of replies not yet read by clients; an eighth of it per address
     #[arg(long, global = true, env = "PLATFORM_MAX_REPLIES", value_name = "BYTES", value_parser = size)]
-    max_replies: Option<usize>,
-    /// Maximum nesting depth of a JSON body [default: 32]
+    max_replies: usize,
+    /// Maximum nesting depth of a JSON body
     #[arg(long, global = true, env = "PLATFORM_MAX_DEPTH", value_name = "LEVELS")]
-    max_depth: Option<usize>,
-    /// Maximum length of a path in bytes [default: 4096]
+    max_depth: usize,
+    /// Maximum length of a path in bytes
     #[arg(long, global = true, env = "PLATFORM_MAX_PATH", value_name = "BYTES")]
-    max_path: Option<usize>,
-    /// Maximum length of a query string in bytes [default: 32768]
+    max_path: usize,
+    /// Maximum length of a query string in bytes
     #[arg(long, global = true, env = "PLATFORM_MAX_QUERY", value_name = "BYTES")]
-    max_query: Option<usize>,
-    /// Maximum size of a request head in bytes, at least 8192 [default: 65536]
+    max_query: usize,
+    /// Maximum size of a request head in bytes, at least 8192
     #[arg(long, global = true, env = "PLATFORM_MAX_HEAD", value_name = "BYTES")]
-    max_head: Option<usize>,
-    /// Maximum number of header lines in a request [default: 100]
+    max_head: usize,
+    /// Maximum number of header lines in a request
     #[arg(long, global = true, env = "PLATFORM_MAX_HEADERS", value_name = "LINES")]
-    max_headers: Option<usize>,
-    /// Maximum concurrent connections; further ones wait [default: 4096]
+    max_headers: usize,
+    /// Maximum concurrent connections; further ones wait
     #[arg(long, global = true, env = "PLATFORM_MAX_CONNECTIONS", value_name = "NUMBER")]
-    max_connections: Option<u32>,
-    /// Maximum concurrent connections per address; further ones are closed [default: 1024]
+    max_connections: u32,
+    /// Maximum concurrent connections per address; further ones are closed
     #[arg(long, global = true, env = "PLATFORM_MAX_CONNECTIONS_PER_ADDRESS", value_name = "NUMBER")]
-    max_connections_per_address: Option<u32>,
-    /// Maximum concurrent requests per address; further ones are rejected [default: 4096]
+    max_connections_per_address: u32,
+    /// Maximum concurrent requests per address; further ones are rejected
     #[arg(long, global = true, env = "PLATFORM_MAX_REQUESTS_PER_ADDRESS", value_name = "NUMBER")]
-    max_requests_per_address: Option<u32>,
-    /// Maximum concurrent long-lived gRPC streams, such as Watch; an eighth of it per address [default: 1024]
+    max_requests_per_address: u32,
+    /// Maximum concurrent long-lived gRPC streams, such as Watch; an eighth of it per address
     #[arg(long, global = true, env = "PLATFORM_MAX_STANDING_STREAMS", value_name = "NUMBER")]
-    max_standing_streams: Option<u32>,
+    max_standing_streams: u32,
     /// Maximum concurrent lists of version 1, longer than a page, that are being sent; an eighth of it per address
-    /// [default: 256]
     #[arg(long, global = true, env = "PLATFORM_MAX_LONG_LISTS", value_name = "NUMBER")]
-    max_long_lists: Option<u32>,
-    /// Maximum size of a list of version 1 over gRPC, which sends it as one message [default: 64M]
+    max_long_lists: u32,
+    /// Maximum size of a list of version 1 over gRPC, which sends it as one message
     #[arg(long, global = true, env = "PLATFORM_MAX_LIST_MESSAGE", value_name = "BYTES", value_parser = size)]
-    max_list_message: Option<usize>,
-    /// Time limit for a list of version 1 [default: 10m]
+    max_list_message: usize,
+    /// Time limit for a list of version 1
     #[arg(long, global = true, env = "PLATFORM_LONG_LIST_TIMEOUT", value_name = "TIME", value_parser = duration)]
-    long_list_timeout: Option<Duration>,
-    /// Maximum concurrent requests per HTTP/2 connection [default: 200]
+    long_list_timeout: Duration,
+    /// Maximum concurrent requests per HTTP/2 connection
     #[arg(long, global = true, env = "PLATFORM_MAX_STREAMS", value_name = "NUMBER")]
-    max_streams: Option<u32>,
-    /// Time limit for a request, including receipt of its body [default: 30s]
+    max_streams: u32,
+    /// Time limit for a request, including receipt of its body
     #[arg(long, global = true, env = "PLATFORM_REQUEST_TIMEOUT", value_name = "TIME", value_parser = duration)]
-    request_timeout: Option<Duration>,
-    /// Time limit for receipt of a request body [default: 15s]
+    request_timeout: Duration,
+    /// Time limit for receipt of a request body
     #[arg(long, global = true, env = "PLATFORM_BODY_TIMEOUT", value_name = "TIME", value_parser = duration)]
-    body_timeout: Option<Duration>,
-    /// Time limit for receipt of the first request head on a new connection [default: 10s]
+    body_timeout: Duration,
+    /// Time limit for receipt of the first request head on a new connection
     #[arg(long, global = true, env = "PLATFORM_HEAD_TIMEOUT", value_name = "TIME", value_parser = duration)]
-    head_timeout: Option<Duration>,
-    /// Idle timeout of a connection without a request [default: 1m]
+    head_timeout: Duration,
+    /// Idle timeout of a connection without a request
     #[arg(long, global = true, env = "PLATFORM_IDLE_TIMEOUT", value_name = "TIME", value_parser = duration)]
-    idle_timeout: Option<Duration>,
-    /// Idle timeout of a long-lived gRPC stream [default: 15m]
+    idle_timeout: Duration,
+    /// Idle timeout of a long-lived gRPC stream
     #[arg(long, global = true, env = "PLATFORM_STREAM_IDLE_TIMEOUT", value_name = "TIME", value_parser = duration)]
-    stream_idle_timeout: Option<Duration>,
-    /// How long a client may leave a reply unread [default: 30s]
+    stream_idle_timeout: Duration,
+    /// How long a client may leave a reply unread
     #[arg(long, global = true, env = "PLATFORM_WRITE_TIMEOUT", value_name = "TIME", value_parser = duration)]
-    write_timeout: Option<Duration>,
-    /// Time limit for an HTTP/2 peer to answer a keep-alive ping [default: 20s]
+    write_timeout: Duration,
+    /// Time limit for an HTTP/2 peer to answer a keep-alive ping
     #[arg(long, global = true, env = "PLATFORM_PING_TIMEOUT", value_name = "TIME", value_parser = duration)]
-    ping_timeout: Option<Duration>,
+    ping_timeout: Duration,
     /// Time for which a server that was told to stop still accepts connections, while `/readyz` is 503, so that load
-    /// balancers send requests elsewhere before it closes their connections [default: 0s]
+    /// balancers send requests elsewhere before it closes their connections
     #[arg(long, global = true, env = "PLATFORM_STOP_DELAY", value_name = "TIME", value_parser = duration)]
-    pub(crate) stop_delay: Option<Duration>,
-    /// Time limit for open requests to finish when the server stops [default: 20s]
+    pub(crate) stop_delay: Duration,
+    /// Time limit for open requests to finish when the server stops
     #[arg(long, global = true, env = "PLATFORM_DRAIN_TIMEOUT", value_name = "TIME", value_parser = duration)]
-    drain_timeout: Option<Duration>,
-    /// Rate limit per address for requests without a verified token, per second and as a burst [default: 50:500]
+    drain_timeout: Duration,
+    /// Rate limit per address for requests without a verified token, per second and as a burst
     #[arg(long, global = true, env = "PLATFORM_OPEN_RATE", value_name = "NUMBER[:BURST]")]
-    open_rate: Option<Rate>,
+    open_rate: Rate,
     /// Rate limit per identity, in requests per second and as a burst; may be repeated [default: none]
     ///
     /// UID=RATE sets the limit of one identity, which replaces the general limit for it: --identity-rate 50:500
@@ -131,11 +130,11 @@ pub(crate) struct LimitOptions {
     ///
     /// For proxies that forward TCP or TLS. A connection without a valid header within --head-timeout is closed.
     /// Connections from other addresses are served without a header.
-    #[arg(long, global = true, env = "PLATFORM_PROXY_PROTOCOL", default_value = "false",
+    #[arg(long, global = true, env = "PLATFORM_PROXY_PROTOCOL",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     proxy_protocol: bool,
     /// Apply the limits per address to loopback addresses too
-    #[arg(long, global = true, env = "PLATFORM_LIMIT_LOOPBACK", default_value = "false",
+    #[arg(long, global = true, env = "PLATFORM_LIMIT_LOOPBACK",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     limit_loopback: bool,
 }
@@ -174,45 +173,43 @@ impl LimitOptions {
     }
 
     pub(crate) fn limits(&self) -> Limits {
-        let default = Limits::default();
         let (identity_rate, identity_rates) = rates(&self.identity_rate);
         let (organization_rate, organization_rates) = rates(&self.organization_rate);
         Limits {
-            body: self.max_body.unwrap_or(default.body),
-            path: self.max_path.unwrap_or(default.path),
-            query: self.max_query.unwrap_or(default.query),
-            depth: self.max_depth.unwrap_or(default.depth),
-            body_time: self.body_timeout.unwrap_or(default.body_time),
-            request_time: self.request_timeout.unwrap_or(default.request_time),
-            bodies: self.max_bodies.unwrap_or(default.bodies),
-            token_bodies: self.max_token_bodies.unwrap_or(default.token_bodies),
-            replies: self.max_replies.unwrap_or(default.replies),
-            requests_per_address: self.max_requests_per_address.unwrap_or(default.requests_per_address),
-            long_lived_streams: self.max_standing_streams.unwrap_or(default.long_lived_streams),
-            long_lived_idle_time: self.stream_idle_timeout.unwrap_or(default.long_lived_idle_time),
-            long_lists: self.max_long_lists.unwrap_or(default.long_lists),
-            long_list_time: self.long_list_timeout.unwrap_or(default.long_list_time),
-            long_list_message: self.max_list_message.unwrap_or(default.long_list_message),
-            open_rate: self.open_rate.or(default.open_rate),
+            body: self.max_body,
+            path: self.max_path,
+            query: self.max_query,
+            depth: self.max_depth,
+            body_time: self.body_timeout,
+            request_time: self.request_timeout,
+            bodies: self.max_bodies,
+            token_bodies: self.max_token_bodies,
+            replies: self.max_replies,
+            requests_per_address: self.max_requests_per_address,
+            long_lived_streams: self.max_standing_streams,
+            long_lived_idle_time: self.stream_idle_timeout,
+            long_lists: self.max_long_lists,
+            long_list_time: self.long_list_timeout,
+            long_list_message: self.max_list_message,
+            open_rate: Some(self.open_rate),
             identity_rate,
             identity_rates,
             organization_rate,
             organization_rates,
-            connections_per_address: self.max_connections_per_address.unwrap_or(default.connections_per_address),
+            connections_per_address: self.max_connections_per_address,
             trusted_proxies: self.trusted_proxies.clone(),
             proxy_protocol: self.proxy_protocol,
             limit_loopback: self.limit_loopback,
-            write_time: self.write_timeout.unwrap_or(default.write_time),
-            connections: self.max_connections.unwrap_or(default.connections),
-            head_time: self.head_timeout.unwrap_or(default.head_time),
-            idle_time: self.idle_timeout.unwrap_or(default.idle_time),
-            drain_time: self.drain_timeout.unwrap_or(default.drain_time),
-            head: self.max_head.unwrap_or(default.head),
-            headers: self.max_headers.unwrap_or(default.headers),
-            streams: self.max_streams.unwrap_or(default.streams),
-            ping_time: self.ping_timeout.unwrap_or(default.ping_time),
-            token_body: default.token_body,
-            token_body_time: default.token_body_time,
+            write_time: self.write_timeout,
+            connections: self.max_connections,
+            head_time: self.head_timeout,
+            idle_time: self.idle_timeout,
+            drain_time: self.drain_timeout,
+            head: self.max_head,
+            headers: self.max_headers,
+            streams: self.max_streams,
+            ping_time: self.ping_timeout,
+            ..Limits::default()
         }
     }
 }

@@ -58,11 +58,11 @@ pub(crate) struct OtlpOptions {
     #[arg(long, global = true, env = "PLATFORM_OTLP_ENDPOINT", value_name = "URL")]
     pub(crate) otlp_endpoint: Option<String>,
     /// Send metrics to the collector too, which costs more than to serve them with --metrics-listen
-    #[arg(long, global = true, env = "PLATFORM_OTLP_METRICS", default_value = "false",
+    #[arg(long, global = true, env = "PLATFORM_OTLP_METRICS",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) otlp_metrics: bool,
     /// Share of requests that are traced, from 0 to 1, unless their header traceparent decides
-    #[arg(long, global = true, env = "PLATFORM_TRACE_RATIO", value_name = "RATIO", default_value = "0.01",
+    #[arg(long, global = true, env = "PLATFORM_TRACE_RATIO", value_name = "RATIO",
           value_parser = ratio)]
     pub(crate) trace_ratio: f64,
 }
