@@ -11,7 +11,7 @@ use platform_engine::{clock::Clock, timestamp::Timestamp};
 ///
 /// ```
 /// use platform_engine::{clock::Clock, timestamp::Timestamp};
-/// use crate::TestClock;
+/// use platform_testkit::TestClock;
 ///
 /// let clock = TestClock::at(Timestamp::EPOCH);
 /// let other = clock.clone();

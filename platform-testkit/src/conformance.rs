@@ -4,7 +4,8 @@
 //!
 //! ```no_run
 //! # use platform_engine::store::memory::MemoryStore;
-//! use platform_engine::store::{StoreError, conformance::{self, Suite}};
+//! use platform_engine::store::StoreError;
+//! use platform_testkit::conformance::{self, Suite};
 //!
 //! fn main() -> std::process::ExitCode {
 //!     let suite = Suite::new(async |_directory| Ok::<_, StoreError>(MemoryStore::new()));

@@ -9,7 +9,7 @@ use super::watched_store::{Call, Watch, WatchedStore};
 ///
 /// ```
 /// use platform_engine::store::{Commit, Store, StoreError};
-/// use crate::{Call, FailingStore};
+/// use platform_testkit::{Call, FailingStore};
 ///
 /// # pollster::block_on(async {
 /// let (store, failures) = FailingStore::in_memory();

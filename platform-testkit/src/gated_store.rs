@@ -11,7 +11,7 @@ use super::watched_store::{Call, Watch, WatchedStore};
 ///
 /// ```
 /// use platform_engine::{store::{Commit, Epoch, Store}, uid::Uid};
-/// use crate::{Call, GatedStore};
+/// use platform_testkit::{Call, GatedStore};
 /// use pollster::block_on;
 ///
 /// let (store, gate) = GatedStore::in_memory();

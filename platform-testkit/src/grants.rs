@@ -16,7 +16,7 @@ use platform_engine::{
 ///
 /// ```
 /// use platform_engine::{access::Capability, uid::Uid};
-/// use crate::TestGrants;
+/// use platform_testkit::TestGrants;
 ///
 /// const LIST: Capability = Capability::new(1_000_000, "CAP_NOTES_LIST", "notes.list");
 ///

@@ -29,7 +29,7 @@ mod updates;
 ///
 /// ```no_run
 /// # use platform_engine::{access::Caller, kind::Resource, platform::Platform, uid::Uid};
-/// # use crate::{KindSuite, TestClock};
+/// # use platform_testkit::{KindSuite, TestClock};
 /// # fn suite<Ticket: Resource>(platform: Platform, clock: TestClock, owner: Caller, group: Uid, [a, b]: [Ticket; 2]) {
 /// KindSuite::of::<Ticket>(&platform, &clock, owner).bodies(&group, &a, &b).run();
 /// # }

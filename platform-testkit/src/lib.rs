@@ -9,7 +9,7 @@
 //! use std::sync::Arc;
 //!
 //! use platform_engine::{platform::Platform, store::memory::MemoryStore, timestamp::Timestamp};
-//! use crate::{SeededEntropy, TestClock, TestGrants};
+//! use platform_testkit::{SeededEntropy, TestClock, TestGrants};
 //!
 //! let clock = TestClock::at(Timestamp::from_millis(1_767_225_600_000));
 //! let grants = TestGrants::new();
@@ -54,3 +54,8 @@ pub use kind_suite::{Check, KindSuite, Pair};
 pub use not_run::not_run;
 pub use rng::Rng;
 pub use watched_store::{Call, Watch, WatchedStore};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
