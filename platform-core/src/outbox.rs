@@ -191,6 +191,8 @@ impl Outbox<'_> {
         Ok(if self.commit_status(write, &mut lease, millis).await? {
             LeaseResult::Acquired(lease)
         } else {
+            // Another dispatcher was faster, or the subscription was resumed or deleted: the caller can try again at
+            // once.
             LeaseResult::HeldByOther(now)
         })
     }

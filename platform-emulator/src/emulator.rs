@@ -326,6 +326,7 @@ impl Emulator {
                 if after {
                     drop(dispatch(tenant, Request::from_parts(head, body)).await);
                 } else {
+                    // Clients may send all of the body before they read the reply.
                     let limits = &self.0.shared.limits;
                     drop(read_body(body, limits.body, limits.body_time).await);
                 }

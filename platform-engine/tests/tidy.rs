@@ -216,6 +216,7 @@ fn every_path_exists(map: &str) {
             }
             let exists_in = |at: &PathBuf| ["", "src", "tests"].iter().any(|part| at.join(part).join(name).exists());
             let exists = if title.starts_with("# `") {
+                // A section about several crates applies to each of them.
                 of_section.iter().all(exists_in)
             } else {
                 all.iter().any(exists_in) || root().join(name).exists()

@@ -32,6 +32,7 @@ async fn serve(config: &Config, dev: &Dev) -> Result<()> {
     let socket = bind(config.listen())?;
     let address = socket.local_addr().context("cannot determine the listen address")?;
     let local = if address.ip().is_unspecified() {
+        // Of a container, for example, whose port is published on this machine.
         format!("http://localhost:{}", address.port())
     } else {
         format!("http://{address}")

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     config::Config,
-    installation::{Installation, Shared},
+    installation::{Installation, Shared, runtime},
     shared::send_last,
     stores::{Purpose, is_in_use, reject_memory},
 };
@@ -51,10 +51,7 @@ impl Direct {
     /// server has the store open.
     pub(crate) fn open(config: &Config, open: Open, otherwise: &str) -> Result<Self> {
         reject_memory(config, otherwise)?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot start the async runtime")?;
+        let runtime = runtime()?;
         let installation = runtime.block_on(async {
             match open {
                 Open::Existing => Installation::open_existing(config).await,

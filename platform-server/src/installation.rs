@@ -31,6 +31,7 @@ use platform_events::{Wakeups, check_public_sink};
 use platform_keys::{ACTIVATION_DELAY, Algorithm, Bootstrap, Directory, Documents, KeyRing, Keys, SealedDocuments};
 use platform_oidc::{AccessToken, Issuer, offline_claims};
 use platform_system::{Pool, SystemClock, SystemEntropy};
+use tokio::runtime::Runtime;
 
 use crate::{
     audit::AuditedStore,
@@ -88,8 +89,12 @@ pub(crate) struct Opened {
 
 /// Blocks on a future, for commands that do nothing else at the time.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("cannot start the async runtime")?.block_on(future)
+    runtime()?.block_on(future)
+}
+
+/// Returns a runtime of one thread, for commands.
+pub(crate) fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")
 }
 
 /// The place of the keys and uids of a configuration.

@@ -34,8 +34,7 @@ fn revoke(config: &Config, tokens: &RevokeTokens) -> Result<ExitCode> {
     let only = [("tokenId", tokens.id.as_ref().map(|id| json!(id))), ("beforeTime", tokens.before.map(|at| json!(at)))];
     let mut request: Map<String, Value> =
         only.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-    let api = tokens.at.api.as_deref().map(|url| url.trim_end_matches('/')).filter(|url| !url.is_empty());
-    let reply = match api {
+    let reply = match tokens.at.url() {
         Some(url) => {
             let url = format!("{url}/iam/v2/identities/{identity}:revokeTokens");
             send(&url, &bearer(config, tokens.at.token.as_ref())?, &request.into())?

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     cli::{Events, EventsCommand},
     config::{Config, Store},
-    installation::{Installation, known_url},
+    installation::{Installation, block_on, known_url},
     running::bearer,
     shared::send_last,
     stores::Purpose,
@@ -24,7 +24,7 @@ use crate::{
 const PAGE: usize = 1000;
 
 pub(super) fn run(config: &Config, events: &Events) -> Result<ExitCode> {
-    let api = events.at.api.as_deref().map(|url| url.trim_end_matches('/')).filter(|url| !url.is_empty());
+    let api = events.at.url();
     match api {
         Some(url) => {
             let token = bearer(config, events.at.token.as_ref())?;
@@ -111,9 +111,7 @@ fn direct(config: &Config, command: &EventsCommand) -> Result<()> {
     if let EventsCommand::Tail = command {
         bail!("`events tail` needs a running server: use --api {url}");
     }
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;
-    runtime.block_on(async {
+    block_on(async {
         let installation = Installation::open_existing(config).await?;
         let platform = installation.platform(config, &installation.known_url(config), Purpose::Serve).await;
         let platform = platform.with_context(|| format!("if a running server has the store open, use --api {url}"))?;
