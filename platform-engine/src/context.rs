@@ -4,6 +4,10 @@
 //! the identity, and those of the organizations that the operation has asked about so far. When one of them has
 //! changed, the operation fails with a private error, and the platform resolves the grants again and retries the
 //! operation. So every grant and every revocation that was acknowledged before the operation began takes effect.
+//!
+//! A context does not change while an operation runs, except that its basis grows. A part of an operation that has to see
+//! something else, the state after its write or events of another version, gets a context of its own that shares the
+//! basis. Rejected: setting it on the context of the operation, because every hook that runs later would see it too.
 
 use std::sync::Arc;
 
@@ -18,19 +22,16 @@ use crate::{
     error::{Code, Error, Result},
     event::{Audience, Draft, Recorded},
     kind::{Kind, Registered, Roots, Verb},
-    platform::{Platform, Rendered},
+    platform::Platform,
     request_scope::RequestScope,
     scope::Scopes,
-    store::{Key, KindName, Page, Put, Query, Record, Require, Scope},
+    store::{Epoch, Key, Page, Put, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
     write::{Failed, Write},
 };
 
 mod reads;
-mod writes;
-
-pub(crate) use writes::Writes;
 
 /// The maximum number of attempts of an operation while the data that it depends on keeps changing.
 ///
@@ -59,14 +60,18 @@ pub struct Context<'a> {
     /// `None` for an operation that needs no caller. Its grants are empty.
     caller: Option<&'a Caller>,
     grants: Arc<Grants>,
-    basis: Mutex<Basis>,
-    rendered: Mutex<Option<Rendered>>,
-    /// The conversion of the operation's event into that of another version of the API.
-    conversion: Mutex<Option<EventConversion>>,
-    /// The rules of another version of the API for the writes of a kind.
-    writes: Mutex<Option<(KindName, Writes)>>,
-    /// The records that the operation is about to commit, which reads return while the reply is rendered.
-    foreseen: Mutex<Vec<Record>>,
+    basis: Shared<'a>,
+    /// The conversion of the operation's events into those of another version of the API.
+    conversion: Option<EventConversion>,
+    /// The records of a write that is not committed yet, which reads return in place of the stored ones.
+    pending: Vec<Record>,
+}
+
+/// The basis of an operation: its own, or that of the context from which this one was made.
+#[derive(Debug)]
+enum Shared<'a> {
+    Own(Mutex<Basis>),
+    Of(&'a Mutex<Basis>),
 }
 
 /// Converts an event into the form of another version of the API.
@@ -94,15 +99,43 @@ const MANY_PLACES: usize = 8;
 impl<'a> Context<'a> {
     pub(crate) fn new(platform: &'a Platform, caller: Option<&'a Caller>, grants: Arc<Grants>) -> Self {
         let basis = Basis { places: Vec::new(), as_of: grants.as_of(&[]), confirmed: false };
-        Self {
-            platform,
-            caller,
-            grants,
-            basis: Mutex::new(basis),
-            rendered: Mutex::default(),
-            conversion: Mutex::default(),
-            writes: Mutex::default(),
-            foreseen: Mutex::default(),
+        Self { platform, caller, grants, basis: Shared::Own(Mutex::new(basis)), conversion: None, pending: Vec::new() }
+    }
+
+    /// Returns the same operation as it is after this write: reads of records return its puts, with revision 0.
+    ///
+    /// A reply is rendered so before the commit, because the event of the commit contains it.
+    pub(crate) fn after<'v>(&'v self, write: &Write) -> Context<'v> {
+        let record = |put: &Put| Record {
+            key: put.key.clone(),
+            revision: 0,
+            rendering: put.rendering,
+            body: put.body.clone(),
+            private: put.private.clone(),
+        };
+        Context { pending: write.puts().map(record).collect(), ..self.view() }
+    }
+
+    /// Returns the same operation, with its events in the form of another version of the API.
+    pub(crate) fn converting<'v>(&'v self, convert: EventConversion) -> Context<'v> {
+        Context { conversion: Some(convert), ..self.view() }
+    }
+
+    fn view<'v>(&'v self) -> Context<'v> {
+        Context {
+            platform: self.platform,
+            caller: self.caller,
+            grants: Arc::clone(&self.grants),
+            basis: Shared::Of(self.basis()),
+            conversion: self.conversion,
+            pending: self.pending.clone(),
+        }
+    }
+
+    fn basis(&self) -> &Mutex<Basis> {
+        match &self.basis {
+            Shared::Own(basis) => basis,
+            Shared::Of(basis) => basis,
         }
     }
 
@@ -131,20 +164,6 @@ impl<'a> Context<'a> {
 
     fn narrowing(&self) -> Option<&'a Narrowing> {
         self.caller.and_then(|caller| caller.narrowing.as_deref())
-    }
-
-    /// Replies to an action with a rendered response, in place of the value that the action returns.
-    pub fn reply_with(&self, rendered: Rendered) {
-        *self.rendered.lock() = Some(rendered);
-    }
-
-    /// Records the event of the operation in the form of another version of the API.
-    pub(crate) fn convert_event(&self, convert: EventConversion) {
-        *self.conversion.lock() = Some(convert);
-    }
-
-    pub(crate) fn take_rendered(&self) -> Option<Rendered> {
-        self.rendered.lock().take()
     }
 
     /// Returns the grants of the caller's identity, without the narrowing of the token. The operation then depends on
@@ -216,7 +235,7 @@ impl<'a> Context<'a> {
     /// epochs of the identity suffice, because every new binding raises the identity's epoch.
     fn depend_on(&self, uid: &str) {
         let Some(place) = self.grants.place_of(uid::root(uid)) else { return };
-        let mut basis = self.basis.lock();
+        let mut basis = self.basis().lock();
         if !basis.places.contains(&place) {
             basis.places.push(place);
             basis.as_of = self.grants.as_of(&basis.places);
@@ -227,7 +246,7 @@ impl<'a> Context<'a> {
     /// Makes the rest of the operation depend on all grants.
     fn depend_on_all(&self) {
         let all = self.grants.as_of_all();
-        let mut basis = self.basis.lock();
+        let mut basis = self.basis().lock();
         // The basis is a subset of all epochs, so it is complete if both have the same number of epochs.
         if basis.as_of.epochs.len() < all.epochs.len() {
             basis.places = (0..self.grants.organizations().len()).collect();
@@ -288,22 +307,9 @@ impl<'a> Context<'a> {
         Scopes::disjoint(nodes.iter().cloned().map(Scope::Subtree).chain(roots))
     }
 
-    /// Makes later reads of records return the puts of this write, so that the reply can be rendered before the commit.
-    /// Their revision is 0.
-    pub(crate) fn foresee(&self, write: &Write) {
-        let record = |put: &Put| Record {
-            key: put.key.clone(),
-            revision: 0,
-            rendering: put.rendering,
-            body: put.body.clone(),
-            private: put.private.clone(),
-        };
-        *self.foreseen.lock() = write.puts().iter().map(record).collect();
-    }
-
     /// Returns whether the pending write puts this key.
-    pub(crate) fn foresees(&self, key: &Key) -> bool {
-        self.foreseen.lock().iter().any(|record| record.key == *key)
+    pub(crate) fn is_pending(&self, key: &Key) -> bool {
+        self.pending.iter().any(|record| record.key == *key)
     }
 
     /// Returns the records of these keys, in the order of the keys; `None` for each that does not exist.
@@ -315,10 +321,9 @@ impl<'a> Context<'a> {
         let read = self.platform.store().get(keys, &as_of.epochs).await?;
         self.check_current(&as_of, &read.epochs)?;
         let mut records = read.records;
-        // The puts of the pending write replace the stored records.
-        for foreseen in &*self.foreseen.lock() {
-            let of_key = keys.iter().zip(&mut records).filter(|(key, _)| **key == foreseen.key);
-            of_key.for_each(|(_, record)| *record = Some(foreseen.clone()));
+        for pending in &self.pending {
+            let of_key = keys.iter().zip(&mut records).filter(|(key, _)| **key == pending.key);
+            of_key.for_each(|(_, record)| *record = Some(pending.clone()));
         }
         Ok(records)
     }
@@ -391,6 +396,30 @@ impl<'a> Context<'a> {
         let page = self.platform.store().list(&query).await?;
         self.check_current(&as_of, &page.epochs)?;
         Ok(page)
+    }
+
+    /// Returns the values of these epochs, in their order. What is read afterwards is at least as new.
+    ///
+    /// # Errors
+    /// As [`Context::records`].
+    pub async fn epochs(&self, epochs: &[Epoch]) -> Result<Vec<u64>> {
+        let as_of = self.as_of();
+        let all: Vec<_> = as_of.epochs.iter().chain(epochs).cloned().collect();
+        let read = self.platform.store().get(&[], &all).await?;
+        let (own, values) = read.epochs.split_at_checked(as_of.values.len()).unwrap_or_default();
+        self.check_current(&as_of, own)?;
+        Ok(values.to_vec())
+    }
+
+    /// Requires that these epochs keep the values that they have now until the commit, so that what is read afterwards
+    /// is still so then.
+    ///
+    /// # Errors
+    /// As [`Context::records`].
+    pub async fn require_epochs(&self, write: &mut Write, epochs: Vec<Epoch>) -> Result<()> {
+        let values = self.epochs(&epochs).await?;
+        epochs.into_iter().zip(values).for_each(|(epoch, value)| write.require_or_retry(Require::Epoch(epoch, value)));
+        Ok(())
     }
 
     /// Commits a write if the grants that this operation depends on are still current, publishes its events, and
@@ -469,7 +498,7 @@ impl<'a> Context<'a> {
         }
         // Only the draft has the group and the audience, by which subscriptions and streams match.
         let mut draft = draft()?;
-        if let Some(convert) = *self.conversion.lock() {
+        if let Some(convert) = self.conversion {
             convert(platform.capabilities(), &mut draft);
         }
         // A subscription that is deleted with the resource does not receive the event.
@@ -521,7 +550,7 @@ impl<'a> Context<'a> {
 
     /// Returns whether a read or commit has shown that the grants that the operation depends on are current.
     pub(crate) fn is_confirmed(&self) -> bool {
-        self.basis.lock().confirmed
+        self.basis().lock().confirmed
     }
 
     /// Checks that the grants that the operation depends on are current.
@@ -533,7 +562,7 @@ impl<'a> Context<'a> {
     }
 
     fn as_of(&self) -> AsOf {
-        self.basis.lock().as_of.clone()
+        self.basis().lock().as_of.clone()
     }
 
     /// Checks that these epochs, as a store has just returned them, have the values of `as_of`.
@@ -547,7 +576,7 @@ impl<'a> Context<'a> {
 
     /// Marks the basis as confirmed, unless it has grown since `as_of` was taken from it.
     fn confirmed(&self, as_of: &AsOf) {
-        let mut basis = self.basis.lock();
+        let mut basis = self.basis().lock();
         // The basis only grows, so equal lengths mean equal epochs.
         basis.confirmed |= basis.as_of.epochs.len() == as_of.epochs.len();
     }

@@ -17,15 +17,17 @@ mod imported;
 mod keys;
 mod paths;
 mod resource;
+mod rules;
 
 pub use field::{Access, Check, Field, InQuery, OnDelete, Reference, SortKey, Type};
 pub use imported::{Imported, derived_uid, escaped, opaque_uid};
 pub use keys::{DerivedKey, Unique};
 pub(crate) use resource::typed;
 pub use resource::{
-    Action, Change, Handler, ListPage, Part, Registered, Resource, Run, RunOnce, RunPages, action_event, canonical,
-    parent_uid, sent,
+    Action, Change, Handler, ListPage, Part, Registered, Resource, Run, RunOnce, RunPages, RunRendered, action_event,
+    canonical, parent_uid, sent,
 };
+pub use rules::WriteRules;
 
 /// The table of a kind: everything except behavior.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     fields::{self, Values},
-    kind::{Kind, Registered, Verb},
+    kind::{Kind, Registered, Verb, WriteRules},
     offload,
     request::ListRequest,
     scope::Scopes,
@@ -140,7 +140,7 @@ impl Context<'_> {
         parent: &str,
         body: &Map<String, Value>,
     ) -> Result<Prepared> {
-        create::prepare(self, registered, parent, body, &Once::default()).await
+        create::prepare(self, registered, parent, body, &Once::default(), WriteRules::of(registered.kind)).await
     }
 
     /// Prepares an update without committing it, so that it can be part of another commit; empty if it changes nothing.
@@ -154,8 +154,10 @@ impl Context<'_> {
         uid: &Uid,
         body: &Map<String, Value>,
         mask: &str,
+        rules: WriteRules,
     ) -> Result<Write> {
-        let prepared = update::prepare(self, registered, uid.clone(), body, Some(mask), &Once::default()).await?;
+        let once = Once::default();
+        let prepared = update::prepare(self, registered, uid.clone(), body, Some(mask), &once, rules).await?;
         Ok(if prepared.write.is_empty() { Write::default() } else { prepared.write })
     }
 

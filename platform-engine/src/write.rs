@@ -1,4 +1,8 @@
-//! A commit under construction: its requirements and changes, and how each conflict is handled.
+//! A commit under construction: its requirements and changes, each with the consequence of its conflict.
+//!
+//! A store reports a conflict by the index of the requirement or put. Requirements and puts are therefore kept with
+//! their consequences, and separated only when the write is handed over, so that no index has to be adjusted when two
+//! writes become one.
 
 use std::{
     borrow::Cow,
@@ -44,20 +48,29 @@ pub(crate) const fn keeps_unknown(rendering: u16) -> bool {
     rendering == RENDER_ON_READ || rendering >= CURRENT_RENDERING
 }
 
-/// A commit, and an error or a retry for each of its requirements.
+/// A commit, and the consequence of each of its conflicts.
 #[derive(Debug, Default)]
 pub struct Write {
-    commit: Commit,
-    /// The error of each requirement that does not hold; `None` to retry the operation.
-    otherwise: Vec<Option<Error>>,
-    /// One for each put.
-    taken: Vec<Taken>,
+    requirements: Vec<(Require, Otherwise)>,
+    deletes: Vec<Delete>,
+    puts: Vec<(Put, Taken)>,
+    /// The epochs that it raises, each once.
+    raises: Vec<Epoch>,
     /// The resources that its puts reference.
     references: Vec<Referenced>,
     /// The events that it records.
     pub(crate) recorded: Vec<Recorded>,
-    /// The requirements that what is cached about an organization has not changed: index and organization.
-    cached: Vec<(usize, Uid)>,
+}
+
+/// The consequence of a requirement that does not hold.
+#[derive(Debug)]
+enum Otherwise {
+    /// The operation fails with this error.
+    Fail(Error),
+    /// The operation is retried.
+    Retry,
+    /// What is cached about this organization has changed: it is removed from the cache, and the operation is retried.
+    Forget(Uid),
 }
 
 /// A resource that a put references.
@@ -134,14 +147,12 @@ const RIVALS: usize = 200;
 impl Write {
     /// Adds a requirement. If it does not hold, the operation fails with `otherwise`.
     pub fn require_or_fail(&mut self, require: Require, otherwise: Error) {
-        self.commit.require.push(require);
-        self.otherwise.push(Some(otherwise));
+        self.requirements.push((require, Otherwise::Fail(otherwise)));
     }
 
     /// Adds a requirement. If it does not hold, the operation is retried from the start.
     pub fn require_or_retry(&mut self, require: Require) {
-        self.commit.require.push(require);
-        self.otherwise.push(None);
+        self.requirements.push((require, Otherwise::Retry));
     }
 
     /// Requires that the subscriptions of an organization have not changed. If they have, they are removed from the
@@ -155,14 +166,16 @@ impl Write {
     pub(crate) fn require_quotas(&mut self, quotas: &Quotas) {
         let unchanged = quotas.unchanged();
         // Most writes require the same epoch because of their event.
-        if !self.cached.iter().any(|(index, _)| self.commit.require.get(*index) == Some(&unchanged)) {
+        let is_required = |(require, otherwise): &(Require, Otherwise)| {
+            *require == unchanged && matches!(otherwise, Otherwise::Forget(_))
+        };
+        if !self.requirements.iter().any(is_required) {
             self.require_cached(quotas.organization(), unchanged);
         }
     }
 
     fn require_cached(&mut self, organization: &Uid, unchanged: Require) {
-        self.cached.push((self.commit.require.len(), organization.clone()));
-        self.require_or_retry(unchanged);
+        self.requirements.push((unchanged, Otherwise::Forget(organization.clone())));
     }
 
     /// Returns the organizations in which the write may create records of these kinds, with the kinds. Organizations
@@ -171,21 +184,21 @@ impl Write {
         // Roots are organizations and registered persons, which are in no organization.
         let is_wanted = |put: &&Put| is_wanted(put.key.kind) && !put.key.uid.is_root();
         let mut creates: BTreeMap<Uid, BTreeSet<KindName>> = BTreeMap::new();
-        if !self.commit.put.iter().any(|put| is_wanted(&put)) {
+        if !self.puts().any(|put| is_wanted(&put)) {
             return creates;
         }
-        let existing = self.commit.require.iter().filter_map(|require| match require {
+        let existing = self.requirements.iter().filter_map(|(require, _)| match require {
             Require::Exists(key) | Require::Revision(key, _) => Some(key),
             _ => None,
         });
         let existing: HashSet<&Key> = existing.collect();
-        for put in self.commit.put.iter().filter(is_wanted).filter(|put| !existing.contains(&put.key)) {
+        for put in self.puts().filter(is_wanted).filter(|put| !existing.contains(&put.key)) {
             match creates.get_mut(put.key.uid.root()) {
                 Some(kinds) => drop(kinds.insert(put.key.kind)),
                 None => drop(creates.insert(Uid::opaque(put.key.uid.root()), [put.key.kind].into())),
             }
         }
-        for put in self.commit.put.iter().filter(|put| put.key.uid.is_root() && !existing.contains(&put.key)) {
+        for put in self.puts().filter(|put| put.key.uid.is_root() && !existing.contains(&put.key)) {
             creates.remove(&put.key.uid);
         }
         creates
@@ -193,20 +206,20 @@ impl Write {
 
     /// Adds a delete. Deletes are applied before puts.
     pub fn delete(&mut self, delete: Delete) {
-        self.commit.delete.push(delete);
+        self.deletes.push(delete);
     }
 
     /// Raises an epoch to the sequence of the commit.
     pub fn raise(&mut self, epoch: Epoch) {
-        if !self.commit.raise.contains(&epoch) {
-            self.commit.raise.push(epoch);
+        if !self.raises.contains(&epoch) {
+            self.raises.push(epoch);
         }
     }
 
     /// Makes the last put the create of an upsert, which found no resource to replace. If one of its unique keys is
     /// taken at the commit, there is one now, and the operation is retried.
     pub(crate) fn mark_upsert(&mut self) {
-        self.taken.last_mut().into_iter().for_each(|taken| *taken = Taken::Retry);
+        self.puts.last_mut().into_iter().for_each(|(_, taken)| *taken = Taken::Retry);
     }
 
     /// Adds a put of a resource that a caller sent, as [`Write::put_body`] does.
@@ -223,8 +236,8 @@ impl Write {
         private: Bytes,
     ) -> Result<()> {
         self.put_body(kind, uid, before, body, computed, private)?;
-        match self.commit.put.last() {
-            Some(put) if put.body.len() > MAX_RESOURCE => {
+        match self.puts.last() {
+            Some((put, _)) if put.body.len() > MAX_RESOURCE => {
                 let rule = format!("must be at most {MAX_RESOURCE} bytes of JSON");
                 Err(Error::invalid_field(kind.name.to_lower_camel_case(), rule))
             }
@@ -257,8 +270,7 @@ impl Write {
             rivals.push(Rival::new(kind, rule, value.clone(), uid, &filter));
             unique.push(UniqueKey { space: rule.space, value: short(value) });
         }
-        self.taken.push(Taken::Refused(rivals));
-        self.commit.put.push(Put {
+        let put = Put {
             key: Key::new(kind.name, uid.clone()),
             sort,
             filter,
@@ -268,44 +280,40 @@ impl Write {
             private,
             queue: kind.queue,
             revision: None,
-        });
+        };
+        self.puts.push((put, Taken::Refused(rivals)));
         Ok(())
     }
 
     /// Appends the requirements, changes and events of another write. A put that both have is made once.
     pub fn append(&mut self, other: Self) {
-        // The other write's requirements are appended to those of this one, so their indices shift.
-        let before = self.commit.require.len();
-        self.cached.extend(other.cached.into_iter().map(|(index, organization)| (before + index, organization)));
-        self.commit.require.extend(other.commit.require);
-        self.commit.delete.extend(other.commit.delete);
-        self.otherwise.extend(other.otherwise);
-        let had = self.commit.put.len();
-        for (put, taken) in other.commit.put.into_iter().zip(other.taken) {
-            if !self.commit.put.iter().take(had).any(|known| *known == put) {
-                self.commit.put.push(put);
-                self.taken.push(taken);
+        self.requirements.extend(other.requirements);
+        self.deletes.extend(other.deletes);
+        let had = self.puts.len();
+        for (put, taken) in other.puts {
+            if !self.puts().take(had).any(|known| *known == put) {
+                self.puts.push((put, taken));
             }
         }
         self.references.extend(other.references);
         self.recorded.extend(other.recorded);
-        other.commit.raise.into_iter().for_each(|epoch| self.raise(epoch));
+        other.raises.into_iter().for_each(|epoch| self.raise(epoch));
     }
 
     /// Returns the puts that were added so far.
-    pub(crate) fn puts(&self) -> &[Put] {
-        &self.commit.put
+    pub(crate) fn puts(&self) -> impl ExactSizeIterator<Item = &Put> {
+        self.puts.iter().map(|(put, _)| put)
     }
 
     /// Returns whether it has no puts and no deletes.
     pub fn is_empty(&self) -> bool {
-        self.commit.put.is_empty() && self.commit.delete.is_empty()
+        self.puts.is_empty() && self.deletes.is_empty()
     }
 
     /// Returns the commit, to pass it to a store without the platform's checks: for imports, restores and benchmarks.
     /// The caller is responsible for everything that the methods would have checked, including references.
     pub fn into_commit(self) -> Commit {
-        self.commit
+        self.split().0
     }
 
     /// Returns the commit, and how its conflicts are handled.
@@ -313,12 +321,17 @@ impl Write {
         // These requirements come last, so that other conflicts are reported first. A resource that the same commit
         // puts need not exist before it.
         for Referenced { key, is_new, missing } in std::mem::take(&mut self.references) {
-            if is_new && self.commit.put.iter().all(|put| put.key != key) {
+            if is_new && self.puts().all(|put| put.key != key) {
                 self.require_or_fail(Require::Exists(key), missing);
             }
         }
-        let Self { commit, otherwise, taken, references: _, recorded: _, cached } = self;
-        (commit, Meaning { otherwise, taken, cached })
+        self.split()
+    }
+
+    fn split(self) -> (Commit, Meaning) {
+        let (require, otherwise) = self.requirements.into_iter().unzip();
+        let (put, taken) = self.puts.into_iter().unzip();
+        (Commit { require, delete: self.deletes, put, raise: self.raises }, Meaning { otherwise, taken })
     }
 }
 
@@ -337,12 +350,11 @@ pub(crate) fn short(value: KeyValue) -> KeyValue {
     KeyValue::from_bytes(Sha256::digest(value.as_bytes()).to_vec())
 }
 
-/// The handling of the conflicts of a commit.
+/// The consequences of the conflicts of a commit, which a store reports by the index of the requirement or put.
 #[derive(Debug)]
 pub(crate) struct Meaning {
-    otherwise: Vec<Option<Error>>,
+    otherwise: Vec<Otherwise>,
     taken: Vec<Taken>,
-    cached: Vec<(usize, Uid)>,
 }
 
 /// The consequence of a failed commit.
@@ -358,16 +370,14 @@ pub(crate) enum Failed {
 
 impl Meaning {
     /// Returns the consequence of a failed commit.
-    pub(crate) fn of(mut self, error: StoreError) -> Failed {
+    pub(crate) fn of(self, error: StoreError) -> Failed {
         match error {
-            StoreError::Conflict(Conflict::Require(index)) => {
-                if let Some(at) = self.cached.iter().position(|(at, _)| *at == index) {
-                    return Failed::Cached(self.cached.swap_remove(at).1);
-                }
-                // A requirement without an error is retried.
-                let error = self.otherwise.get_mut(index).and_then(Option::take);
-                Failed::With(error.unwrap_or_else(Error::stale))
-            }
+            StoreError::Conflict(Conflict::Require(index)) => match self.otherwise.into_iter().nth(index) {
+                Some(Otherwise::Fail(error)) => Failed::With(error),
+                Some(Otherwise::Forget(organization)) => Failed::Cached(organization),
+                Some(Otherwise::Retry) => Failed::With(Error::stale()),
+                None => Failed::With(Error::internal("a conflict of a requirement that the commit does not have")),
+            },
             StoreError::Conflict(Conflict::Unique { put, unique }) => match self.taken.into_iter().nth(put) {
                 Some(Taken::Retry) => Failed::With(Error::stale()),
                 Some(Taken::Refused(rivals)) => match rivals.into_iter().nth(unique) {

@@ -2,6 +2,9 @@
 //!
 //! An event is settled when its outcome is committed: deleted after an acknowledgement, made a dead letter, or
 //! scheduled for a retry. Acknowledged events are settled in batches.
+//!
+//! Rejected: one queue for all subscriptions with a pool of workers, in which a slow sink occupies the workers of the
+//! others, and events of one subscription overtake each other.
 
 use std::{
     collections::HashMap,

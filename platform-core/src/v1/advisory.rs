@@ -20,11 +20,13 @@ use crate::resources::{
 pub const SECURITY_ADVISORY: Registered = Registered::service(
     &Kind::service_of("SecurityAdvisoryV1", "securityAdvisories", "SecurityAdvisory", ADVISORY),
     &[
-        Action::get("ListDocuments", "documents", |cx, request| Box::pin(document::list(cx, request, &DOCUMENTS)))
-            .request(document::REQUEST)
-            .response(&[Field::new("items", Type::List(&Type::Message(DOCUMENT)))
-                .about("A document for each package, in the order of their names.")])
-            .authorization(Authorization::Public),
+        Action::get_rendered("ListDocuments", "documents", |cx, request| {
+            Box::pin(document::list(cx, request, &DOCUMENTS))
+        })
+        .request(document::REQUEST)
+        .response(&[Field::new("items", Type::List(&Type::Message(DOCUMENT)))
+            .about("A document for each package, in the order of their names.")])
+        .authorization(Authorization::Public),
         Action::page_as::<Metadata>("ListVulnerabilityMetadata", "metadata"),
         Action::action_as::<ResolvedVulns>("ListResolvedVulnsReports", "images/resolved_vulns"),
     ],

@@ -7,7 +7,7 @@ use platform_engine::{
     error::{Error, Result},
     kind::{Action, Authorization, Domain, Field, Kind, Registered, Resource, Type},
     request::PAGE_TOKEN,
-    store::{Filter as StoreFilter, KeyValue},
+    store::{Filter as StoreFilter, Key, KeyValue},
     uid::Uid,
 };
 use serde_json::{Map, Value, json};
@@ -203,11 +203,14 @@ impl Conversion for Message {
     /// Shows the stored advisories, because lists of version 2 omit events that only version 1 has.
     fn complete<'a>(cx: &'a Context<'a>, messages: &'a mut [Map<String, Value>]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let ids = messages.iter().map(|message| uid_in(message, "id"));
-            let stored = cx.read_all::<Advisory>(ids.collect::<Vec<_>>()).await?;
-            for (message, advisory) in messages.iter_mut().zip(stored) {
-                if let Some(advisory) = advisory {
+            let keys = messages.iter().map(|message| Key::new(Advisory::KIND.name, uid_in(message, "id")));
+            let (records, mut pace) = (cx.records(&keys.collect::<Vec<_>>()).await?, cx.pace());
+            for (message, record) in messages.iter_mut().zip(records) {
+                if let Some(record) = record {
+                    let advisory = serde_json::from_slice(&record.body).map_err(Error::internal)?;
                     *message = shown(cx, &advisory)?;
+                    // One is read and written, and the message that it replaces is dropped.
+                    pace.step(2 * record.body.len()).await;
                 }
             }
             Ok(())

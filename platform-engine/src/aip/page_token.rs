@@ -16,6 +16,9 @@
 //! The binding is the caller and the parsed request. A token of another caller or of another list is therefore
 //! rejected, and none can be forged. The caller's grants are not part of the binding: they are evaluated for every page.
 //! The token is not encrypted, because its holder has just read the resource that it names.
+//!
+//! Rejected: an offset, which skips and repeats resources while others are created and deleted; a cursor in the store,
+//! which is a write for each page and has to expire; a signed JSON object (JWS), which is three times as long.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};

@@ -11,14 +11,14 @@ use super::{
 use crate::{
     BoxFuture,
     access::Capabilities,
-    context::{Context, Writes},
+    context::Context,
     error::{Code, Error, Result},
     event::Draft,
     fields::{self, Values},
-    kind::{Access, Field, ListPage, Resource, Type, Verb, canonical},
+    kind::{Access, Field, ListPage, Resource, Type, Verb, WriteRules, canonical},
     request::{ListRequest, MAX_PAGE_SIZE, list_fields},
-    store::Filter,
-    uid,
+    store::{Filter, Key, Record},
+    uid::{self, Uid},
     verbs::{self, ListReply, Once},
 };
 
@@ -43,7 +43,7 @@ pub(super) fn run_pages<'a, A: ActionConversion>(
             Some((_, Value::Array(items))) => items,
             _ => Vec::new(),
         };
-        let items = encoded(cx, &items).await?;
+        let items = encoded(cx, items).await?;
         Ok(ListPage { items, next_page_token: Some(text(&response, "nextPageToken")).filter(|next| !next.is_empty()) })
     })
 }
@@ -60,13 +60,9 @@ async fn respond<A: ActionConversion>(
         request.insert("pageSize".to_owned(), MAX_PAGE_SIZE.into());
         request.insert("pageToken".to_owned(), page_token.into());
     }
-    cx.convert_event(action_event::<A>);
     let renamed = |error: Error| error.rename_fields(|path| path_back(A::REQUEST, path));
-    let response = verbs::action::run(cx, action, &request).await.map_err(renamed)?;
-    if let Some(rendered) = cx.take_rendered() {
-        return serde_json::from_slice(&rendered.body).map_err(Error::internal);
-    }
-    match response {
+    let response = verbs::action::run(&cx.converting(action_event::<A>), action, &request).await.map_err(renamed)?;
+    match response.into_value()? {
         Value::Object(response) => Ok(response),
         _ => Err(Error::internal("an action whose response is not a JSON object")),
     }
@@ -91,6 +87,7 @@ pub(super) fn create<'a, C: Conversion>(
     mut request: Map<String, Value>,
 ) -> BoxFuture<'a, Result<Value>> {
     Box::pin(async move {
+        let cx = &cx.converting(event::<C>);
         let registered = cx.platform().registered_of::<C::Resource>()?;
         let parent = text(&request, C::PARENT);
         let is_prevented = request.get(C::PREVENT_UPSERT).and_then(Value::as_bool).unwrap_or_default();
@@ -104,13 +101,12 @@ pub(super) fn create<'a, C: Conversion>(
             },
         };
         let body = resource::<C>(cx, sent.clone())?;
-        cx.convert_event(event::<C>);
-        cx.write_by(C::Resource::KIND, Writes { fields: C::WRITES, upsert, retained: C::RETAINED, replaces: false });
-        let prepared = verbs::create::prepare(cx, registered, &parent, &body, &Once::default()).await;
+        let rules = WriteRules { upsert, replaces: false, ..rules::<C>() };
+        let prepared = verbs::create::prepare(cx, registered, &parent, &body, &Once::default(), rules).await;
         let mut prepared = prepared.map_err(renamed_by::<C>)?;
-        cx.foresee(&prepared.write);
         let puts = prepared.write.puts().len();
-        C::prepare(cx, &prepared.uid, &sent, &mut prepared.write).await?;
+        let after = cx.after(&prepared.write);
+        C::prepare(&after, &prepared.uid, &sent, &mut prepared.write).await?;
         if prepared.write.puts().len() > puts {
             prepared.unchanged = None;
         }
@@ -124,20 +120,17 @@ pub(super) fn replace<'a, C: Conversion>(
     request: Map<String, Value>,
 ) -> BoxFuture<'a, Result<Value>> {
     Box::pin(async move {
+        let cx = &cx.converting(event::<C>);
         let registered = cx.platform().registered_of::<C::Resource>()?;
         let uid = verbs::uid_in(first(C::REQUEST), &text(&request, first(C::REQUEST)))?;
         cx.demand_method(C::Resource::KIND, Verb::Update, &uid)?;
         let body = resource::<C>(cx, request.clone())?;
-        cx.convert_event(event::<C>);
-        cx.write_by(
-            C::Resource::KIND,
-            Writes { fields: C::WRITES, upsert: None, retained: C::RETAINED, replaces: true },
-        );
         let mask = mask::<C>(&body);
-        let prepared = verbs::update::prepare(cx, registered, uid, &body, Some(&mask), &Once::default()).await;
+        let once = Once::default();
+        let prepared = verbs::update::prepare(cx, registered, uid, &body, Some(&mask), &once, rules::<C>()).await;
         let mut prepared = prepared.map_err(renamed_by::<C>)?;
-        cx.foresee(&prepared.write);
-        C::prepare(cx, &prepared.uid, &request, &mut prepared.write).await?;
+        let after = cx.after(&prepared.write);
+        C::prepare(&after, &prepared.uid, &request, &mut prepared.write).await?;
         let reply = verbs::update::commit(cx, registered, prepared).await;
         message::<C>(cx, reply.map_err(renamed_by::<C>)?).await
     })
@@ -149,8 +142,9 @@ pub(super) fn delete<'a, C: Conversion>(
 ) -> BoxFuture<'a, Result<Value>> {
     Box::pin(async move {
         let registered = cx.platform().registered_of::<C::Resource>()?;
-        cx.convert_event(event::<C>);
-        verbs::delete::delete(cx, registered, &text(&request, id::<C>())).await.map_err(renamed_by::<C>)?;
+        verbs::delete::delete(&cx.converting(event::<C>), registered, &text(&request, id::<C>()))
+            .await
+            .map_err(renamed_by::<C>)?;
         Ok(json!({}))
     })
 }
@@ -184,7 +178,7 @@ pub(super) fn list<'a, L: ListConversion>(
             }
             reply => reply?,
         };
-        let items = encoded(cx, &messages::<L::Item>(cx, &reply.items).await?).await?;
+        let items = encoded(cx, messages::<L::Item>(cx, &reply.items).await?).await?;
         Ok(ListPage { items, next_page_token: reply.next_page_token })
     })
 }
@@ -274,11 +268,12 @@ async fn messages<C: Conversion>(cx: &Context<'_>, resources: &[Bytes]) -> Resul
     Ok(filled)
 }
 
-/// Returns the JSON of messages.
-async fn encoded(cx: &Context<'_>, messages: &[Value]) -> Result<Vec<Bytes>> {
+/// Returns the JSON of messages. Each is dropped in the step that encodes it: a drop of a whole page takes milliseconds.
+async fn encoded(cx: &Context<'_>, messages: Vec<Value>) -> Result<Vec<Bytes>> {
     let (mut items, mut pace) = (Vec::with_capacity(messages.len()), cx.pace());
     for message in messages {
-        let item = verbs::encode(message)?;
+        let item = verbs::encode(&message)?;
+        drop(message);
         pace.step(item.len()).await;
         items.push(item);
     }
@@ -296,6 +291,31 @@ pub fn shown<C: Conversion>(cx: &Context<'_>, resource: &C::Resource) -> Result<
     let mut message = to_message(cx.platform().capabilities(), C::FIELDS, C::Resource::KIND.fields, resource);
     fill(C::FIELDS, &mut message);
     Ok(message)
+}
+
+/// Returns these resources as replies show them, without what [`Conversion::complete`] adds, in the order of the uids;
+/// `None` for each that does not exist. Access is not checked.
+///
+/// # Errors
+/// As [`Context::records`] and [`shown`].
+pub async fn shown_all<C: Conversion>(
+    cx: &Context<'_>,
+    uids: impl IntoIterator<Item = Uid>,
+) -> Result<Vec<Option<Map<String, Value>>>> {
+    let keys: Vec<_> = uids.into_iter().map(|uid| Key::new(C::Resource::KIND.name, uid)).collect();
+    let records = cx.records(&keys).await?;
+    let (mut all, mut pace) = (Vec::with_capacity(records.len()), cx.pace());
+    for record in records {
+        let Some(Record { body, .. }) = record else {
+            all.push(None);
+            continue;
+        };
+        let resource = serde_json::from_slice(&body).map_err(Error::internal)?;
+        all.push(Some(shown::<C>(cx, &resource)?));
+        // It is read and written.
+        pace.step(2 * body.len()).await;
+    }
+    Ok(all)
 }
 
 /// Reads a message of a request with these fields, as [`Conversion::FIELDS`], into one with the fields `to`, by the
@@ -342,6 +362,12 @@ pub fn renamed(error: Error, fields: &[Field]) -> Error {
 /// Converts the message of a request.
 fn resource<C: Conversion>(cx: &Context<'_>, message: Map<String, Value>) -> Result<Map<String, Value>> {
     to_resource(cx.platform().capabilities(), C::REQUEST, C::Resource::KIND.fields, message)
+}
+
+/// Returns the rules of a PUT of this version.
+fn rules<C: Conversion>() -> WriteRules {
+    let own = WriteRules::converted(C::Resource::KIND);
+    WriteRules { fields: C::WRITES, upsert: None, retained: C::RETAINED, replaces: true, ..own }
 }
 
 /// Returns the mask of an update that replaces the fields of the message. An immutable field is part of it only if the

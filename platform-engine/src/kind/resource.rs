@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{Authorization, Field, Http, Kind, Parent, Verb};
+use super::{Authorization, Field, Http, Kind, Parent, Verb, WriteRules};
 use crate::{
     BoxFuture,
     access::Capability,
@@ -15,6 +15,7 @@ use crate::{
     event::Draft,
     fields::{self, Checked},
     offload::SLICE,
+    platform::Rendered,
     store::{Key, Record, Require},
     uid::Uid,
     write::{Write, keeps_unknown},
@@ -123,9 +124,6 @@ pub struct Action {
     pub event: Option<&'static str>,
     /// The part of a request that is the body of the HTTP request.
     pub body: Part,
-    /// Whether its responses have an ETag ([`crate::context::Context::reply_with`]), so that REST replies 304 to a
-    /// request whose If-None-Match has it.
-    pub has_etag: bool,
     /// The implementation. The request is in canonical form.
     pub run: Run,
 }
@@ -144,12 +142,17 @@ pub enum Part {
 pub enum Run {
     /// Maps a request to a response, both JSON objects.
     Once(RunOnce),
+    /// Maps a request to an encoded response with an ETag: REST replies 304 to a request whose If-None-Match has it.
+    Rendered(RunRendered),
     /// Returns everything that matches a request, page by page.
     Pages(RunPages),
 }
 
 /// Maps a request to a response, both JSON objects.
 pub type RunOnce = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Value>>;
+
+/// Maps a request to an encoded response, a JSON object.
+pub type RunRendered = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Rendered>>;
 
 /// Maps a request, and the token of the page before, to a page. The token is empty for the first page.
 pub type RunPages = for<'a> fn(&'a Context<'a>, Map<String, Value>, &'a str) -> BoxFuture<'a, Result<ListPage>>;
@@ -202,18 +205,7 @@ impl Action {
     pub(crate) const fn new(name: &'static str, http: Http, path: &'static str, run: Run) -> Self {
         let (request, response): (&[Field], &[Field]) = (&[], &[]);
         let authorization = Authorization::Authenticated;
-        Self {
-            name,
-            http,
-            path,
-            request,
-            response,
-            authorization,
-            event: None,
-            body: Part::Whole,
-            has_etag: false,
-            run,
-        }
+        Self { name, http, path, request, response, authorization, event: None, body: Part::Whole, run }
     }
 
     /// Returns an action with typed messages.
@@ -224,6 +216,11 @@ impl Action {
     /// Returns a GET, with an empty request and response, for any authenticated caller.
     pub const fn get(name: &'static str, path: &'static str, run: RunOnce) -> Self {
         Self::new(name, Http::Get, path, Run::Once(run))
+    }
+
+    /// Returns a GET, as [`Action::get`], with an encoded response: for long ones, and those that are cached.
+    pub const fn get_rendered(name: &'static str, path: &'static str, run: RunRendered) -> Self {
+        Self::new(name, Http::Get, path, Run::Rendered(run))
     }
 
     /// Returns a GET, as [`Action::get`], that returns pages. The first field of the response is the list.
@@ -272,13 +269,6 @@ impl Action {
     #[must_use]
     pub const fn response(mut self, response: &'static [Field]) -> Self {
         self.response = response;
-        self
-    }
-
-    /// Declares that its responses have an ETag.
-    #[must_use]
-    pub const fn with_etag(mut self) -> Self {
-        self.has_etag = true;
         self
     }
 
@@ -360,6 +350,8 @@ pub struct Change<R> {
     pub paths: Vec<String>,
     /// Whether the mask is `*`: all fields that callers may set are replaced, and those that were not sent are cleared.
     pub replaces_all: bool,
+    /// The rules for the request.
+    pub rules: WriteRules,
     /// Further requirements and changes in the same commit.
     pub write: Write,
 }
@@ -483,6 +475,7 @@ fn prepare<'a, R: Resource>(
             private: std::mem::take(&mut change.private),
             paths: std::mem::take(&mut change.paths),
             replaces_all: change.replaces_all,
+            rules: change.rules,
             write: std::mem::take(&mut change.write),
         };
         if let Some(new) = &typed.new {

@@ -108,10 +108,7 @@ impl Platform {
         action: &'static Action,
         request: &Map<String, Value>,
     ) -> Result<Value> {
-        match self.run_rendered(caller, kind, action, request).await? {
-            ActionReply::Value(value) => Ok(value),
-            ActionReply::Rendered(rendered) => serde_json::from_slice(&rendered.body).map_err(Error::internal),
-        }
+        self.run_rendered(caller, kind, action, request).await?.into_value()
     }
 
     /// Runs an action of a kind by its name, such as `CloseTicket`, with typed messages.
@@ -148,9 +145,9 @@ impl Platform {
             return self.run_pages(caller, kind, action, request).await.map(ActionReply::Value);
         }
         let done = match (caller, action.authorization) {
-            (_, Authorization::Public) => answer(&Context::without_caller(self), action, request).await,
+            (_, Authorization::Public) => verbs::action::run(&Context::without_caller(self), action, request).await,
             (None, _) => Err(Error::missing_token()),
-            (Some(caller), _) => self.with_caller(caller, |cx| Box::pin(answer(cx, action, request))).await,
+            (Some(caller), _) => self.with_caller(caller, |cx| Box::pin(verbs::action::run(cx, action, request))).await,
         };
         done.map_err(|error| error.of_domain(kind.domain.name))
     }
@@ -333,10 +330,17 @@ pub enum ActionReply {
     Rendered(Rendered),
 }
 
-/// Runs an action. A rendered reply in the context replaces the value that the action returns.
-async fn answer(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<ActionReply> {
-    let value = verbs::action::run(cx, action, request).await?;
-    Ok(cx.take_rendered().map_or(ActionReply::Value(value), ActionReply::Rendered))
+impl ActionReply {
+    /// Returns the object, which is parsed if it is encoded.
+    ///
+    /// # Errors
+    /// INTERNAL when it is not JSON.
+    pub fn into_value(self) -> Result<Value> {
+        match self {
+            Self::Value(value) => Ok(value),
+            Self::Rendered(rendered) => serde_json::from_slice(&rendered.body).map_err(Error::internal),
+        }
+    }
 }
 
 /// A page of resources.

@@ -8,6 +8,7 @@ use crate::{
     error::{Error, Result},
     fields,
     kind::{Action, Authorization, ListPage, Run},
+    platform::ActionReply,
 };
 
 /// Checks that the caller may run this action. Capabilities at a uid are checked for the uid in the request.
@@ -35,9 +36,14 @@ pub(crate) fn sent<'r>(action: &Action, field: &str, request: &'r Map<String, Va
 }
 
 /// Runs an action, or the first page of one that returns pages: see [`run_page`].
-pub(crate) async fn run(cx: &Context<'_>, action: &'static Action, request: &Map<String, Value>) -> Result<Value> {
+pub(crate) async fn run(
+    cx: &Context<'_>,
+    action: &'static Action,
+    request: &Map<String, Value>,
+) -> Result<ActionReply> {
     match action.run {
-        Run::Once(run) => run(cx, admitted(cx, action, request).await?).await,
+        Run::Once(run) => run(cx, admitted(cx, action, request).await?).await.map(ActionReply::Value),
+        Run::Rendered(run) => run(cx, admitted(cx, action, request).await?).await.map(ActionReply::Rendered),
         Run::Pages(_) => Err(Error::internal("an action that returns pages is run page by page")),
     }
 }
@@ -51,7 +57,7 @@ pub(crate) async fn run_page(
 ) -> Result<ListPage> {
     match action.run {
         Run::Pages(run) => run(cx, admitted(cx, action, request).await?, page_token).await,
-        Run::Once(_) => Err(Error::internal("an action that returns one response has no pages")),
+        _ => Err(Error::internal("an action that returns one response has no pages")),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     fields::{self, Checked, Values, times},
-    kind::{Change, Kind, Parent, Registered, Verb},
+    kind::{Change, Kind, Parent, Registered, Verb, WriteRules},
     store::{Filter, Item, Key, OrderBy, Query, Require, Scope},
     uid::Uid,
     write::Write,
@@ -24,7 +24,7 @@ pub(crate) async fn create(
     body: &Map<String, Value>,
     once: &Once,
 ) -> Result<Bytes> {
-    let prepared = prepare(cx, registered, parent, body, once).await?;
+    let prepared = prepare(cx, registered, parent, body, once, WriteRules::of(registered.kind)).await?;
     commit(cx, registered, prepared).await
 }
 
@@ -34,8 +34,8 @@ pub(crate) async fn commit(cx: &Context<'_>, registered: &Registered, mut prepar
         return rendered_one(cx, registered, existing, prepared.computed).await;
     }
     // The reply is rendered before the commit, because the event contains it.
-    cx.foresee(&prepared.write);
-    let reply = rendered_one(cx, registered, &prepared.body, prepared.computed).await?;
+    let after = cx.after(&prepared.write);
+    let reply = rendered_one(&after, registered, &prepared.body, prepared.computed).await?;
     cx.record_method_event(&mut prepared.write, registered, Verb::Create, &prepared.uid, Some(&reply)).await?;
     cx.commit(prepared.write).await?;
     Ok(reply)
@@ -62,10 +62,10 @@ pub(crate) async fn prepare(
     parent: &str,
     body: &Map<String, Value>,
     once: &Once,
+    rules: WriteRules,
 ) -> Result<Prepared> {
     let kind = registered.kind;
     let parent = demand(cx, registered, parent).await?;
-    let writes = cx.writes(kind);
 
     // A uid that equals the parent's adds no level.
     if !kind.parent.shares_uid() && parent.as_ref().is_some_and(|uid| uid.ancestry().count() >= Uid::MAX_SEGMENTS) {
@@ -78,8 +78,8 @@ pub(crate) async fn prepare(
     };
     let known = Arc::clone(cx.platform().capabilities());
     let read = move |body| {
-        let mut input = fields::read(writes.fields, &known, body, None);
-        input.require(writes.fields);
+        let mut input = fields::read(rules.fields, &known, body, None);
+        input.require(rules.fields);
         let mask = Mask::Paths(std::mem::take(&mut input.paths));
         Ok(Sent { values: input.checked()?, mask })
     };
@@ -90,7 +90,7 @@ pub(crate) async fn prepare(
         let missing = Error::not_found(parent_kind, parent.as_str());
         write.require_or_fail(Require::Exists(Key::new(parent_kind.name, parent.clone())), missing);
     }
-    let existing = match (writes.upsert, &parent) {
+    let existing = match (rules.upsert, &parent) {
         (Some(field), Some(parent)) => find_existing(cx, kind, parent, field, &values).await?,
         _ => None,
     };
@@ -103,7 +103,7 @@ pub(crate) async fn prepare(
             }
             write.require_or_retry(Require::Revision(Key::new(kind.name, item.uid()), item.revision));
             let old = Checked::stored(&item.body)?;
-            values.retain(writes.retained, &old);
+            values.retain(rules.retained, &old);
             let (created, updated) = times(&old, now);
             (Verb::Update, item.uid(), Some(old), created, updated)
         }
@@ -129,6 +129,7 @@ pub(crate) async fn prepare(
         private: Bytes::new(),
         paths: mask.paths(kind.fields),
         replaces_all: false,
+        rules,
         write,
     };
     let prepared = (registered.prepare)(cx, &mut change).await?;
@@ -138,7 +139,7 @@ pub(crate) async fn prepare(
     let is_same = |before: &Checked| change.private.is_empty() && super::update::is_same(before, &body);
     let is_unchanged = change.write.is_empty() && before.as_ref().is_some_and(is_same);
     change.write.put_bounded(kind, &change.uid, before.as_ref(), &body, computed, change.private)?;
-    if writes.upsert.is_some() {
+    if rules.upsert.is_some() {
         change.write.mark_upsert();
     }
     let unchanged = before.filter(|_| is_unchanged);

@@ -5,7 +5,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     fields::Checked,
-    kind::{Change, Registered, Verb},
+    kind::{Change, Registered, Verb, WriteRules},
     store::{Delete, Key, Require},
     uid::Uid,
     write::Write,
@@ -44,6 +44,7 @@ pub(crate) async fn prepared(cx: &Context<'_>, registered: &Registered, uid: Uid
         private: record.private,
         paths: Vec::new(),
         replaces_all: false,
+        rules: WriteRules::of(kind),
         write,
     };
     (registered.prepare)(cx, &mut change).await?;

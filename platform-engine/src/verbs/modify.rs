@@ -7,7 +7,7 @@ use crate::{
     context::Context,
     error::{Error, Result, Violations},
     fields::{Checked, times, validate},
-    kind::{Change, Kind, Registered, Resource, Verb, action_event, typed},
+    kind::{Change, Kind, Registered, Resource, Verb, WriteRules, action_event, typed},
     store::{Key, Require},
     uid::Uid,
     write::{Write, keeps_unknown},
@@ -53,6 +53,7 @@ impl Context<'_> {
             private: record.private,
             paths,
             replaces_all: false,
+            rules: WriteRules::of(kind),
             write,
         };
         let registered = Registered::of::<R>();

@@ -14,7 +14,7 @@ use crate::{
     context::Context,
     error::{Error, Result, Violations},
     fields::{self, Checked, times},
-    kind::{Change, Field, Registered, Verb},
+    kind::{Change, Field, Registered, Verb, WriteRules},
     store::{Key, Require},
     uid::Uid,
     write::{RENDER_ON_READ, Write, keeps_unknown},
@@ -30,7 +30,7 @@ pub(crate) async fn update(
 ) -> Result<Bytes> {
     let uid = uid_in("uid", uid)?;
     cx.demand_method(registered.kind, Verb::Update, &uid)?;
-    let prepared = prepare(cx, registered, uid, body, mask, once).await?;
+    let prepared = prepare(cx, registered, uid, body, mask, once, WriteRules::of(registered.kind)).await?;
     commit(cx, registered, prepared).await
 }
 
@@ -51,8 +51,8 @@ pub(crate) async fn commit(cx: &Context<'_>, registered: &Registered, mut prepar
     if !prepared.is_change && prepared.write.is_empty() {
         return rendered_one(cx, registered, &prepared.body, prepared.computed).await;
     }
-    cx.foresee(&prepared.write);
-    let reply = rendered_one(cx, registered, &prepared.body, prepared.computed).await?;
+    let after = cx.after(&prepared.write);
+    let reply = rendered_one(&after, registered, &prepared.body, prepared.computed).await?;
     cx.record_method_event(&mut prepared.write, registered, Verb::Update, &prepared.uid, Some(&reply)).await?;
     cx.commit(prepared.write).await?;
     Ok(reply)
@@ -66,12 +66,12 @@ pub(crate) async fn prepare(
     body: &Map<String, Value>,
     mask: Option<&str>,
     once: &Once,
+    rules: WriteRules,
 ) -> Result<Prepared> {
     let kind = registered.kind;
-    let writes = cx.writes(kind);
     let mask = mask.map(str::to_owned);
     let known = Arc::clone(cx.platform().capabilities());
-    let read = move |body| read(writes.fields, &known, body, mask);
+    let read = move |body| read(rules.fields, &known, body, mask);
     let Sent { values: input, mask } = once.read(cx, kind, &uid, body, read).await?;
 
     let key = Key::new(kind.name, uid.clone());
@@ -88,7 +88,7 @@ pub(crate) async fn prepare(
             if let Some(parent) = cx.platform().parent_kind(kind) {
                 let key = Key::new(parent.name, uid.clone());
                 // The commit may create the parent.
-                if !cx.foresees(&key) {
+                if !cx.is_pending(&key) {
                     write.require_or_fail(Require::Exists(key), Error::not_found(parent, uid.as_str()));
                 }
             }
@@ -101,7 +101,7 @@ pub(crate) async fn prepare(
         return Ok(Prepared { uid, body: old, computed, is_change: false, write: Write::default() });
     }
 
-    let mut new = old.updated(writes.fields, &mask, &input)?;
+    let mut new = old.updated(rules.fields, &mask, &input)?;
     let (create_time, update_time) = times(&old, cx.now());
     new.set_times(create_time, update_time);
 
@@ -112,7 +112,8 @@ pub(crate) async fn prepare(
         new: Some(new),
         private,
         paths,
-        replaces_all: mask == Mask::All || writes.replaces,
+        replaces_all: mask == Mask::All || rules.replaces,
+        rules,
         write,
     };
     let unknown = record.is_none_or(|record| keeps_unknown(record.rendering));

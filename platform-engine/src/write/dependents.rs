@@ -119,14 +119,14 @@ impl Dependents {
     /// or [`MAX_BYTES`]; INVALID_ARGUMENT for a put that references a resource that the write deletes;
     /// [`Error::stale`] when references change in between; and those of the store.
     pub(crate) async fn complete(&self, store: &dyn Store, now: Timestamp, write: &mut Write) -> Result<()> {
-        if self.references.is_empty() || write.commit.delete.is_empty() {
+        if self.references.is_empty() || write.deletes.is_empty() {
             return Ok(());
         }
         let mut reading = Reading { store, epochs: BTreeMap::new(), left: MAX_READ, bytes: MAX_BYTES };
         let mut gone = BTreeSet::new();
         // The deletes of cascading resources are appended, and are completed in their turn.
         let mut next = 0;
-        while let Some(delete) = write.commit.delete.get(next).cloned() {
+        while let Some(delete) = write.deletes.get(next).cloned() {
             next += 1;
             for kind in &self.kinds {
                 let uids: Vec<_> = self.deleted(&mut reading, &delete, kind, &gone, write).await?;
@@ -203,7 +203,7 @@ impl Dependents {
     async fn restrict(&self, reading: &mut Reading<'_>, gone: &BTreeSet<Key>, write: &mut Write) -> Result<()> {
         for referring in self.references.iter().filter(|to| to.to.on_delete == OnDelete::Restrict) {
             let uids = of_kind(gone, referring.to.kind);
-            let deletes_some = write.commit.delete.iter().any(|delete| match delete {
+            let deletes_some = write.deletes.iter().any(|delete| match delete {
                 Delete::Key(key) => key.kind == referring.kind.name,
                 Delete::Below(_, kinds) => kinds.contains(&referring.kind.name),
                 Delete::With(kind, ..) => *kind == referring.kind.name,
@@ -315,7 +315,7 @@ fn of_kind(gone: &BTreeSet<Key>, kind: &Kind) -> Vec<Uid> {
 }
 
 fn puts(write: &Write, key: &Key) -> bool {
-    write.commit.put.iter().any(|put| put.key == *key)
+    write.puts().any(|put| put.key == *key)
 }
 
 fn is_deleted(write: &Write, gone: &BTreeSet<Key>, key: &Key) -> bool {
@@ -325,7 +325,7 @@ fn is_deleted(write: &Write, gone: &BTreeSet<Key>, key: &Key) -> bool {
         // Its resources are in `gone`.
         Delete::With(..) => false,
     };
-    gone.contains(key) || write.commit.delete.iter().any(deletes)
+    gone.contains(key) || write.deletes.iter().any(deletes)
 }
 
 /// Returns whether the write already deletes or puts a resource. A hook that puts a resource determines its references,

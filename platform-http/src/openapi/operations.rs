@@ -4,7 +4,7 @@ use heck::ToSnakeCase;
 use http::Method;
 use platform_engine::{
     access::Capability,
-    kind::{Action, Authorization, Kind, Parent, Part, Registered, Verb},
+    kind::{Action, Authorization, Kind, Parent, Part, Registered, Run, Verb},
 };
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method,
         }
         Endpoint::Action(kind, action, _) => {
             let open = matches!(action.authorization, Authorization::Public);
-            (self::action(schemas, path, kind, action), open, action.has_etag)
+            (self::action(schemas, path, kind, action), open, matches!(action.run, Run::Rendered(_)))
         }
     };
     if open {

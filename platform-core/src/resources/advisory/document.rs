@@ -163,12 +163,11 @@ impl Resource for Document {
         .cascade();
 
     const ACTIONS: &'static [Action] =
-        &[Action::get("ListDocuments", "documents", |cx, request| Box::pin(list(cx, request, &VERSION_2)))
+        &[Action::get_rendered("ListDocuments", "documents", |cx, request| Box::pin(list(cx, request, &VERSION_2)))
             .request(REQUEST)
             .response(&[Field::new("documents", Type::List(&Type::Message(FIELDS)))
                 .about("A document for each package, in the order of their names.")])
-            .authorization(Authorization::Public)
-            .with_etag()];
+            .authorization(Authorization::Public)];
 
     fn example() -> Self {
         Self { id: "openssl".to_owned(), advisories: vec![DocumentAdvisory::of(&Advisory::example())] }
@@ -240,7 +239,7 @@ pub(crate) struct Form {
 const VERSION_2: Form = Form { list: "documents", advisory: None, cache: |public| &public.documents };
 
 /// Lists all documents, or those of a package and of certain vulnerabilities, from the cached text of all.
-pub(crate) async fn list(cx: &Context<'_>, request: Map<String, Value>, form: &Form) -> Result<Value> {
+pub(crate) async fn list(cx: &Context<'_>, request: Map<String, Value>, form: &Form) -> Result<Rendered> {
     let platform = cx.platform();
     let public = data_of::<PublicAdvisories>(cx)?;
     let epochs: BTreeSet<_> =
@@ -249,16 +248,11 @@ pub(crate) async fn list(cx: &Context<'_>, request: Map<String, Value>, form: &F
     let documents = (form.cache)(public).get(platform.store(), &epochs, Documents::read(cx, form)).await?;
     let id = request.get("id").and_then(Value::as_str);
     let cves = request.get("cves").and_then(Value::as_array);
-    let rendered = match (id, cves) {
-        (None, None) => documents.all.clone(),
-        _ => {
-            let cves = cves.map(|cves| cves.iter().filter_map(Value::as_str));
-            let selected = documents.select(id, cves)?;
-            documents.render(cx, &selected).await
-        }
-    };
-    cx.reply_with(rendered);
-    Ok(Value::Null)
+    if id.is_none() && cves.is_none() {
+        return Ok(documents.all.clone());
+    }
+    let selected = documents.select(id, cves.map(|cves| cves.iter().filter_map(Value::as_str)))?;
+    Ok(documents.render(cx, &selected).await)
 }
 
 /// The number of advisories that are read at once.

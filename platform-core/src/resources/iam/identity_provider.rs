@@ -9,7 +9,7 @@ use platform_engine::{
     event::Draft,
     kind::{Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Verb, parent_uid},
     seal::Secret,
-    store::{KeyValue, Query, Require, Scope},
+    store::{KeyValue, Query, Scope},
     timestamp::Timestamp,
     uid::Uid,
     write::Write,
@@ -295,9 +295,7 @@ async fn may_control_admission(cx: &Context<'_>, provider: &IdentityProvider, wr
 /// before the write.
 async fn mappings(cx: &Context<'_>, uid: &Uid, write: &mut Write) -> Result<Vec<ExternalGroupRoleMapping>> {
     // A concurrent change of the mappings raises this epoch.
-    let epoch = provider_epoch(uid);
-    let read = cx.platform().store().get(&[], std::slice::from_ref(&epoch)).await?;
-    write.require_or_retry(Require::Epoch(epoch, read.epochs.first().copied().unwrap_or_default()));
+    cx.require_epochs(write, vec![provider_epoch(uid)]).await?;
     let mappings = Query::new(ExternalGroupRoleMapping::KIND.name, Scope::Children(uid.clone()));
     let mut given: Vec<_> = cx.find::<ExternalGroupRoleMapping>(mappings).await?;
     given.sort_by(|a, b| (&a.scope, &a.role_uid).cmp(&(&b.scope, &b.role_uid)));

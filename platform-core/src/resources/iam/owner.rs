@@ -186,12 +186,8 @@ fn owned_by(binding: &Uid, role: &str) -> Option<Uid> {
 
 /// Requires that epochs keep their current values until the commit, and raises them.
 async fn require_epochs(cx: &Context<'_>, epochs: Vec<Epoch>, write: &mut Write) -> Result<()> {
-    let read = cx.platform().store().get(&[], &epochs).await?;
-    for (epoch, value) in epochs.into_iter().zip(read.epochs) {
-        write.require_or_retry(Require::Epoch(epoch.clone(), value));
-        write.raise(epoch);
-    }
-    Ok(())
+    epochs.iter().for_each(|epoch| write.raise(epoch.clone()));
+    cx.require_epochs(write, epochs).await
 }
 
 /// Returns the uid of the person who signs in by a provider as the user with this external id, or `None` if it does not

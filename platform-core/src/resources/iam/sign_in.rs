@@ -166,10 +166,10 @@ const MAX_EXAMINED: usize = 2 * MAX_SIGN_INS;
 async fn end_oldest(cx: &Context<'_>, person: &Uid, now: Timestamp, write: &mut Write) -> Result<()> {
     let epoch: Epoch = Epoch::new("signIns", person.clone());
     let mut of_person = Query::new(SignIn::KIND.name, Scope::Children(person.clone()));
-    (of_person.limit, of_person.epochs) = (MAX_EXAMINED, [Epoch::clone(&epoch)].into());
-    let page = cx.platform().store().list(&of_person).await?;
-    write.require_or_retry(Require::Epoch(Epoch::clone(&epoch), page.epochs.first().copied().unwrap_or_default()));
+    of_person.limit = MAX_EXAMINED;
+    cx.require_epochs(write, vec![epoch.clone()]).await?;
     write.raise(epoch);
+    let page = cx.page(of_person).await?;
     let mut current = Vec::new();
     for item in page.items {
         let old: SignIn = serde_json::from_slice(&item.body).map_err(Error::internal)?;

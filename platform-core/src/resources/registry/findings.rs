@@ -433,9 +433,8 @@ async fn epochs<'s>(cx: &Context<'_>, public: &Scopes, subjects: &'s [Subject]) 
     organizations.dedup();
     let own = organizations.iter().map(|organization| Epoch::of_organization(ADVISORIES_EPOCH, organization));
     let (common, epochs) = (shared.len(), shared.iter().cloned().chain(own).collect::<Vec<_>>());
-    let store = cx.platform().store();
-    let lineage = store.lineage();
-    let values = store.get(&[], &epochs).await?.epochs;
+    let lineage = cx.platform().store().lineage();
+    let values = cx.epochs(&epochs).await?;
     let (common, own) = values.split_at_checked(common).unwrap_or_default();
     let common: Arc<[u64]> = common.iter().copied().chain([lineage]).collect();
     let versions = |own: &u64| Versions { common: Arc::clone(&common), own: *own };

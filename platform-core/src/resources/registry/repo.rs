@@ -222,7 +222,8 @@ impl Resource for Repo {
             if let Some(before) = followed.filter(|before| repo.source().as_ref() != Some(before)) {
                 repo_follower::end(&mut change.write, &before, &change.uid);
             }
-            if let Some(source) = source.filter(|_| !Self::sets_own_values(cx)) {
+            // Version 1 shows and sets the own values of a follower, and not the inherited ones.
+            if let Some(source) = source.filter(|_| !change.rules.converted) {
                 retain_own_values(change, &mut repo, &source)?;
             }
             change.new = Some(repo);
@@ -272,12 +273,6 @@ impl Repo {
         )
         .privileged();
 
-    /// Returns whether the request is of a version of the API that shows and sets the own values of a follower, and not
-    /// the inherited ones.
-    pub(super) fn sets_own_values(cx: &Context<'_>) -> bool {
-        cx.is_writable(Self::KIND, EXPIRATION)
-    }
-
     /// Returns the uid of the repo that this one is set to follow.
     fn source(&self) -> Option<Uid> {
         self.sync_config.as_ref().map(|config| Uid::opaque(&*config.source))
@@ -301,7 +296,7 @@ async fn follow(cx: &Context<'_>, change: &mut Change<Repo>, config: &mut SyncCo
 
 /// Returns when a following that begins now expires: as the request says, if it may say so.
 fn expiration(cx: &Context<'_>, change: &Change<Repo>, config: &SyncConfig) -> Result<Timestamp> {
-    let sent = config.expiration_time.filter(|_| cx.is_writable(Repo::KIND, EXPIRATION));
+    let sent = config.expiration_time.filter(|_| change.rules.allow(EXPIRATION));
     let Some(until) = sent else { return Ok(cx.now().plus_millis(SYNC_MILLIS)) };
     let stored = change.old.as_ref().and_then(|old| old.sync_config.as_ref()?.expiration_time);
     if stored != Some(until) {

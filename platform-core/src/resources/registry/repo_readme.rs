@@ -72,7 +72,8 @@ impl Resource for RepoReadme {
             let repo = cx.read::<Repo>(&change.uid).await?;
             let repo = repo.ok_or_else(|| Error::not_found(Repo::KIND, change.uid.as_str()))?;
             let old = change.old.clone().unwrap_or_default();
-            if !Repo::sets_own_values(cx)
+            // Version 1 sets the own value of a follower.
+            if !change.rules.converted
                 && let Some(Shown::Source(source)) =
                     repo_follower::shown::<Self>(cx, std::slice::from_ref(&repo)).await?.pop()
             {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::{groups, roles};
 use crate::{
-    resources::iam::{Group, Role, RoleBinding},
+    resources::iam::RoleBinding,
     v1::{IAM, UIDP},
 };
 
@@ -89,14 +89,11 @@ impl Conversion for Binding {
             let bindings = cx.read_all::<RoleBinding>(ids.iter().map(|id| Uid::opaque(&**id))).await?;
             let roles: Vec<_> = bindings.into_iter().map(|binding| binding.unwrap_or_default().role_uid).collect();
             let groups: Vec<_> = ids.iter().map(|id| Uid::opaque(uid::parent(id).unwrap_or_default())).collect();
-            let (roles, groups) = (cx.read_all::<Role>(roles).await?, cx.read_all::<Group>(groups).await?);
+            let roles = conversion::shown_all::<roles::Message>(cx, roles).await?;
+            let groups = conversion::shown_all::<groups::Message>(cx, groups).await?;
             for ((message, role), group) in messages.iter_mut().zip(roles).zip(groups) {
-                if let Some(group) = group {
-                    message.insert("group".to_owned(), conversion::shown::<groups::Message>(cx, &group)?.into());
-                }
-                if let Some(role) = role {
-                    message.insert("role".to_owned(), conversion::shown::<roles::Message>(cx, &role)?.into());
-                }
+                group.into_iter().for_each(|group| drop(message.insert("group".to_owned(), group.into())));
+                role.into_iter().for_each(|role| drop(message.insert("role".to_owned(), role.into())));
             }
             Ok(())
         })

@@ -24,7 +24,7 @@ use crate::{
 };
 
 pub(super) const GET: Action =
-    Action::get("GetVulnReport", "repos/{repoId=**}/digests/{digest=*}/vulnreport", |cx, request| {
+    Action::get_rendered("GetVulnReport", "repos/{repoId=**}/digests/{digest=*}/vulnreport", |cx, request| {
         Box::pin(get(cx, request))
     })
     .request(&[Field::string("repoId").about("The uid of the repo.").required(), DIGEST.required()])
@@ -102,7 +102,7 @@ const MATCH: &[Field] = &[
     .about("The fix of the vulnerability."),
 ];
 
-async fn get(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn get(cx: &Context<'_>, request: Map<String, Value>) -> Result<Rendered> {
     let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
     let subject = Subject { repo: Uid::opaque(text("repoId").to_owned()), digest: Digest::opaque(text("digest")) };
     let Some(report) = findings::latest(cx, &subject).await? else {
@@ -129,8 +129,7 @@ async fn get(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     body.truncate(body.len().saturating_sub(2));
     matches(cx, &report, &mut body).await?;
     body.extend_from_slice(b"]}");
-    cx.reply_with(Rendered::of_many(body, cx.platform().offload()).await);
-    Ok(Value::Null)
+    Ok(Rendered::of_many(body, cx.platform().offload()).await)
 }
 
 const fn scanner_name(name: ScannerName) -> &'static str {

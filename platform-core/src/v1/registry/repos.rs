@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use platform_engine::{
     BoxFuture,
     context::Context,
-    conversion::{Conversion, ListConversion},
+    conversion::{self, Conversion, ListConversion},
     error::{Error, Result},
-    kind::{Action, Authorization, Domain, Field, Registered, Resource, Type},
+    kind::{Action, Authorization, Domain, Field, Registered, Resource, Type, WriteRules},
     store::{Query, Scope},
     uid::Uid,
     write::Write,
@@ -71,7 +71,8 @@ impl Conversion for Message {
             let readme = Registered::of::<RepoReadme>();
             let content = message.get("readme").cloned().unwrap_or_default();
             let body = Map::from_iter([("content".to_owned(), content)]);
-            let prepared = cx.prepare_update(&readme, uid, &body, "*").await;
+            let rules = WriteRules::converted(RepoReadme::KIND);
+            let prepared = cx.prepare_update(&readme, uid, &body, "*", rules).await;
             write.append(prepared.map_err(|error| error.rename_fields(|_| "readme".to_owned()))?);
             Ok(())
         })
@@ -85,13 +86,13 @@ impl Conversion for Message {
                 Uid::opaque(message.get("id").and_then(Value::as_str).unwrap_or_default())
             };
             let readmes = cx.read_all::<RepoReadme>(messages.iter().map(uid)).await?;
-            let followers = messages.iter().filter(|message| message.contains_key("sync_config")).map(uid);
-            let own = cx.read_all::<Repo>(followers).await?.into_iter().flatten();
-            let mut own: BTreeMap<_, _> = own.map(|repo| (repo.uid.clone(), repo)).collect();
+            let followers: Vec<_> =
+                messages.iter().filter(|message| message.contains_key("sync_config")).map(uid).collect();
+            let own = conversion::shown_all::<Self>(cx, followers.iter().cloned()).await?;
+            let mut own: BTreeMap<_, _> = followers.into_iter().zip(own).collect();
             for (message, readme) in messages.iter_mut().zip(readmes) {
                 message.insert("readme".to_owned(), readme.unwrap_or_default().content.into());
-                let Some(own) = own.remove(&uid(message)) else { continue };
-                let own = platform_engine::conversion::shown::<Self>(cx, &own)?;
+                let Some(Some(own)) = own.remove(&uid(message)) else { continue };
                 let inherited = ["catalogTier", "bundles", "aliases", "activeTags", "description"];
                 message.extend(own.into_iter().filter(|(name, _)| inherited.contains(&&**name)));
             }

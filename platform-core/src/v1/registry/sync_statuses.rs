@@ -3,7 +3,7 @@
 use platform_engine::{
     access::Capability,
     context::Context,
-    conversion::{Conversion, ListConversion, shown},
+    conversion::{Conversion, ListConversion, shown, shown_all},
     error::Result,
     kind::{Action, Authorization, Domain, Field, Resource, Type},
 };
@@ -51,11 +51,10 @@ impl Conversion for OfRepo {
     ) -> platform_engine::BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let uids = messages.iter().filter_map(|message| message.get("repoId")?.as_str());
-            let statuses =
-                cx.read_all::<SyncStatus>(uids.map(platform_engine::uid::Uid::opaque).collect::<Vec<_>>()).await?;
+            let statuses = shown_all::<Status>(cx, uids.map(platform_engine::uid::Uid::opaque)).await?;
+            let unknown = shown::<Status>(cx, &SyncStatus::default())?;
             for (message, status) in messages.iter_mut().zip(statuses) {
-                let status = shown::<Status>(cx, &status.unwrap_or_default())?;
-                message.insert("repoStatus".to_owned(), status.into());
+                message.insert("repoStatus".to_owned(), status.unwrap_or_else(|| unknown.clone()).into());
             }
             Ok(())
         })

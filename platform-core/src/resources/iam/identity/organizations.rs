@@ -82,9 +82,8 @@ pub(crate) async fn remove_binding(cx: &Context<'_>, identity: &Uid, binding: &U
     // Another binding that is added concurrently requires this record, but does not change it: it raises this epoch,
     // which is read before the bindings.
     let epoch = bindings_epoch(identity, binding);
-    let key = Key::new(Identity::KIND.name, identity.clone());
-    let read = cx.platform().store().get(&[key], std::slice::from_ref(&epoch)).await?;
-    let Some(record) = read.records.into_iter().next().flatten() else { return Ok(()) };
+    let values = cx.epochs(std::slice::from_ref(&epoch)).await?;
+    let Some(record) = cx.record(Identity::KIND, identity).await? else { return Ok(()) };
     let mut private = Private::read(&record.private)?;
     let organization = Uid::opaque(binding.root());
     if !private.organizations.as_mut().is_some_and(|recorded| recorded.remove(&organization)) {
@@ -94,7 +93,7 @@ pub(crate) async fn remove_binding(cx: &Context<'_>, identity: &Uid, binding: &U
     if cx.page(there).await?.items.iter().any(|other| other.uid() != *binding) {
         return Ok(());
     }
-    write.require_or_retry(Require::Epoch(epoch, read.epochs.first().copied().unwrap_or_default()));
+    write.require_or_retry(Require::Epoch(epoch, values.first().copied().unwrap_or_default()));
     write.require_or_retry(Require::Revision(record.key.clone(), record.revision));
     let identity: Identity = serde_json::from_slice(&record.body).map_err(Error::internal)?;
     write.replace(&record, &identity, private.write()?)
@@ -106,9 +105,7 @@ pub(crate) async fn remove_binding(cx: &Context<'_>, identity: &Uid, binding: &U
 /// # Errors
 /// As [`Context::records`].
 pub(crate) async fn organizations_before(cx: &Context<'_>, person: &Uid, write: &mut Write) -> Result<BTreeSet<Uid>> {
-    let epoch = identity_epoch(person);
-    let read = cx.platform().store().get(&[], std::slice::from_ref(&epoch)).await?;
-    write.require_or_retry(Require::Epoch(epoch, read.epochs.first().copied().unwrap_or_default()));
+    cx.require_epochs(write, vec![identity_epoch(person)]).await?;
     search(cx, person).await
 }
 

@@ -70,7 +70,7 @@ pub(super) async fn look_up(cx: &Context<'_>, bodies: &[&Value]) -> Result<Vec<M
 /// Those of the store.
 pub(super) async fn complete(cx: &Context<'_>, advisory: &mut Advisory) -> Result<Require> {
     let epoch = Epoch::of_organization(VULNERABILITIES_EPOCH, "");
-    let values = cx.platform().store().get(&[], std::slice::from_ref(&epoch)).await?.epochs;
+    let values = cx.epochs(std::slice::from_ref(&epoch)).await?;
     let found = Severities::look_up(cx, advisory.names()).await?;
     advisory.severities = Vec::from_iter(highest(found.of(advisory.names())));
     Ok(Require::Epoch(epoch, values.first().copied().unwrap_or_default()))

@@ -26,13 +26,13 @@ use crate::resources::{
 };
 
 pub(super) const LIST: Action =
-    Action::get("ListVulnCountReports", "vuln_reports/counts", |cx, request| Box::pin(list(cx, request)))
+    Action::get_rendered("ListVulnCountReports", "vuln_reports/counts", |cx, request| Box::pin(list(cx, request)))
         .request(FILTER)
         .response(REPORTS)
         .authorization(Authorization::FiltersResult(READ));
 
 pub(super) const LIST_CUMULATIVE: Action =
-    Action::get("ListCumulativeVulnCountReports", "vuln_reports/counts_cumulative", |cx, request| {
+    Action::get_rendered("ListCumulativeVulnCountReports", "vuln_reports/counts_cumulative", |cx, request| {
         Box::pin(list_cumulative(cx, request))
     })
     .request(FILTER)
@@ -229,7 +229,7 @@ async fn histories(cx: &Context<'_>, request: &Request) -> Result<Vec<(Tagged, H
 }
 
 /// Lists the counts of each image by day. An image is left out on days for which nothing is known of it.
-async fn list(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn list(cx: &Context<'_>, request: Map<String, Value>) -> Result<Rendered> {
     let request = Request::of(request)?;
     let days = request.days(cx.now(), 1)?;
     let histories = histories(cx, &request).await?;
@@ -244,11 +244,11 @@ async fn list(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
             pace.step(history.examined() * EXAMINED_BYTES).await;
         }
     }
-    reply.send(cx).await
+    Ok(reply.send(cx).await)
 }
 
 /// Lists, for each day, the counts of all vulnerabilities that any of the images had from the first day up to then.
-async fn list_cumulative(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
+async fn list_cumulative(cx: &Context<'_>, request: Map<String, Value>) -> Result<Rendered> {
     let request = Request::of(request)?;
     let days = request.days(cx.now(), DEFAULT_DAYS)?;
     let histories = histories(cx, &request).await?;
@@ -278,7 +278,7 @@ async fn list_cumulative(cx: &Context<'_>, request: Map<String, Value>) -> Resul
             pace.step(seen.len() * EXAMINED_BYTES).await;
         }
     }
-    reply.send(cx).await
+    Ok(reply.send(cx).await)
 }
 
 /// Rejects a request before it examines too many vulnerabilities.
@@ -392,9 +392,8 @@ impl Reply {
         Ok(())
     }
 
-    async fn send(mut self, cx: &Context<'_>) -> Result<Value> {
+    async fn send(mut self, cx: &Context<'_>) -> Rendered {
         self.body.extend_from_slice(b"]}");
-        cx.reply_with(Rendered::of_many(self.body, cx.platform().offload()).await);
-        Ok(Value::Null)
+        Rendered::of_many(self.body, cx.platform().offload()).await
     }
 }
