@@ -1,32 +1,31 @@
 //! One transaction of a lane: it takes locks, reads what its commits depend on, and writes what they change. Statements
 //! are pipelined, so that it takes two round trips.
 
+mod reads;
 pub(crate) mod statements;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures_util::future::join_all;
 use platform_engine::{
-    store::{
-        Commit, Conflict, Key,
-        place::{Place, below},
-    },
+    store::{Commit, Conflict, Key},
     uid::Uid,
 };
 use tokio_postgres::{Row, Statement, types::ToSql};
 use uuid::Uuid;
 
-use self::statements::{
-    FIND_BELOW, FIND_WITH, FIND_WITH_EVERYWHERE, LOCK_HEADS, MOST_BELOW, PUT_BATCH, READ_BELOW, READ_BLOCKED,
-    READ_EPOCHS, READ_HEADS, READ_LENGTHS, READ_OWNERS, READ_RECORDS, READ_SLOTS, READ_WITH, READ_WITH_EVERYWHERE,
+use self::{
+    reads::Reads,
+    statements::{MOST_BELOW, PUT_BATCH, READ_BELOW, READ_BLOCKED, READ_HEADS},
 };
 use crate::{
     changes::{self, Changes, Delta},
-    commit::{Homes, State, Stored, Wanted, With},
+    commit::{Homes, State, Stored},
     connection::{Connection, Params},
     error::Failure,
     joined::{self, Found, join_reads, join_writes},
     locks::{LOCK, Locks},
+    rows::{Call, Calls, DELETE_OWNERS, PUT_OWNERS, Range, Row as _, TallyKey},
     schema::{self, List, Org},
     split::{self, Part, Value},
 };
@@ -132,7 +131,7 @@ impl<'c> Batch<'c> {
     }
 
     /// Returns the statement that takes the batch's locks.
-    pub(crate) fn lock(&self, salt: u64) -> (&'static str, Params) {
+    pub(crate) fn lock(&self, salt: u64) -> Call {
         let Locks { keys, exclusive } = Locks::of(&self.homes, salt);
         (LOCK, vec![Box::new(keys), Box::new(exclusive)])
     }
@@ -186,80 +185,9 @@ impl<'c> Batch<'c> {
         connection: &Connection,
         salt: u64,
     ) -> Result<(State, (BTreeSet<List>, BTreeSet<List>)), Failure> {
-        let mut wanted = Wanted::default();
-        self.commits.iter().for_each(|commit| wanted.add(commit));
-        let keys: Vec<Key> = wanted.keys.into_iter().collect();
-        let epochs: Vec<_> = wanted.epochs.into_iter().collect();
-        let unique: Vec<_> = wanted.unique.into_iter().collect();
-        let mut kinds: Vec<&'static str> =
-            self.commits.iter().flat_map(|commit| &commit.put).map(|put| put.key.kind).collect();
-        kinds.sort_unstable();
-        kinds.dedup();
-        let orgs: Vec<Org> = self.homes.written.union(&self.homes.read).copied().collect();
-        let mut lists: BTreeSet<List> =
-            keys.iter().flat_map(|key| schema::lists(key.kind, &key.uid, false).map(|(list, _)| list)).collect();
-        let any = |key: &Key| schema::any_filtered(salt, key.kind, schema::organization(&key.uid));
-        lists.extend(keys.iter().map(any));
-
-        let mut calls: Vec<(&'static str, Params)> = vec![(BEGIN, Vec::new()), self.lock(salt)];
-        let mut add = |has_rows: bool, sql, params: Params| {
-            if has_rows {
-                calls.push((sql, params));
-            }
-        };
-        if connection.is_distributed() {
-            let written: Vec<Org> = self.homes.written.iter().copied().collect();
-            add(!written.is_empty(), LOCK_HEADS, vec![Box::new(written)]);
-        }
-        add(!orgs.is_empty(), READ_HEADS, vec![Box::new(orgs)]);
-        let (epoch_orgs, epoch_names) = crate::query::epoch_rows(&epochs);
-        add(!epochs.is_empty(), READ_EPOCHS, vec![Box::new(epoch_orgs), Box::new(epoch_names)]);
-        let params: Params = vec![
-            Box::new(keys.iter().map(|key| schema::organization(&key.uid)).collect::<Vec<_>>()),
-            Box::new(keys.iter().map(|key| key.kind).collect::<Vec<_>>()),
-            Box::new(keys.iter().map(|key| key.uid.to_string()).collect::<Vec<_>>()),
-        ];
-        add(!keys.is_empty(), READ_RECORDS, params);
-        add(!wanted.none_below.is_empty(), FIND_BELOW, ranges(&Range::of(&wanted.none_below)));
-        let below = Range::of(&wanted.below);
-        add(!below.is_empty(), READ_BELOW, ranges(&below));
-        let none = &wanted.none_with;
-        let hash = |with: &With| schema::filter_value(with.kind, with.key, with.value.as_bytes());
-        let params: Params = vec![
-            Box::new(none.iter().map(hash).collect::<Vec<_>>()),
-            Box::new(none.iter().map(|with| with.kind).collect::<Vec<_>>()),
-            Box::new(none.iter().map(|with| with.key).collect::<Vec<_>>()),
-            Box::new(none.iter().map(|with| with.value.as_bytes().to_vec()).collect::<Vec<_>>()),
-        ];
-        let (find, with) = if connection.is_distributed() {
-            (FIND_WITH_EVERYWHERE, READ_WITH_EVERYWHERE)
-        } else {
-            (FIND_WITH, READ_WITH)
-        };
-        add(!none.is_empty(), find, params);
-        let params: Params = vec![
-            Box::new(wanted.with.iter().map(|(kind, _)| *kind).collect::<Vec<_>>()),
-            Box::new(wanted.with.iter().map(|(_, value)| *value).collect::<Vec<_>>()),
-        ];
-        add(!wanted.with.is_empty(), with, params);
-        let org_of =
-            |key: &platform_engine::store::UniqueKey| schema::organization_of_unique(key.space, key.value.as_bytes());
-        let params: Params = vec![
-            Box::new(unique.iter().map(org_of).collect::<Vec<_>>()),
-            Box::new(unique.iter().map(|key| key.space).collect::<Vec<_>>()),
-            Box::new(unique.iter().map(|key| key.value.as_bytes().to_vec()).collect::<Vec<_>>()),
-        ];
-        add(!unique.is_empty(), READ_OWNERS, params);
-        add(!lists.is_empty(), READ_BLOCKED, blocked_params(lists.iter()));
-        let counts: Vec<Key> = wanted.counts.into_iter().collect();
-        let list_of = |key: &Key| schema::list(key.kind, Place::At(&key.uid));
-        let params: Params = vec![
-            Box::new(counts.iter().map(|key| schema::organization(&key.uid)).collect::<Vec<_>>()),
-            Box::new(counts.iter().map(list_of).collect::<Vec<_>>()),
-        ];
-        add(!counts.is_empty(), READ_LENGTHS, params);
-        add(!kinds.is_empty(), READ_SLOTS, vec![Box::new(kinds)]);
-
+        let reads = Reads::of(self, salt, connection.is_distributed());
+        let mut calls = vec![(BEGIN, Vec::new()), self.lock(salt)];
+        calls.extend(reads.calls());
         if !connection.is_distributed() {
             calls = join_reads(calls);
         }
@@ -267,52 +195,11 @@ impl<'c> Batch<'c> {
         let mut state = State::default();
         let first = calls.iter().position(|(sql, _)| *sql == READ_BELOW).and_then(|index| results.get_mut(index));
         let first = first.map(std::mem::take).unwrap_or_default();
-        read_ranges(connection, &mut state, below, first).await?;
-        let rows = |sql| joined::rows_of(sql, &calls, &results);
-        for row in rows(READ_HEADS)? {
-            state.heads.insert(row.try_get(0)?, row.try_get(1)?);
-        }
-        for row in rows(READ_EPOCHS)? {
-            if let Some(epoch) = at(&epochs, row)? {
-                state.epochs.insert(epoch.clone(), row.try_get::<i64>(1)?.cast_unsigned());
-            }
-        }
-        for row in rows(READ_SLOTS)? {
-            state.slots.add(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        }
-        for row in rows(READ_RECORDS)? {
-            if let Some(key) = at(&keys, row)? {
-                state.records.entry(key.clone()).or_default().before = Some(stored(row)?);
-            }
-        }
-        for row in rows(with)? {
-            if let Some((kind, _)) = at(&wanted.with, row)? {
-                let key = Key::new(kind, Uid::opaque(row.try_get::<&str>(1)?));
-                state.records.entry(key).or_default().before = Some(stored(row)?);
-            }
-        }
-        for top in &counts {
-            let own = state.records.get(top).is_some_and(|change| change.before.is_some());
-            state.counts.insert(top.clone(), u64::from(own));
-        }
-        for row in rows(READ_LENGTHS)? {
-            if let Some(count) = at(&counts, row)?.and_then(|top| state.counts.get_mut(top)) {
-                *count = count.saturating_add(row.try_get::<i64>(1)?.cast_unsigned());
-            }
-        }
-        for row in rows(FIND_BELOW)? {
-            state.found_below.extend(at(&wanted.none_below, row)?.cloned());
-        }
-        for row in rows(find)? {
-            state.found_with.extend(at(none, row)?.cloned());
-        }
-        for row in rows(READ_OWNERS)? {
-            if let Some(key) = at(&unique, row)? {
-                state.owners.insert(key.clone(), (row.try_get(1)?, row.try_get(2)?));
-            }
-        }
+        read_ranges(connection, &mut state, reads.below.clone(), first).await?;
+        let rows = |sql: &str| joined::rows_of(sql, &calls, &results);
+        reads.add_to(&mut state, rows)?;
         let blocked = rows(READ_BLOCKED)?.into_iter().map(list).collect::<Result<_, _>>()?;
-        if !wanted.with.is_empty() {
+        if !reads.with.is_empty() {
             // The organizations of these records were not known before.
             let orgs: BTreeSet<Org> = state.records.keys().map(|key| schema::organization(&key.uid)).collect();
             let orgs: Vec<Org> = orgs.into_iter().collect();
@@ -320,7 +207,7 @@ impl<'c> Batch<'c> {
                 state.heads.insert(row.try_get(0)?, row.try_get(1)?);
             }
         }
-        Ok((state, (lists, blocked)))
+        Ok((state, (reads.lists, blocked)))
     }
 
     /// Writes the changes and commits the transaction.
@@ -336,7 +223,7 @@ impl<'c> Batch<'c> {
         calls.extend(changes::calls(state, changes));
         calls.push((COMMIT, Vec::new()));
         // A unique key is in an organization of its own.
-        let has_owners = calls.iter().any(|(sql, _)| [changes::PUT_OWNERS, changes::DELETE_OWNERS].contains(sql));
+        let has_owners = calls.iter().any(|(sql, _)| [PUT_OWNERS, DELETE_OWNERS].contains(sql));
         let is_spread = self.homes.written.len() > 1 || has_owners;
         if !connection.is_distributed() {
             calls = join_writes(calls);
@@ -382,34 +269,6 @@ async fn abandon(connection: &Connection, failure: Failure) -> Attempt {
     }
 }
 
-/// The records of a kind between two uids, both exclusive.
-#[derive(Debug, Clone)]
-struct Range {
-    kind: &'static str,
-    org: Org,
-    low: String,
-    high: String,
-}
-
-impl Range {
-    fn of(all: &[(&'static str, String)]) -> Vec<Self> {
-        let range = |(kind, uid): &(&'static str, String)| {
-            let (low, high) = below(uid);
-            Self { kind, org: schema::organization(uid), low, high }
-        };
-        all.iter().map(range).collect()
-    }
-}
-
-fn ranges(of: &[Range]) -> Params {
-    vec![
-        Box::new(of.iter().map(|range| range.org).collect::<Vec<_>>()),
-        Box::new(of.iter().map(|range| range.kind).collect::<Vec<_>>()),
-        Box::new(of.iter().map(|range| range.low.clone()).collect::<Vec<_>>()),
-        Box::new(of.iter().map(|range| range.high.clone()).collect::<Vec<_>>()),
-    ]
-}
-
 /// Adds the records of ranges to the state, of which the first rows were read. The others are read in parts, so that
 /// their rows are not in memory together.
 async fn read_ranges(
@@ -436,7 +295,7 @@ async fn read_ranges(
         });
         ranges = more.collect();
         if !ranges.is_empty() {
-            rows = connection.query(READ_BELOW, &refs(&self::ranges(&ranges))).await?;
+            rows = connection.query(READ_BELOW, &refs(&Range::params(ranges.clone()))).await?;
         }
     }
     Ok(())
@@ -457,25 +316,18 @@ fn list(row: Found<'_>) -> Result<List, Failure> {
     Ok(List { org: row.try_get(0)?, id: row.try_get(1)? })
 }
 
-fn blocked_params<'l>(lists: impl Iterator<Item = &'l List> + Clone) -> Params {
-    let orgs: Vec<Org> = lists.clone().map(|list| list.org).collect();
-    vec![Box::new(orgs), Box::new(lists.map(|list| list.id).collect::<Vec<_>>())]
-}
-
 /// Returns those of the lists that have blocks, or are kept lists of filter values.
 async fn read_blocked(connection: &Connection, lists: BTreeSet<List>) -> Result<BTreeSet<List>, Failure> {
-    let lists: Vec<List> = lists.into_iter().collect();
+    let mut calls = Calls::default();
+    calls.add(READ_BLOCKED, lists.into_iter().map(TallyKey::from).collect());
     let mut blocked = BTreeSet::new();
-    for lists in lists.chunks(MOST_LISTS) {
-        for row in connection.query(READ_BLOCKED, &refs(&blocked_params(lists.iter()))).await? {
+    for (sql, params) in Vec::from(calls) {
+        for row in connection.query(sql, &refs(&params)).await? {
             blocked.insert(list(Found::whole(&row))?);
         }
     }
     Ok(blocked)
 }
-
-/// The most lists that are looked up by one statement.
-const MOST_LISTS: usize = 4_096;
 
 /// Reads the columns of `stored!` after the first.
 pub(crate) fn stored(row: Found<'_>) -> Result<Stored, Failure> {

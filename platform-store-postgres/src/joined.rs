@@ -9,10 +9,9 @@ use tokio_postgres::{Row, types::FromSql};
 
 use crate::{
     batch::statements::{PUT_BATCH, READ_BLOCKED, READ_EPOCHS, READ_HEADS, READ_OWNERS, READ_RECORDS, READ_SLOTS},
-    changes::{
-        CREATE_RECORDS, Call, PUT_DEEP, PUT_EPOCHS, PUT_HEADS, PUT_MEMBERS, PUT_OWNERS, PUT_RECORDS, PUT_TALLIES,
-    },
     error::{Failure, corrupt},
+    rows::{CREATE_RECORDS, Call, PUT_DEEP, PUT_EPOCHS, PUT_HEADS, PUT_MEMBERS, PUT_OWNERS, PUT_RECORDS, PUT_TALLIES},
+    split::number,
 };
 
 /// The statements that read what most batches need, with the columns of [`COLUMNS`] that their own columns become.
@@ -165,11 +164,14 @@ fn shifted(sql: &str, by: usize) -> (String, usize) {
     let mut shifted = parts.next().unwrap_or_default().to_owned();
     let mut last = 0;
     for part in parts {
-        let end = part.find(|char: char| !char.is_ascii_digit()).unwrap_or(part.len());
-        let (digits, rest) = part.split_at(end);
-        let number = digits.parse().unwrap_or(0);
-        last = last.max(number);
-        shifted.push_str(&format!("${}{rest}", number + by));
+        match number(part) {
+            Some((number, rest)) => {
+                last = last.max(number);
+                shifted.push_str(&format!("${}{rest}", number + by));
+            }
+            // Not a parameter.
+            None => shifted.extend(["$", part]),
+        }
     }
     (shifted, last)
 }

@@ -13,6 +13,7 @@ mod joined;
 mod locks;
 mod queue;
 mod registry;
+mod rows;
 mod shared;
 mod split;
 mod url;

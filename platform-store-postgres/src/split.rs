@@ -141,7 +141,8 @@ impl Column {
             Type::BOOL => Type::BOOL_ARRAY,
             Type::UUID => Type::UUID_ARRAY,
             Type::BYTEA => Type::BYTEA_ARRAY,
-            _ => Type::TEXT_ARRAY,
+            Type::TEXT => Type::TEXT_ARRAY,
+            _ => return Err(corrupt("a parameter has a type that no column has").into()),
         };
         let mut bytes = BytesMut::new();
         param.to_sql_checked(&array, &mut bytes).map_err(|error| corrupt(error.to_string()))?;
@@ -206,7 +207,8 @@ pub(crate) fn arrays(sql: &str) -> Option<Vec<(usize, Type)>> {
                 "bool" => Type::BOOL,
                 "uuid" => Type::UUID,
                 "bytea" => Type::BYTEA,
-                _ => Type::TEXT,
+                "text" => Type::TEXT,
+                _ => return None,
             },
         ))
     };
@@ -283,7 +285,8 @@ fn parameter(text: &str) -> Option<(usize, &str)> {
     number(text.strip_prefix('$')?)
 }
 
-fn number(text: &str) -> Option<(usize, &str)> {
+/// Returns the number at the beginning of a text, and what follows.
+pub(crate) fn number(text: &str) -> Option<(usize, &str)> {
     let end = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at_checked(end)?;
     Some((digits.parse().ok()?, rest))

@@ -85,7 +85,7 @@ pub fn joined_statements() -> Vec<(String, String)> {
 
 /// Returns every statement of gets, lists and commits, with a name, for tests of their plans.
 pub fn statements() -> Vec<(String, &'static str)> {
-    use crate::{batch, blocks, changes, documents, filtered, probe, query, query::statements, registry, writer};
+    use crate::{batch, blocks, documents, filtered, probe, query, query::statements, registry, rows, writer};
     let lists = statements::LISTS.iter().map(|(key, sql)| (format!("list {key:?}"), sql.as_str()));
     let boundaries = statements::BOUNDARIES.iter().map(|(key, sql)| (format!("boundaries {key:?}"), sql.as_str()));
     let counts = statements::COUNTS.iter().map(|(key, sql)| (format!("counts {key:?}"), sql.as_str()));
@@ -110,20 +110,20 @@ pub fn statements() -> Vec<(String, &'static str)> {
         ("prune batches", writer::PRUNE_BATCHES),
         ("probe", probe::PROBE),
         ("load slots", registry::LOAD),
-        ("delete records", changes::DELETE_RECORDS),
-        ("create records", changes::CREATE_RECORDS),
-        ("put records", changes::PUT_RECORDS),
-        ("delete deep", changes::DELETE_DEEP),
-        ("put deep", changes::PUT_DEEP),
-        ("delete members", changes::DELETE_MEMBERS),
-        ("put members", changes::PUT_MEMBERS),
-        ("delete owners", changes::DELETE_OWNERS),
-        ("put owners", changes::PUT_OWNERS),
-        ("put tallies", changes::PUT_TALLIES),
-        ("delete tallies", changes::DELETE_TALLIES),
-        ("shift blocks", changes::SHIFT_BLOCKS),
-        ("put epochs", changes::PUT_EPOCHS),
-        ("put heads", changes::PUT_HEADS),
+        ("delete records", rows::DELETE_RECORDS),
+        ("create records", rows::CREATE_RECORDS),
+        ("put records", rows::PUT_RECORDS),
+        ("delete deep", rows::DELETE_DEEP),
+        ("put deep", rows::PUT_DEEP),
+        ("delete members", rows::DELETE_MEMBERS),
+        ("put members", rows::PUT_MEMBERS),
+        ("delete owners", rows::DELETE_OWNERS),
+        ("put owners", rows::PUT_OWNERS),
+        ("put tallies", rows::PUT_TALLIES),
+        ("delete tallies", rows::DELETE_TALLIES),
+        ("shift blocks", rows::SHIFT_BLOCKS),
+        ("put epochs", rows::PUT_EPOCHS),
+        ("put heads", rows::PUT_HEADS),
         ("count values", filtered::COUNT_VALUES),
         ("count place", filtered::COUNT_PLACE),
         ("keep list", filtered::KEEP),
