@@ -272,18 +272,19 @@ impl Inner {
             Found::Nothing => return Err(origin.refused(Refusal::no_path())),
         };
         let token = request::bearer(&head.headers).map_err(|error| origin.refused(error))?;
+        let incoming = Incoming { head, origin, token, query, body };
         match endpoint {
             Endpoint::Standard(Verb::List, registered, names) => {
                 let variables = names.iter().map(String::as_str).zip(variables);
-                self.list(registered, origin, token, variables, query).await
+                self.list(registered, variables, incoming).await
             }
             Endpoint::Standard(verb, registered, _) => {
                 let uid = variables.first().copied().unwrap_or_default();
-                self.standard(*verb, registered, head, origin, token, uid, query, body).await
+                self.standard(*verb, registered, uid, incoming).await
             }
             Endpoint::Action(kind, action, names) => {
                 let variables = names.iter().map(String::as_str).zip(variables);
-                self.action(kind, action, head, origin, token, variables, query, body).await
+                self.action(kind, action, variables, incoming).await
             }
         }
     }
@@ -299,14 +300,13 @@ impl Inner {
     }
 
     /// Handles a list. Its path variables are parameters.
-    async fn list<'v>(
+    async fn list<'v, B>(
         &self,
         registered: &Registered,
-        origin: &Origin,
-        token: Option<&str>,
         variables: impl Iterator<Item = (&'v str, &'v str)>,
-        query: &str,
+        incoming: Incoming<'_, B>,
     ) -> Result<Reply, Refusal> {
+        let Incoming { origin, token, query, .. } = incoming;
         let kind = registered.kind;
         let open = kind.method(Verb::List).is_some_and(|list| list.open);
         let caller = if open {
@@ -326,30 +326,25 @@ impl Inner {
 
     /// Handles a standard method except list. `uid` is still percent-encoded; for a create it is the parent's uid and
     /// may be empty.
-    #[allow(clippy::too_many_arguments, reason = "the parts of a request")]
     async fn standard<B>(
         &self,
         verb: Verb,
         registered: &Registered,
-        head: &Parts,
-        origin: &Origin,
-        token: Option<&str>,
         uid: &str,
-        query: &str,
-        body: B,
+        incoming: Incoming<'_, B>,
     ) -> Result<Reply, Refusal>
     where
         B: Body,
         B::Error: Into<BoxError>,
     {
-        let platform = &self.platform;
-        let caller = &origin.authenticate(&*self.authenticator, token).await?;
+        let (platform, head) = (&self.platform, incoming.head);
+        let caller = &incoming.origin.authenticate(&*self.authenticator, incoming.token).await?;
         let uid = &request::variable(if verb == Verb::Create { "parent" } else { "uid" }, uid)?;
         // A get and a delete have no body that could be read in vain, and the method itself checks access.
         if let Verb::Create | Verb::Update = verb {
             platform.admit(caller, registered, verb, uid).await?;
         }
-        let (mask, body) = match self.mask_and_body(verb, head, query, body).await {
+        let (mask, body) = match self.mask_and_body(verb, incoming).await {
             Ok(rest) => rest,
             Err(refusal) => {
                 // A caller without access, or whose access was revoked since then, must not learn what is wrong with
@@ -378,9 +373,7 @@ impl Inner {
     async fn mask_and_body<B>(
         &self,
         verb: Verb,
-        head: &Parts,
-        query: &str,
-        body: B,
+        Incoming { head, query, body, .. }: Incoming<'_, B>,
     ) -> Result<(Option<String>, Map<String, Value>), Refusal>
     where
         B: Body,
@@ -397,22 +390,18 @@ impl Inner {
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the parts of a request")]
     async fn action<'v, B>(
         &self,
         kind: &'static Kind,
         action: &'static Action,
-        head: &Parts,
-        origin: &Origin,
-        token: Option<&str>,
         variables: impl Iterator<Item = (&'v str, &'v str)>,
-        query: &str,
-        body: B,
+        incoming: Incoming<'_, B>,
     ) -> Result<Reply, Refusal>
     where
         B: Body,
         B::Error: Into<BoxError>,
     {
+        let Incoming { head, origin, token, .. } = incoming;
         let caller = match action.authorization {
             Authorization::Public => origin.open().map(|()| None)?,
             Authorization::Authenticated
@@ -428,7 +417,7 @@ impl Inner {
         if let Some(caller) = &caller {
             self.platform.admit_action(caller, kind, action, &in_path).await?;
         }
-        let mut request_message = match self.action_request(action, head, query, body).await {
+        let mut request_message = match self.action_request(action, incoming).await {
             Ok(request_message) => request_message,
             Err(refusal) => {
                 if let Some(caller) = &caller {
@@ -455,9 +444,7 @@ impl Inner {
     async fn action_request<B>(
         &self,
         action: &Action,
-        head: &Parts,
-        query: &str,
-        body: B,
+        Incoming { head, query, body, .. }: Incoming<'_, B>,
     ) -> Result<Map<String, Value>, Refusal>
     where
         B: Body,
@@ -477,4 +464,13 @@ impl Inner {
             }
         }
     }
+}
+
+/// A request whose endpoint is known. The query and the path variables are still percent-encoded.
+struct Incoming<'r, B> {
+    head: &'r Parts,
+    origin: &'r Origin,
+    token: Option<&'r str>,
+    query: &'r str,
+    body: B,
 }
