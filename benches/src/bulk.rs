@@ -66,7 +66,7 @@ fn with_store(path: &Path, load: impl FnOnce(Arc<SqliteStore>, &Platform)) {
     let store = Arc::new(store.open(path).unwrap());
     let dynamic: Arc<dyn Store> = store.clone();
     let settings = Settings { operators: [operator()].into(), ..Settings::default() };
-    let builder = platform_core::builder(dynamic, SystemClock, SystemEntropy).ephemeral_keys().settings(settings);
+    let builder = platform_v1::builder(dynamic, SystemClock, SystemEntropy).ephemeral_keys().settings(settings);
     let platform = builder.build().unwrap();
     let first =
         Bootstrap { organization: organization(0), organization_name: "platform".to_owned(), operator: operator() };

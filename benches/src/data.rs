@@ -183,7 +183,7 @@ pub fn cached(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
 /// Bootstraps an empty store with this number of organizations of the operator, and writes records to it.
 pub async fn fill(store: Arc<dyn Store>, owned: u64, mut puts: impl Iterator<Item = Put>) {
     let platform =
-        platform_core::builder(Arc::clone(&store), SystemClock, SystemEntropy).ephemeral_keys().build().unwrap();
+        platform_v1::builder(Arc::clone(&store), SystemClock, SystemEntropy).ephemeral_keys().build().unwrap();
     for number in 0..owned {
         let organization_name = if number == 0 { "platform".to_owned() } else { format!("org {number}") };
         let first = Bootstrap { organization: organization(number), organization_name, operator: operator() };

@@ -50,7 +50,7 @@ pub async fn prepare(data: Data) -> (Cluster, String) {
 /// Serves the platform's REST API.
 pub async fn serve_platform(listener: TcpListener, url: &str) {
     let store = Arc::new(PostgresStore::open(url, Options::default()).await.unwrap());
-    let platform = platform_core::builder(store, SystemClock, SystemEntropy).ephemeral_keys().build().unwrap();
+    let platform = platform_v1::builder(store, SystemClock, SystemEntropy).ephemeral_keys().build().unwrap();
     let rest = Rest::new(Arc::new(platform), Arc::new(verifier().0), Limits::default()).unwrap();
     let app = Router::new().fallback_service(rest);
     serve(listener, app, &Limits::default(), pending()).await.unwrap();

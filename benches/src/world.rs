@@ -51,7 +51,7 @@ impl World {
 
     fn of(store: Arc<dyn Store>, settings: Settings, kind: &Kind) -> Self {
         let (verifier, token) = verifier();
-        let platform = platform_core::builder(store, SystemClock, SystemEntropy)
+        let platform = platform_v1::builder(store, SystemClock, SystemEntropy)
             .settings(settings)
             // The same in all processes, so that one can issue the page tokens that another uses.
             .page_keys(PageKeys::new([(1, [7; 32])]))

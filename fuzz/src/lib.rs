@@ -59,7 +59,7 @@ pub fn uid(data: &[u8]) {
 /// Parses an `order_by` for every kind.
 pub fn order_by_text(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    for registered in KINDS {
+    for registered in KINDS.iter().chain(platform_v1::resources::KINDS) {
         let _ = order_by::parse(text, registered.kind.fields);
     }
 }
@@ -67,7 +67,7 @@ pub fn order_by_text(data: &[u8]) {
 /// Parses a field mask for every kind: its paths parse to an equal mask, and it can be applied.
 pub fn mask(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    for registered in KINDS {
+    for registered in KINDS.iter().chain(platform_v1::resources::KINDS) {
         let fields = registered.kind.fields;
         let Ok(mask) = Mask::parse(text, fields) else { continue };
         if let Mask::Paths(paths) = &mask {

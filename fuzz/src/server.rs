@@ -165,7 +165,7 @@ impl Server {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let settings = Settings { operators: [uid(OPERATOR)].into(), ..Settings::default() };
         let store = Arc::new(MemoryStore::new());
-        let platform = platform_core::builder(store, SystemClock, SystemEntropy)
+        let platform = platform_v1::builder(store, SystemClock, SystemEntropy)
             .settings(settings)
             .ephemeral_keys()
             .build()

@@ -42,7 +42,6 @@ pub mod prelude;
 pub mod proto;
 pub mod resources;
 pub mod tokens;
-pub mod v1;
 
 use platform_engine::{
     clock::Clock,
@@ -60,18 +59,17 @@ use crate::{
         advisory::PublicAdvisories,
         events::SinkPolicy,
         iam::{GroupSettings, ResourceLimits, Terms},
-        registry::Findings,
     },
 };
 
-/// Returns a builder of a platform over a store, with all kinds of Platform API v2, the services of [version 1](v1),
-/// role bindings as the source of grants, and events for subscriptions. The platform takes the time from `clock` and
-/// random bytes from `entropy`.
+/// Returns a builder of a platform over a store, with all kinds of Platform API v2, role bindings as the source of grants,
+/// and events for subscriptions. The platform takes the time from `clock` and random bytes from `entropy`. The crate
+/// `platform-v1` adds version 1 of the API.
 pub fn builder(store: Arc<dyn Store>, clock: impl Clock, entropy: impl Entropy) -> Builder {
-    builder_of(KINDS, store, clock, entropy).kinds(v1::SERVICES)
+    builder_of(KINDS, store, clock, entropy)
 }
 
-/// Returns a builder of a platform with a selection of [`KINDS`], without version 1.
+/// Returns a builder of a platform with a selection of [`KINDS`].
 ///
 /// The selection must include the kinds of [`resources::iam`], because callers are identities with role bindings, and
 /// the kinds of [`resources::events`], because every change records its events.
@@ -87,7 +85,6 @@ pub fn builder_of(kinds: &[Registered], store: Arc<dyn Store>, clock: impl Clock
         .data(Terms::default())
         .data(SinkPolicy::default())
         .data(PublicAdvisories::default())
-        .data(Findings::default())
 }
 
 /// Compiles the examples of the README.

@@ -9,12 +9,13 @@ use platform_engine::{
 };
 
 mod check;
-mod field;
 
 pub mod advisory;
 pub mod domain;
 pub mod events;
+pub mod field;
 pub mod iam;
+pub mod insights;
 pub mod libraries;
 pub mod ping;
 pub mod registry;
@@ -41,24 +42,16 @@ pub const KINDS: &[Registered] = &[
     Registered::of::<registry::RepoFollower>(),
     Registered::of::<registry::Tag>(),
     Registered::of::<registry::TagMove>(),
-    Registered::of::<registry::Deployment>(),
-    Registered::of::<registry::SyncStatus>(),
     Registered::of::<registry::RegistrySettings>(),
     Registered::of::<registry::Image>(),
-    Registered::of::<registry::ImageSize>(),
-    Registered::of::<registry::Chart>(),
-    Registered::of::<registry::PackageVersions>(),
-    Registered::of::<registry::VulnerabilityReport>(),
-    Registered::of::<registry::RawVulnerabilityReport>(),
-    Registered::of::<registry::BuildReport>(),
+    Registered::of::<insights::ImageSize>(),
     Registered::of::<vulnerabilities::Advisory>(),
-    Registered::of::<vulnerabilities::AdvisoryTrend>(),
+    Registered::of::<insights::AdvisoryTrend>(),
     Registered::of::<advisory::Document>(),
     Registered::of::<advisory::VulnerabilityMetadata>(),
     Registered::of::<advisory::ResolvedVulnsReport>(),
     Registered::of::<libraries::Artifact>(),
     Registered::of::<libraries::ArtifactVersion>(),
-    Registered::of::<libraries::Entitlement>(),
     Registered::of::<events::Subscription>(),
     Registered::of::<events::PendingEvent>(),
     Registered::of::<events::EventBody>(),
@@ -72,6 +65,6 @@ pub const KINDS: &[Registered] = &[
 ///
 /// # Errors
 /// INTERNAL if there are none. [`builder_of`](crate::builder_of) sets the defaults of all kinds.
-fn data_of<'c, T: Any>(cx: &'c Context<'_>) -> Result<&'c T> {
+pub fn data_of<'c, T: Any>(cx: &'c Context<'_>) -> Result<&'c T> {
     cx.platform().data().ok_or_else(|| Error::internal(format!("the platform has no {}", type_name::<T>())))
 }

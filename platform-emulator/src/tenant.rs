@@ -128,7 +128,7 @@ impl Tenant {
             operators: [uids.operator.clone()].into(),
             ..Settings::default()
         };
-        let platform = platform_core::builder(Arc::new(store.clone()), clock.clone(), SystemEntropy)
+        let platform = platform_v1::builder(Arc::new(store.clone()), clock.clone(), SystemEntropy)
             .offload(Pool::default())
             .settings(settings)
             .data(SinkPolicy::default().allow_http(true))

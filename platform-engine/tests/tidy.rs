@@ -1,4 +1,5 @@
-//! Rules for the sources of the whole workspace, and dependencies that this crate and platform-core must not have.
+//! Rules for the sources of the whole workspace, and dependencies that this crate, platform-core and platform-v1 must not
+//! have.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "that is how tests fail")]
 
@@ -69,16 +70,18 @@ fn every_kind_has_a_file_of_its_name_and_is_in_the_list_of_kinds() {
         });
         parts.collect::<String>()
     };
-    let mut found = BTreeSet::new();
-    for (path, text) in sources(&in_core("src/resources")) {
-        for kind in text.split("impl Resource for ").skip(1).filter_map(|rest| rest.split([' ', '{']).next()) {
-            let file = path.file_stem().unwrap().to_str().unwrap();
-            assert_eq!(snake(kind), file, "{kind} is in {}", path.display());
-            found.insert(kind.to_owned());
+    for (folder, kinds) in [("platform-core", KINDS), ("platform-v1", platform_v1::resources::KINDS)] {
+        let mut found = BTreeSet::new();
+        for (path, text) in sources(&root().join(folder).join("src/resources")) {
+            for kind in text.split("impl Resource for ").skip(1).filter_map(|rest| rest.split([' ', '{']).next()) {
+                let file = path.file_stem().unwrap().to_str().unwrap();
+                assert_eq!(snake(kind), file, "{kind} is in {}", path.display());
+                found.insert(kind.to_owned());
+            }
         }
+        let listed: BTreeSet<_> = kinds.iter().map(|registered| registered.kind.name.to_owned()).collect();
+        assert_eq!(found, listed);
     }
-    let listed: BTreeSet<_> = KINDS.iter().map(|registered| registered.kind.name.to_owned()).collect();
-    assert_eq!(found, listed);
 }
 
 #[test]
@@ -107,14 +110,15 @@ fn core_and_engine_do_not_use_transports_databases_runtimes_environment_clocks_o
         "println!",
         "eprintln!",
     ];
-    let engine = root().join("platform-engine");
-    for (path, text) in [sources(&in_core("src")), sources(&engine.join("src"))].concat() {
+    let (engine, v1) = (root().join("platform-engine"), root().join("platform-v1"));
+    for (path, text) in [sources(&in_core("src")), sources(&v1.join("src")), sources(&engine.join("src"))].concat() {
         let code = code(&text);
         for word in absent {
             assert!(!code.contains(word), "{} has {word}", path.display());
         }
     }
-    let manifests = [in_core("Cargo.toml"), engine.join("Cargo.toml")].map(|path| fs::read_to_string(path).unwrap());
+    let manifests = [in_core("Cargo.toml"), v1.join("Cargo.toml"), engine.join("Cargo.toml")]
+        .map(|path| fs::read_to_string(path).unwrap());
     let dependencies = manifests
         .iter()
         .map(|manifest| manifest.split("[dependencies]").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap());
@@ -122,7 +126,18 @@ fn core_and_engine_do_not_use_transports_databases_runtimes_environment_clocks_o
     for name in ["tokio", "hyper", "http", "axum", "tower", "tonic", "rusqlite", "sled", "rand", "getrandom", "futures"]
     {
         let depends = dependencies.lines().any(|line| line.split(['.', ' ', '=']).next() == Some(name));
-        assert!(!depends, "core or the engine depends on {name}");
+        assert!(!depends, "core, version 1 or the engine depends on {name}");
+    }
+}
+
+#[test]
+fn a_program_without_version_1_does_not_compile_it() {
+    for folder in ["platform-core", "platform-services", "examples/embed", "examples/own-kind", "examples/service"] {
+        let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
+        let dependencies = manifest.split("[dependencies]").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();
+        let mut lines = dependencies.lines().filter(|line| line.starts_with("platform-v1"));
+        assert!(lines.all(|line| line.contains("optional = true")), "{folder} depends on version 1");
+        assert!(!dependencies.contains("\"v1\""), "{folder} enables version 1");
     }
 }
 

@@ -254,7 +254,7 @@ fn page(kind: &str, plural: &str) -> Value {
 mod tests {
     use std::sync::Arc;
 
-    use platform_core::{resources::KINDS, v1::SERVICES};
+    use platform_core::resources::KINDS;
     use platform_engine::{
         kind::{self, Domain, Registered, Resource},
         platform::Settings,
@@ -262,13 +262,14 @@ mod tests {
         uid::Uid,
     };
     use platform_system::{SystemClock, SystemEntropy};
+    use platform_v1::services::SERVICES;
 
     use super::*;
     use crate::routes::Found;
 
     fn document() -> Value {
         let store = Arc::new(MemoryStore::new());
-        let platform = platform_core::builder(store, SystemClock, SystemEntropy).ephemeral_keys().build().unwrap();
+        let platform = platform_v1::builder(store, SystemClock, SystemEntropy).ephemeral_keys().build().unwrap();
         OpenApi::of(&platform, Info::new("Test", "1")).unwrap().into_value()
     }
 

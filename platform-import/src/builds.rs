@@ -9,8 +9,9 @@
 //! `repo`, `buildId` and `startedAt` are required. `result` is `Success`, `Failure` or `Unknown`. A configuration is a
 //! text, or an object that is kept as JSON. An unknown key is rejected, since it is a mistake.
 
-use platform_core::resources::registry::{BuildReport, Digest, build_report::BuildResult};
+use platform_core::resources::registry::Digest;
 use platform_engine::{timestamp::Timestamp, uid::Uid};
+use platform_v1::resources::{BuildReport, build_report::BuildResult};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -11,10 +11,11 @@ use std::collections::{HashMap, HashSet};
 
 use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType, OciLayout};
 use platform_core::resources::registry::{
-    Chart, Digest, Tag,
+    Digest, Tag,
     image::{BlobContent, Image, ImageBlob, ImagePackage, ImagePlatform},
 };
 use platform_engine::blob::MAX_LEN;
+use platform_v1::resources::Chart;
 
 use crate::{Placed, Refusal, osv::without_place};
 

@@ -1,4 +1,4 @@
-//! Imports public data into [`platform_core`]. `platform-server import` uses this crate; embedders can too.
+//! Imports public data into the kinds of [`platform_core`] and [`platform_v1`]. `platform-server import` uses this crate; embedders can too.
 //!
 //! Each format has a function that takes bytes and returns resources as the platform's own structs, together with the
 //! rejected parts and the reasons: [`advisories::document`], [`osv::json`] and [`osv::yaml`], [`artifacts::line`],

@@ -16,13 +16,14 @@ use std::{
 use platform_core::resources::{
     advisory::VulnerabilityMetadata,
     libraries::{Artifact, ArtifactVersion},
-    registry::{self, BuildReport, Chart, Image, PackageVersions, Tag},
+    registry::{self, Image, Tag},
     vulnerabilities::Advisory,
 };
 use platform_engine::{
     kind::{Imported, Resource},
     uid::Uid,
 };
+use platform_v1::resources::{BuildReport, Chart, PackageVersions};
 use sha2::{Digest, Sha256};
 
 use crate::{

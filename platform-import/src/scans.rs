@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 
 use packageurl::PackageUrl;
-use platform_core::resources::registry::{
-    Digest, RawVulnerabilityReport, VulnerabilityReport,
-    vulnerability_report::{Fix, Level, MAX_PURLS, Scanner, ScannerName, Score, Vulnerability},
-};
+use platform_core::resources::{registry::Digest, vulnerabilities::Level};
 use platform_engine::timestamp::Timestamp;
+use platform_v1::resources::{
+    RawVulnerabilityReport, VulnerabilityReport,
+    vulnerability_report::{Fix, MAX_PURLS, Scanner, ScannerName, Score, Vulnerability},
+};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -16,11 +16,11 @@
 //! and a newer form with `result.releases` (`/api/v1/products/python`), or with several products in `result`. Keys that
 //! are not used are ignored there.
 
-use platform_core::resources::registry::{
+use platform_engine::timestamp::Timestamp;
+use platform_v1::resources::{
     PackageVersions,
     package_versions::{PackageVersion, VersionSource, day},
 };
-use platform_engine::timestamp::Timestamp;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 

@@ -2,17 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test that cannot go on fails")]
 
-use platform_core::resources::registry::{
-    Digest, PackageVersions,
-    build_report::BuildResult,
-    package_versions::VersionSource,
-    vulnerability_report::{Fix, FixState, Level, ScannerName, Score},
-};
+use platform_core::resources::{registry::Digest, vulnerabilities::Level};
 use platform_engine::timestamp::Timestamp;
 use platform_import::{
     Parsed, builds,
     scans::{self, Scan},
     versions::{self, Defaults},
+};
+use platform_v1::resources::{
+    PackageVersions,
+    build_report::BuildResult,
+    package_versions::VersionSource,
+    vulnerability_report::{Fix, FixState, ScannerName, Score},
 };
 use serde_json::{Value, json};
 

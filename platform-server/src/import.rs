@@ -10,11 +10,12 @@ use std::{
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use platform_core::resources::{
-    registry::{BuildReport, Chart, Image, Tag, VulnerabilityReport},
+    registry::{Image, Tag},
     vulnerabilities::Advisory,
 };
 use platform_engine::kind::Resource;
 use platform_import::{Dataset, Done, Options, Refusal, Sink, Summary, Watcher};
+use platform_v1::resources::{BuildReport, Chart, VulnerabilityReport};
 
 use crate::{
     cli::{Import, ImportCommand, ImportKind, Remove},

@@ -341,7 +341,7 @@ impl Installation {
             if config.terms_document.is_empty() { Terms::default() } else { Terms(config.terms_document.clone()) };
         let sinks = SinkPolicy::default().allow_http(config.events.allow_http_sinks);
         let sinks = if config.events.allow_private_sinks { sinks } else { sinks.check(check_public_sink) };
-        let builder = platform_core::builder(store.clone(), SystemClock, SystemEntropy);
+        let builder = platform_v1::builder(store.clone(), SystemClock, SystemEntropy);
         let mut builder = config.kinds.add_to(builder);
         if let Some(shared) = &self.shared {
             builder = builder.wake(Arc::clone(&shared.wakeups) as _);

@@ -1,6 +1,5 @@
 //! The kinds that a server has.
 
-use platform_core::resources::KINDS;
 use platform_engine::{kind::Registered, platform::Builder};
 use platform_http::openapi::Info;
 use platform_services::openapi::INFO;
@@ -63,7 +62,7 @@ impl Kinds {
 
     /// Returns the kinds whose records a store has. The services of version 1 have none.
     pub(crate) fn stored(self) -> impl Iterator<Item = &'static Registered> {
-        KINDS.iter().chain(self.own)
+        platform_core::resources::KINDS.iter().chain(platform_v1::resources::KINDS).chain(self.own)
     }
 
     /// Returns [`Kinds::stored`] in the order in which a file has them: by name.

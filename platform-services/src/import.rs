@@ -24,7 +24,7 @@ use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use platform_core::resources::{
     advisory::VulnerabilityMetadata,
     libraries::{Artifact, ArtifactVersion},
-    registry::{BuildReport, Chart, Image, PackageVersions, RawVulnerabilityReport, SyncStatus, VulnerabilityReport},
+    registry::Image,
     vulnerabilities::Advisory,
 };
 use platform_engine::{
@@ -41,6 +41,10 @@ use platform_http::{
     BoxError, Limits, Reply,
     mount::{self, Refusal},
     operator,
+};
+#[cfg(feature = "v1")]
+use platform_v1::resources::{
+    BuildReport, Chart, PackageVersions, RawVulnerabilityReport, SyncStatus, VulnerabilityReport,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -134,21 +138,30 @@ impl Import {
         Self(Arc::new(Inner { platform, authenticator, limits, kinds: Vec::new(), permits }))
     }
 
-    /// Returns the service with all kinds of Platform API v2 that can be imported.
+    /// Returns the service with all kinds of the platform that can be imported: those of Platform API v2 and, with the
+    /// feature `v1`, those of version 1.
     pub fn all(platform: Arc<Platform>, authenticator: Arc<dyn Authenticator>, limits: Limits) -> Self {
-        Self::new(platform, authenticator, limits)
-            .kind::<Advisory>()
-            .kind::<VulnerabilityMetadata>()
-            .kind::<Image>()
-            .kind::<Chart>()
-            .blobs()
-            .kind::<Artifact>()
-            .kind::<ArtifactVersion>()
-            .kind::<PackageVersions>()
-            .kind::<VulnerabilityReport>()
-            .kind::<RawVulnerabilityReport>()
-            .kind::<BuildReport>()
-            .kind::<SyncStatus>()
+        let import = Self::new(platform, authenticator, limits)
+            .known::<Advisory>()
+            .known::<VulnerabilityMetadata>()
+            .known::<Image>();
+        #[cfg(feature = "v1")]
+        let import = import.known::<Chart>();
+        let import = import.blobs().known::<Artifact>().known::<ArtifactVersion>();
+        #[cfg(feature = "v1")]
+        let import = import
+            .known::<PackageVersions>()
+            .known::<VulnerabilityReport>()
+            .known::<RawVulnerabilityReport>()
+            .known::<BuildReport>()
+            .known::<SyncStatus>();
+        import
+    }
+
+    /// Adds a kind if the platform has it.
+    fn known<R: Imported>(self) -> Self {
+        let is_known = self.0.platform.kinds().any(|kind| kind.name == R::KIND.name);
+        if is_known { self.kind::<R>() } else { self }
     }
 
     /// Adds a kind, whose resources are imported at `/import/{plural}`.

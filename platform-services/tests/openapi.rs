@@ -38,7 +38,7 @@ use support::{Answer, NoTokens, UidIsToken};
 use tower::ServiceExt;
 
 fn platform() -> platform_engine::platform::Builder {
-    platform_core::builder(Arc::new(MemoryStore::new()), SystemClock, SystemEntropy).settings(Settings::default())
+    platform_v1::builder(Arc::new(MemoryStore::new()), SystemClock, SystemEntropy).settings(Settings::default())
 }
 
 fn document() -> Value {

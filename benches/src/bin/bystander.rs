@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     let organization = data::organization(0).to_string();
     let options = ["--public-advisory-group", &organization];
     let server = Server::platform_with(&format!("sqlite:{}", file.display()), &options);
-    let platform = platform_core::builder(Arc::new(MemoryStore::new()), SystemClock, SystemEntropy);
+    let platform = platform_v1::builder(Arc::new(MemoryStore::new()), SystemClock, SystemEntropy);
     let platform = platform.ephemeral_keys().build().unwrap();
     let mut cases = cases::known(&server, &platform);
     for client in

@@ -126,7 +126,7 @@ impl World {
             public_url: "http://bench.test".to_owned(),
             ..Settings::default()
         };
-        let platform = platform_core::builder(store, SystemClock, SystemEntropy)
+        let platform = platform_v1::builder(store, SystemClock, SystemEntropy)
             .settings(settings)
             .data(SinkPolicy::default().allow_http(true))
             .ephemeral_keys()

@@ -57,7 +57,7 @@ pub fn sqlite() -> PathBuf {
         block_on(Data::One(REPOS).fill(Arc::clone(&store)));
         block_on(fill_large(&store));
         let settings = Settings { operators: [data::operator()].into(), ..Settings::default() };
-        let builder = platform_core::builder(store, SystemClock, SystemEntropy).settings(settings);
+        let builder = platform_v1::builder(store, SystemClock, SystemEntropy).settings(settings);
         fill_images(&builder.ephemeral_keys().build().unwrap());
     })
 }

@@ -40,7 +40,7 @@ impl Sides {
     pub fn new(identities: u64, bindings: u64) -> Self {
         let store = Arc::new(MemoryStore::new());
         let settings = Settings { cached_grants_bytes: 1 << 30, ..Settings::default() };
-        let platform = platform_core::builder(store.clone(), SystemClock, SystemEntropy)
+        let platform = platform_v1::builder(store.clone(), SystemClock, SystemEntropy)
             .settings(settings)
             .ephemeral_keys()
             .build()

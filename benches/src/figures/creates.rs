@@ -46,7 +46,7 @@ impl Creator {
     /// Opens a platform on a store with the first organization.
     pub(super) fn over(store: Arc<dyn Store>) -> Self {
         let settings = Settings { operators: [operator()].into(), ..Settings::default() };
-        let builder = platform_core::builder(store, SystemClock, SystemEntropy).ephemeral_keys().settings(settings);
+        let builder = platform_v1::builder(store, SystemClock, SystemEntropy).ephemeral_keys().settings(settings);
         Self { platform: builder.build().unwrap(), caller: Caller::new(operator()), next: AtomicU64::new(0) }
     }
 

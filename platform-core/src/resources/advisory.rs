@@ -1,14 +1,14 @@
 //! Resources for integrations: public advisory documents, vulnerability metadata, and reports of resolved
 //! vulnerabilities.
 
-pub(crate) mod apk;
+pub mod apk;
 pub mod document;
 pub mod resolved_vulns_report;
 pub mod vulnerability_metadata;
 
 pub use document::Document;
 pub use resolved_vulns_report::ResolvedVulnsReport;
-pub(crate) use resolved_vulns_report::{image_ref, repos};
+pub use resolved_vulns_report::{image_ref, repos};
 pub use vulnerability_metadata::VulnerabilityMetadata;
 
 use std::{collections::HashSet, sync::Arc};
@@ -25,7 +25,6 @@ use super::data_of;
 pub struct PublicAdvisories {
     groups: HashSet<Uid>,
     documents: ResponseCache<Arc<Documents>>,
-    pub(crate) documents_v1: ResponseCache<Arc<Documents>>,
 }
 
 impl PublicAdvisories {
@@ -36,7 +35,7 @@ impl PublicAdvisories {
 }
 
 /// Returns the scopes whose advisories are public.
-pub(crate) fn public_groups(cx: &Context<'_>) -> Result<Scopes> {
+pub fn public_groups(cx: &Context<'_>) -> Result<Scopes> {
     let public = &data_of::<PublicAdvisories>(cx)?.groups;
     let topmost = topmost(public.iter(), |group| public.contains(group));
     Ok(Scopes::disjoint(topmost.iter().cloned().map(Scope::Subtree)))

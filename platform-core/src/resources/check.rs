@@ -6,8 +6,6 @@ use platform_engine::uid::Uid;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::resources::registry::Digest;
-
 /// The maximum length of a name in characters; our choice, so that names can be indexed as a whole.
 pub(super) const MAX_NAME: usize = 512;
 
@@ -46,11 +44,6 @@ pub(super) fn tag(value: &Value) -> Result<(), String> {
 /// Requires that every element passes [`tag`].
 pub(super) fn tags(value: &Value) -> Result<(), String> {
     elements(value).try_for_each(tag)
-}
-
-/// Requires `sha256:` and 64 lower-case hexadecimal digits.
-pub(super) fn digest(value: &Value) -> Result<(), String> {
-    Digest::parse(text(value)).map(drop).map_err(|rule| rule.to_string())
 }
 
 /// The names of all bundles.
@@ -114,6 +107,7 @@ fn elements(value: &Value) -> impl Iterator<Item = &Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resources::registry::Digest;
 
     type Rule = fn(&Value) -> Result<(), String>;
 
@@ -124,14 +118,14 @@ mod tests {
             (name, &["a", "my repo", "a.b_c-d 0", " "]),
             (description, &["", "Größe: 5 µm", "a\u{b}b", &"é".repeat(512)]),
             (tag, &["latest", "1.2.3-r0", "_x", &"a".repeat(128)]),
-            (digest, &[&digest_of("0"), &digest_of("f")]),
+            (Digest::check, &[&digest_of("0"), &digest_of("f")]),
             (aws_account, &["123456789012"]),
         ];
         let bad: &[(Rule, &[&str])] = &[
             (name, &["", "A", "a/b", "ä", "a\n", "a\u{0}", &"a".repeat(513)]),
             (description, &["a\nb", "a\tb", &"é".repeat(513)]),
             (tag, &["", "-a", ".a", "a/b", "a:b", "latest\n", &"a".repeat(129)]),
-            (digest, &["", "sha256:", &digest_of("F"), &digest_of("0")[..70], "sha512:00"]),
+            (Digest::check, &["", "sha256:", &digest_of("F"), &digest_of("0")[..70], "sha512:00"]),
             (aws_account, &["", "12345678901", "1234567890123", "12345678901a"]),
         ];
         for (rule, values) in good {

@@ -19,6 +19,6 @@ pub(super) const fn uid(name: &'static str) -> Field {
 }
 
 /// A digest of an image.
-pub(super) const fn digest(name: &'static str) -> Field {
-    Field::string(name).check(check::digest).pattern(Digest::PATTERN)
+pub const fn digest(name: &'static str) -> Field {
+    Field::string(name).check(Digest::check).pattern(Digest::PATTERN)
 }

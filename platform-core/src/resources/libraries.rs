@@ -1,10 +1,8 @@
-//! Artifacts of language ecosystems, their versions, and the ecosystems that groups are entitled to.
+//! Artifacts of language ecosystems, and their versions.
 
 pub mod artifact;
 pub mod artifact_version;
-pub mod entitlement;
 mod order;
 
 pub use artifact::{Artifact, Ecosystem};
 pub use artifact_version::ArtifactVersion;
-pub use entitlement::Entitlement;

@@ -1,31 +1,30 @@
 //! The access matrix: the outcome of every method for typical callers, as a table for reviewers in
 //! `tests/access_matrix.txt`.
 
-use platform_core::{resources::KINDS, v1::SERVICES};
 use platform_engine::{
     access::Caller,
     error::Code,
     kind::{Action, Authorization, Kind, Verb},
     uid::Uid,
 };
-use pollster::block_on;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::{
+    all_kinds,
     common::{World, built_in, code, digest},
     fixtures::fixture,
     snapshot::assert_snapshot,
 };
 
 /// An organization with two folders, and the callers of the matrix.
-struct Cast {
-    world: World,
+pub(crate) struct Cast {
+    pub(crate) world: World,
     places: [Uid; 3],
-    actors: Vec<(&'static str, Caller)>,
+    pub(crate) actors: Vec<(&'static str, Caller)>,
 }
 
 impl Cast {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let world = World::new();
         let organization = world.organization();
         let (folder, sibling) = (world.group(&organization), world.group(&organization));
@@ -47,7 +46,7 @@ impl Cast {
     }
 
     /// Returns a line of the table: one mark per place for each actor.
-    fn line(&self, label: &str, allowed: impl Fn(&Uid, &Caller) -> Option<bool>) -> String {
+    pub(crate) fn line(&self, label: &str, allowed: impl Fn(&Uid, &Caller) -> Option<bool>) -> String {
         let mut line = format!("  {label:<26}");
         for (_, actor) in &self.actors {
             let mark = |place: &Uid| match allowed(place, actor) {
@@ -80,7 +79,7 @@ fn the_access_matrix_matches_the_committed_file() {
     let names = cast.actors.iter().map(|(name, _)| format!(" {name:<9}")).collect::<String>();
     found.push_str(format!("{:<28}{names}", "").trim_end());
     found.push('\n');
-    for registered in KINDS {
+    for registered in all_kinds() {
         let kind = registered.kind;
         found.push_str(&format!("{}\n", kind.name));
         let fixture = fixture(kind.name);
@@ -105,63 +104,6 @@ fn the_access_matrix_matches_the_committed_file() {
     }
     assert_snapshot("tests/access_matrix.txt", &found);
 }
-
-/// The access matrix of version 1. A method whose access is decided at a uid is called with that of a missing resource
-/// at each place: its access is decided before the rest of the request is read.
-#[test]
-fn the_access_matrix_of_version_1_matches_the_committed_file() {
-    let cast = Cast::new();
-    let mut found = LEGEND_OF_VERSION_1.to_owned();
-    let names = cast.actors.iter().map(|(name, _)| format!(" {name:<9}")).collect::<String>();
-    found.push_str(format!("{:<31}{names}", "").trim_end());
-    found.push('\n');
-    for service in SERVICES {
-        found.push_str(&format!("{}\n", service.kind.service));
-        for action in service.actions {
-            let line = match action.authorization {
-                Authorization::At(field, _) | Authorization::As(_, _, field) => {
-                    cast.line(action.name, |place, actor| {
-                        let request = Map::from_iter([(field.to_owned(), json!(uid_for(action, place)))]);
-                        let done = block_on(cast.world.platform.run(Some(actor), service.kind, action, &request));
-                        Some(!matches!(done, Err(error) if error.code() == Code::PermissionDenied))
-                    })
-                }
-                Authorization::Anywhere(_) => format!("  {:<26} who holds {}\n", action.name, needed(action)),
-                Authorization::FiltersResult(_) => {
-                    format!("  {:<26} shows what {} allows\n", action.name, needed(action))
-                }
-                Authorization::Authenticated => format!("  {:<26} every caller\n", action.name),
-                Authorization::Public => format!("  {:<26} everyone, without a token\n", action.name),
-            };
-            found.push_str(&line);
-        }
-    }
-    assert_snapshot("tests/access_matrix_v1.txt", &found);
-}
-
-/// Returns the uid at which the access to an action is decided: the place for a create, and otherwise a missing
-/// resource.
-fn uid_for(action: &Action, place: &Uid) -> String {
-    match action.authorization {
-        Authorization::As(_, Verb::Create, _) => place.to_string(),
-        _ => format!("{place}/0000000000000000"),
-    }
-}
-
-fn needed(action: &Action) -> String {
-    match action.authorization {
-        Authorization::Anywhere(held) | Authorization::FiltersResult(held) => {
-            held.iter().map(|one| one.name()).collect::<Vec<_>>().join(" and ")
-        }
-        _ => String::new(),
-    }
-}
-
-const LEGEND_OF_VERSION_1: &str = "\
-The access matrix of version 1. Each cell has three marks: for a resource of the organization itself, of a folder in it,
-and of a sibling of that folder. The callers are those of access_matrix.txt.
-
-";
 
 /// Runs an action at a group and returns whether it was allowed.
 fn attempt_action(world: &World, kind: &Kind, action: &'static Action, group: &Uid, caller: &Caller) -> bool {
@@ -221,14 +163,14 @@ fn request(world: &World, action: &str, group: &Uid) -> Value {
         "SetScimEnabled" => {
             json!({ "identityProviderUid": format!("{group}/0000000000000000"), "enabled": true, "etag": "e" })
         }
-        other => panic!("{other} needs a request in tests/engine/access_matrix.rs"),
+        other => panic!("{other} needs a request in tests/kinds/access_matrix.rs"),
     }
 }
 
 #[test]
 fn actions_without_a_token_are_unauthenticated_unless_public() {
     let world = World::new();
-    for action in KINDS.iter().flat_map(|registered| registered.actions) {
+    for action in all_kinds().flat_map(|registered| registered.actions) {
         let done = world.run(None, action.name, request(&world, action.name, &world.org));
         match action.authorization {
             Authorization::Public => drop(done.unwrap()),

@@ -1,9 +1,9 @@
 //! [`World`], the fixture of most tests: a platform over the memory store with an organization, and shorthands for
 //! frequent calls.
 //!
-//! `platform-engine/tests/rules` uses it, too. Calls use the type-erased methods with JSON, as transports do, unless a test does otherwise.
+//! The tests of `platform-engine` and `platform-v1` use it, too, with a `builder` of their own. Calls use the type-erased methods with JSON, as transports do, unless a test does otherwise.
 
-#![allow(dead_code, reason = "each of the two test programs uses its part")]
+#![allow(dead_code, reason = "each of the test programs uses its part")]
 
 use std::{
     collections::BTreeSet,
@@ -35,7 +35,7 @@ use platform_engine::{
 use platform_testkit::{SeededEntropy, TestClock};
 use serde_json::{Map, Value, json};
 
-use crate::sample::Sample;
+use crate::{builder, sample::Sample};
 
 /// 2026-01-01T00:00:00Z, the initial time of every world.
 pub(crate) const BEGIN: Timestamp = Timestamp::from_millis(1_767_225_600_000);
@@ -106,8 +106,7 @@ impl World {
         let operator = person_uid(ISSUER, "operator");
         let org = Uid::from_digest([0xaa; 20]);
         let clock = TestClock::at(BEGIN);
-        let builder =
-            platform_core::builder(store, clock.clone(), SeededEntropy::new(1)).kind::<Sample>().settings(settings());
+        let builder = builder(store, clock.clone(), SeededEntropy::new(1)).kind::<Sample>().settings(settings());
         let platform = change(builder).ephemeral_keys().build().unwrap();
         let first = Bootstrap {
             organization: org.clone(),

@@ -1,6 +1,6 @@
 //! Subscriptions to events, and attempts to deliver them.
 
-#![allow(dead_code, reason = "each of the two test programs uses its part")]
+#![allow(dead_code, reason = "each of the test programs uses its part")]
 
 use platform_core::{
     outbox::{Failure, Lease, LeaseResult, Outbox, Outcome},

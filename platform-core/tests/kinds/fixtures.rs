@@ -1,18 +1,16 @@
 //! How the tests of all kinds create resources: by the table and the example of a kind, or by an entry in the list of
 //! this file.
 
-#![allow(dead_code, reason = "each of the two test programs uses its part")]
+#![allow(dead_code, reason = "each of the test programs uses its part")]
 
 use platform_core::{
     capabilities,
     iam::Iam,
     resources::{
-        KINDS,
         advisory::VulnerabilityMetadata,
         events::DeadReason,
         iam::{DirectoryUser, Group},
         libraries::{Artifact, ArtifactVersion, Ecosystem},
-        registry::{SyncStatus, sync_status::SyncState},
         vulnerabilities::Advisory,
     },
 };
@@ -25,13 +23,14 @@ use pollster::block_on;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    OWN_FIXTURES, all_kinds,
     common::{ISSUER, World, built_in, digest, owner_capabilities, text, uid_of},
     deliveries,
     sample::Sample,
 };
 
 /// Returns pairs of bodies for an organization and the example of the kind.
-type Pairs = fn(&World, &Uid, Value) -> Vec<Pair>;
+pub(crate) type Pairs = fn(&World, &Uid, Value) -> Vec<Pair>;
 
 /// How the tests of all kinds create resources of a kind.
 #[derive(Clone, Copy)]
@@ -40,7 +39,7 @@ pub(crate) struct Fixture {
     /// Returns pairs of bodies for an organization. Together they set every field that callers can set. The first body
     /// is the example of the kind, except for its references; an owner of the organization can create the last pair.
     /// Without it, the pair is the example and the example with other values.
-    pairs: Option<Pairs>,
+    pub(crate) pairs: Option<Pairs>,
     /// Creates a resource of a kind without a create method, in or for an organization.
     pub(crate) make: Option<fn(&World, &Uid) -> Uid>,
     /// The required query parameters of a list of the kind.
@@ -59,18 +58,18 @@ pub(crate) struct Fixture {
 
 /// Returns the fixtures of all kinds with standard methods.
 pub(crate) fn fixtures() -> impl Iterator<Item = Fixture> {
-    let kinds = KINDS.iter().map(|registered| registered.kind).chain([Sample::KIND]);
+    let kinds = all_kinds().map(|registered| registered.kind).chain([Sample::KIND]);
     kinds.filter(|kind| !kind.methods.is_empty()).map(|kind| fixture(kind.name))
 }
 
 /// Returns the fixture of a kind: that of the list, or one that follows from its table and its example.
 pub(crate) fn fixture(kind: &'static str) -> Fixture {
-    let listed = FIXTURES.iter().find(|fixture| fixture.kind == kind);
+    let listed = FIXTURES.iter().chain(OWN_FIXTURES).find(|fixture| fixture.kind == kind);
     listed.copied().unwrap_or(Fixture { kind, ..Fixture::NONE })
 }
 
 impl Fixture {
-    const NONE: Self = Self {
+    pub(crate) const NONE: Self = Self {
         kind: "",
         pairs: None,
         make: None,
@@ -194,28 +193,14 @@ fn other_value(field: &Field, value: &Value) -> Value {
     candidates.into_iter().find(is_valid).unwrap_or_else(|| value.clone())
 }
 
-/// The facts about kinds that do not follow from their tables and examples.
+/// The facts about kinds that do not follow from their tables and examples. `OWN_FIXTURES` has those of the kinds of
+/// a test program.
 const FIXTURES: &[Fixture] = &[
     Fixture {
         kind: "TagMove",
         make: Some(|world, group| {
             let tag = world.tag(&world.repo(group), "latest");
             uid_of(&world.walk(&world.operator, "TagMove", &[("uidp.childrenOf", &*tag)])[0])
-        }),
-        ..Fixture::NONE
-    },
-    Fixture {
-        kind: "SyncStatus",
-        make: Some(|world, group| {
-            world.put(&world.repo(group), SyncStatus { state: SyncState::Queued, ..SyncStatus::default() })
-        }),
-        ..Fixture::NONE
-    },
-    Fixture {
-        kind: "Entitlement",
-        pairs: Some(|world, organization, example| {
-            let other = json!({ "ecosystem": "ECOSYSTEM_PYTHON", "cooldownDays": 1 });
-            vec![Pair::new(&world.group(organization), example, other)]
         }),
         ..Fixture::NONE
     },

@@ -11,6 +11,21 @@
     reason = "a test that cannot go on fails"
 )]
 
+use platform_core::{builder, resources::KINDS};
+use platform_engine::kind::Registered;
+
+/// The kinds that the fixtures are for, and the checks of all kinds.
+fn all_kinds() -> impl Iterator<Item = &'static Registered> {
+    KINDS.iter()
+}
+
+/// What the table of the whole interface has.
+fn listed() -> impl Iterator<Item = &'static Registered> {
+    KINDS.iter()
+}
+
+const OWN_FIXTURES: &[fixtures::Fixture] = &[];
+
 mod common;
 mod deliveries;
 mod fixtures;

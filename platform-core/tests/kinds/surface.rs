@@ -3,10 +3,9 @@
 
 use std::fmt;
 
-use platform_core::{resources::KINDS, v1::SERVICES};
 use platform_engine::kind::{Authorization, Kind, Method, Parent, Registered, Verb};
 
-use crate::snapshot::assert_snapshot;
+use crate::{listed, snapshot::assert_snapshot};
 
 /// A method of a service.
 #[derive(Debug)]
@@ -86,7 +85,7 @@ fn path(kind: &Kind, method: &Method) -> String {
 #[test]
 fn the_surface_matches_the_committed_file() {
     let mut found = String::from("# Every method: RPC | HTTP method and path | required capabilities | event.\n");
-    for registered in KINDS.iter().chain(SERVICES).filter(|registered| !rows(registered).is_empty()) {
+    for registered in listed().filter(|registered| !rows(registered).is_empty()) {
         found.push_str(&format!("\n## {}\n\n", registered.kind.name));
         rows(registered).iter().for_each(|row| found.push_str(&format!("{row}\n")));
     }

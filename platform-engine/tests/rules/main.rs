@@ -11,12 +11,25 @@
     reason = "a test that cannot go on fails"
 )]
 
+use platform_core::resources::KINDS;
+use platform_engine::kind::Registered;
+use platform_v1::builder;
+
+/// The kinds that the rules are tested with.
+fn all_kinds() -> impl Iterator<Item = &'static Registered> {
+    KINDS.iter().chain(platform_v1::resources::KINDS)
+}
+
+use fixtures_of_version_1::FIXTURES as OWN_FIXTURES;
+
 #[path = "../../../platform-core/tests/kinds/common.rs"]
 mod common;
 #[path = "../../../platform-core/tests/kinds/deliveries.rs"]
 mod deliveries;
 #[path = "../../../platform-core/tests/kinds/fixtures.rs"]
 mod fixtures;
+#[path = "../../../platform-v1/tests/kinds/fixtures_of_version_1.rs"]
+mod fixtures_of_version_1;
 #[path = "../../../platform-core/tests/kinds/sample.rs"]
 mod sample;
 #[path = "../../../platform-core/tests/kinds/snapshot.rs"]

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 
-use platform_core::v1::SERVICES;
 use platform_engine::{
     access::{Caller, Narrowing},
     error::{Code, Result},
@@ -14,6 +13,7 @@ use platform_engine::{
     uid::Uid,
 };
 use platform_testkit::Rng;
+use platform_v1::services::SERVICES;
 use serde_json::{Map, Value, json};
 
 use crate::common::{World, block_on, built_in, text};

@@ -117,7 +117,7 @@ pub async fn platform_of(store: Arc<dyn Store>, services: &[Registered]) -> Plat
         ..Settings::default()
     };
     let clock = TestClock::ticking(Timestamp::from_millis(1_700_000_000_000), 1000);
-    let platform = platform_core::builder(store, clock, SeededEntropy::new(1))
+    let platform = platform_v1::builder(store, clock, SeededEntropy::new(1))
         .kinds(services)
         .settings(settings)
         .data(PublicAdvisories::of([Uid::parse(ORG).unwrap()]))

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use flate2::read::MultiGzDecoder;
 use oci_spec::image::{Descriptor, ImageManifest};
-use platform_core::resources::registry::{
-    Chart, Digest,
+use platform_core::resources::registry::Digest;
+use platform_v1::resources::{
+    Chart,
     chart::{ChartImage, Metadata, Requirement},
 };
 use serde::Deserialize;

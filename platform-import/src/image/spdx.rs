@@ -3,10 +3,8 @@
 
 use oci_spec::image::Descriptor;
 use packageurl::PackageUrl;
-use platform_core::resources::registry::{
-    image::ImagePackage,
-    sbom::{Package, Sbom},
-};
+use platform_core::resources::registry::image::ImagePackage;
+use platform_v1::sbom::{Package, Sbom};
 
 use crate::{Refusal, osv::without_place};
 

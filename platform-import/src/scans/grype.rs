@@ -1,7 +1,8 @@
 //! The JSON of Grype.
 
-use platform_core::resources::registry::{
-    Digest, VulnerabilityReport,
+use platform_core::resources::registry::Digest;
+use platform_v1::resources::{
+    VulnerabilityReport,
     vulnerability_report::{Fix, FixState, ScannerName, Score, Vulnerability},
 };
 use serde::Deserialize;

@@ -4,8 +4,7 @@ use std::fs;
 
 use flate2::{Compression, write::GzEncoder};
 use platform_core::resources::registry::{
-    Chart, Image, Tag,
-    chart::Requirement,
+    Image, Tag,
     image::{BlobContent, ImageBlob},
 };
 use platform_engine::blob::BlobId;
@@ -13,6 +12,7 @@ use platform_import::{
     Dataset,
     image::{Directory, layout as image_layout},
 };
+use platform_v1::resources::{Chart, chart::Requirement};
 use serde_json::{Value, json};
 use tar::{Builder, EntryType, Header};
 

@@ -14,7 +14,7 @@ const LETTER: u8 = 11;
 const NUMBER: u8 = 12;
 
 /// Returns whether `version` is the same as `other` or later. An invalid version is only at least itself.
-pub(crate) fn is_at_least(version: &str, other: &str) -> bool {
+pub fn is_at_least(version: &str, other: &str) -> bool {
     match (parts(version), parts(other)) {
         (Some(version), Some(other)) => version >= other,
         _ => version == other,

@@ -151,7 +151,7 @@ const FIELDS: &[Field] = &[
 ];
 
 /// The fields of a request for documents.
-pub(crate) const REQUEST: &[Field] = &[
+pub const REQUEST: &[Field] = &[
     Field::string("id").about("Only the document of this package."),
     Field::strings("cves").about("Only advisories with one of these aliases.").max_items(1000),
 ];
@@ -227,25 +227,27 @@ impl DocumentEvent {
 }
 
 /// The response of a version.
-pub(crate) struct Form {
+#[derive(Debug)]
+pub struct Form {
     /// The field with the documents.
-    pub(crate) list: &'static str,
+    pub list: &'static str,
     /// The fields of an advisory, if they are not those of [`DocumentAdvisory`].
-    pub(crate) advisory: Option<&'static [Field]>,
-    /// The text of all documents of this version.
-    pub(crate) cache: fn(&PublicAdvisories) -> &ResponseCache<Arc<Documents>>,
+    pub advisory: Option<&'static [Field]>,
+    /// The text of all documents of this version, which the data of the platform has.
+    pub cache: for<'c> fn(&'c Context<'_>) -> Result<&'c ResponseCache<Arc<Documents>>>,
 }
 
-const VERSION_2: Form = Form { list: "documents", advisory: None, cache: |public| &public.documents };
+const VERSION_2: Form =
+    Form { list: "documents", advisory: None, cache: |cx| Ok(&data_of::<PublicAdvisories>(cx)?.documents) };
 
 /// Lists all documents, or those of a package and of certain vulnerabilities, from the cached text of all.
-pub(crate) async fn list(cx: &Context<'_>, request: Map<String, Value>, form: &Form) -> Result<Rendered> {
+pub async fn list(cx: &Context<'_>, request: Map<String, Value>, form: &Form) -> Result<Rendered> {
     let platform = cx.platform();
     let public = data_of::<PublicAdvisories>(cx)?;
     let epochs: BTreeSet<_> =
         public.groups.iter().map(|group| Epoch::of_organization(ADVISORIES_EPOCH, group)).collect();
     let epochs: Vec<_> = epochs.into_iter().collect();
-    let documents = (form.cache)(public).get(platform.store(), &epochs, Documents::read(cx, form)).await?;
+    let documents = (form.cache)(cx)?.get(platform.store(), &epochs, Documents::read(cx, form)).await?;
     let id = request.get("id").and_then(Value::as_str);
     let cves = request.get("cves").and_then(Value::as_array);
     if id.is_none() && cves.is_none() {
@@ -266,7 +268,7 @@ const MAX_RESPONSE_BYTES: usize = 16 << 20;
 /// text. No response for one request therefore reads advisories, which would take a second of processor time for the
 /// longest ones, and no token.
 #[derive(Debug)]
-pub(crate) struct Documents {
+pub struct Documents {
     /// The field of the response with the documents.
     list: &'static str,
     all: Rendered,

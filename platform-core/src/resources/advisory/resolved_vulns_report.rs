@@ -141,7 +141,7 @@ struct ImageRef {
 }
 
 /// Parses `repo` or `repo:tag` from a query string.
-pub(crate) fn image_ref(text: &str) -> Value {
+pub fn image_ref(text: &str) -> Value {
     match text.rsplit_once(':') {
         Some((repo, tag)) => json!({ "repo": repo, "tags": [tag] }),
         None => json!({ "repo": text }),
@@ -242,7 +242,7 @@ async fn installed(cx: &Context<'_>, images: &[ImageRef]) -> Result<Installed> {
 }
 
 /// Returns the repos with this name or uid in the visible scopes, at most 100.
-pub(crate) async fn repos(cx: &Context<'_>, visible: &Scopes, named: &str) -> Result<Vec<Uid>> {
+pub async fn repos(cx: &Context<'_>, visible: &Scopes, named: &str) -> Result<Vec<Uid>> {
     let mut query = Query::new(Repo::KIND.name, Scope::Roots);
     query.limit = MAX_IMAGES;
     match Uid::parse(named) {

@@ -223,11 +223,7 @@ impl GroupInvite {
     ///
     /// # Errors
     /// PERMISSION_DENIED, INVALID_ARGUMENT for another role than `owner`.
-    pub(crate) async fn create_with_organization(
-        cx: &Context<'_>,
-        organization: Group,
-        mut invite: Self,
-    ) -> Result<Self> {
+    pub async fn create_with_organization(cx: &Context<'_>, organization: Group, mut invite: Self) -> Result<Self> {
         if !cx.is_operator() {
             return Err(Error::denied());
         }
@@ -263,7 +259,7 @@ impl GroupInvite {
 }
 
 /// The capabilities that a caller needs at a group to create invites to it.
-pub(crate) const INVITER_CAPABILITIES: &[Capability] = &[cap("group_invites.create"), cap("role_bindings.create")];
+pub const INVITER_CAPABILITIES: &[Capability] = &[cap("group_invites.create"), cap("role_bindings.create")];
 
 /// The prefix of a code. The organization of the invite, the key id and 32 random bytes follow, in hex and separated by
 /// underscores. Codes of earlier releases have no organization.

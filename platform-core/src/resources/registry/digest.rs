@@ -3,6 +3,7 @@
 use std::{fmt, ops::Deref};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The SHA-256 digest of an image: `sha256:` and 64 lower-case hexadecimal digits.
 ///
@@ -27,6 +28,14 @@ impl std::error::Error for InvalidDigest {}
 impl Digest {
     /// The regular expression (ECMA-262) of digests.
     pub const PATTERN: &str = "^sha256:[0-9a-f]{64}$";
+
+    /// Requires a digest, as the check of a field.
+    ///
+    /// # Errors
+    /// The rule that the value breaks.
+    pub fn check(value: &Value) -> Result<(), String> {
+        Self::parse(value.as_str().unwrap_or_default()).map(drop).map_err(|rule| rule.to_string())
+    }
 
     /// Parses a digest.
     ///

@@ -219,11 +219,11 @@ impl Imported for Image {
     }
 }
 
-pub(super) const READ: &[Capability] = &[cap("repo.list"), cap("manifest.metadata.list")];
+pub(crate) const READ: &[Capability] = &[cap("repo.list"), cap("manifest.metadata.list")];
 
-pub(super) const REPO: Field = Field::string("repoUid").about("The repo that has the image.").required().uid_of("Repo");
+pub(crate) const REPO: Field = Field::string("repoUid").about("The repo that has the image.").required().uid_of("Repo");
 
-pub(super) const DIGEST: Field =
+pub(crate) const DIGEST: Field =
     field::digest("digest").about("The digest of the image: `sha256:` and 64 hexadecimal digits.").required();
 
 /// The architecture of a request without one.
@@ -259,7 +259,7 @@ impl Image {
     ///
     /// # Errors
     /// NOT_FOUND for the repo, then for the image.
-    pub(crate) async fn find(cx: &Context<'_>, repo: &Uid, digest: &str) -> Result<Self> {
+    pub async fn find(cx: &Context<'_>, repo: &Uid, digest: &str) -> Result<Self> {
         match cx.read::<Self>(&Self::uid_of(repo, digest)).await?.filter(|image| *image.digest == *digest) {
             Some(image) => Ok(image),
             None if cx.read::<Repo>(repo).await?.is_none() => Err(Error::not_found(Repo::KIND, repo.as_str())),
@@ -271,14 +271,14 @@ impl Image {
     ///
     /// # Errors
     /// NOT_FOUND when there is none.
-    pub(crate) fn platform(&self, architecture: &str) -> Result<&ImagePlatform> {
+    pub fn platform(&self, architecture: &str) -> Result<&ImagePlatform> {
         let wanted = if architecture.is_empty() { DEFAULT_ARCHITECTURE } else { architecture };
         let found = self.platforms.iter().find(|platform| platform.architecture == wanted);
         found.ok_or_else(|| Error::not_found(Self::KIND, format!("{}/{wanted}", self.digest)))
     }
 
     /// Returns the blobs of a platform with this content, the preferred one first.
-    pub(crate) fn blobs_of<'b>(
+    pub fn blobs_of<'b>(
         &'b self,
         platform: &'b ImagePlatform,
         content: BlobContent,

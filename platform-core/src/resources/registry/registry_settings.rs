@@ -16,7 +16,7 @@ use super::super::{domain, iam::Group};
 use crate::capabilities::cap;
 
 /// The settings of an organization's registry, which all have their defaults at first. Our own kind: version 2 of the
-/// contract shows their effects only.
+/// contract shows their effects only. It is here, although only version 1 sets it, because [`Repo`](super::Repo) reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RegistrySettings {

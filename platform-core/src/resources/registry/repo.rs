@@ -98,7 +98,7 @@ pub struct SyncConfig {
 }
 
 /// The table of [`SyncConfig`].
-pub(crate) const SYNC_CONFIG: &[Field] = &[
+pub const SYNC_CONFIG: &[Field] = &[
     Field::string("source")
         .about("The repo to follow: its uid, or `organization/repo`. Responses have the uid.")
         .required()
@@ -267,7 +267,8 @@ impl Resource for Repo {
 }
 
 impl Repo {
-    pub(crate) const SYNC: Field = Field::message("syncConfig", SYNC_CONFIG)
+    /// The field `syncConfig`.
+    pub const SYNC: Field = Field::message("syncConfig", SYNC_CONFIG)
         .about(
             "The repo that this one follows. Its tier, bundles, aliases and active tags are then those of the source.",
         )

@@ -111,7 +111,8 @@ impl Resource for Tag {
 }
 
 impl Tag {
-    pub(crate) const DIGEST: Field = field::digest("digest")
+    /// The field `digest`.
+    pub const DIGEST: Field = field::digest("digest")
         .about("The digest of the image: `sha256:` and 64 hexadecimal digits.")
         .required()
         .always();

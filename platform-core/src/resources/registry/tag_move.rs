@@ -18,7 +18,8 @@ use super::{
 };
 use crate::capabilities::cap;
 
-/// A create of a tag, or its move to another image. Our own kind: version 2 of the contract shows no history.
+/// A create of a tag, or its move to another image. Our own kind: version 2 of the contract shows no history. It is here,
+/// although only version 1 shows it, because [`Tag`] writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TagMove {

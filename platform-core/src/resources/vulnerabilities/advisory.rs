@@ -23,14 +23,13 @@ use crate::capabilities::cap;
 
 pub mod event;
 mod filters;
-pub(in super::super) mod rating;
-pub(super) mod trend;
-mod writes;
+pub mod rating;
+pub(crate) mod trend;
 
 pub use event::{AdvisoryEvent, EventType, ReviewState};
 
 /// The prefix of the epoch that every write of an organization's advisories raises; it invalidates cached documents.
-pub(crate) const ADVISORIES_EPOCH: &str = "advisories";
+pub const ADVISORIES_EPOCH: &str = "advisories";
 
 /// An advisory: the findings about a vulnerability in a component of an artifact, and the actions taken.
 ///

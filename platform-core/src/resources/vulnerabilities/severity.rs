@@ -19,7 +19,7 @@ pub struct Severity {
 
 impl Severity {
     /// Returns the CVSS vector; none for other scoring systems and malformed vectors.
-    pub(crate) fn cvss(&self) -> Option<Cvss> {
+    pub fn cvss(&self) -> Option<Cvss> {
         self.score.parse().ok()
     }
 }
@@ -39,6 +39,34 @@ pub enum SeverityType {
     TypeCvssV3,
     #[serde(rename = "TYPE_CVSS_V4")]
     TypeCvssV4,
+}
+
+/// How severe a vulnerability is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, VariantNames)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs, reason = "they are the names of levels")]
+pub enum Level {
+    #[default]
+    LevelUnspecified,
+    LevelNegligible,
+    LevelLow,
+    LevelMedium,
+    LevelHigh,
+    LevelCritical,
+}
+
+impl Level {
+    /// Returns the level of a CVSS score from 0.0 to 10.0, by the qualitative scale of CVSS 3 and 4.
+    pub fn of_score(score: f64) -> Self {
+        match score {
+            score if score >= 9.0 => Self::LevelCritical,
+            score if score >= 7.0 => Self::LevelHigh,
+            score if score >= 4.0 => Self::LevelMedium,
+            score if score > 0.0 => Self::LevelLow,
+            _ => Self::LevelNegligible,
+        }
+    }
 }
 
 /// The fields of a [`Severity`].

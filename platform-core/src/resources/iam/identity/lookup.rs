@@ -20,7 +20,7 @@ impl Identity {
     ///
     /// # Errors
     /// Those of the store.
-    pub(crate) async fn of_claims(cx: &Context<'_>, issuer: &str, subject: &str) -> Result<Option<Self>> {
+    pub async fn of_claims(cx: &Context<'_>, issuer: &str, subject: &str) -> Result<Option<Self>> {
         let uid = person_uid(issuer, subject);
         if let Some(person) = cx.read::<Self>(&uid).await?
             && knows(cx, &uid).await?

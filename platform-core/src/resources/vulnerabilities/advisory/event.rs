@@ -76,7 +76,6 @@ pub enum ReviewState {
 /// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the contract names them and says no more")]
-#[non_exhaustive]
 pub enum EventType {
     Detection,
     TruePositiveDetermination,
@@ -280,7 +279,7 @@ impl AdvisoryEvent {
     }
 
     /// Returns the number of types that are set, which must be one.
-    pub(super) fn types(&self) -> usize {
+    pub fn types(&self) -> usize {
         let all = [
             self.detection.is_some(),
             self.fixed.is_some(),
@@ -336,39 +335,45 @@ const MAX_LOCATION: usize = 64 << 10;
 
 const NOTE: Field = Field::string("note").about("A note about the event.").multiline();
 
-// Fields that documents (`advisory::Document`) have too.
-pub(crate) const TRUE_POSITIVE_DETERMINATION: Field =
+/// The field `truePositiveDetermination`, which documents have too.
+pub const TRUE_POSITIVE_DETERMINATION: Field =
     Field::message("truePositiveDetermination", &[NOTE]).about("Set when the artifact was found to be vulnerable.");
-pub(crate) const FALSE_POSITIVE_DETERMINATION: Field = Field::message(
+/// The field `falsePositiveDetermination`, which documents have too.
+pub const FALSE_POSITIVE_DETERMINATION: Field = Field::message(
     "falsePositiveDetermination",
     &[Field::enumeration("type", FalsePositiveType::VARIANTS).about("Why the artifact is not vulnerable."), NOTE],
 )
 .about("Set when the artifact was found not to be vulnerable.");
-pub(crate) const ANALYSIS_NOT_PLANNED: Field = Field::message("analysisNotPlanned", &[NOTE])
+/// The field `analysisNotPlanned`, which documents have too.
+pub const ANALYSIS_NOT_PLANNED: Field = Field::message("analysisNotPlanned", &[NOTE])
     .about("Set when no further analysis of the vulnerability is planned.");
-pub(crate) const FIX_NOT_PLANNED: Field =
+/// The field `fixNotPlanned`, which documents have too.
+pub const FIX_NOT_PLANNED: Field =
     Field::message("fixNotPlanned", &[NOTE]).about("Set when no fix of the vulnerability is planned.");
-pub(crate) const PENDING_UPSTREAM_FIX: Field =
+/// The field `pendingUpstreamFix`, which documents have too.
+pub const PENDING_UPSTREAM_FIX: Field =
     Field::message("pendingUpstreamFix", &[NOTE]).about("Set while the fix has to come from the upstream project.");
-pub(crate) const FIXED_VERSION: Field =
-    Field::string("fixedVersion").about("The first version without the vulnerability.");
-pub(crate) const SCANNER_VERSION: Field = Field::string("scannerVersion").about("The version of the scanner.");
-pub(crate) const GRYPE_DB_BUILT: Field = Field::string("grypeDbBuilt").about("When the scanner's database was built.");
-pub(crate) const GRYPE_DB_CHECKSUM: Field =
-    Field::string("grypeDbChecksum").about("The checksum of the scanner's database.");
+/// The field `fixedVersion` of a fix.
+pub const FIXED_VERSION: Field = Field::string("fixedVersion").about("The first version without the vulnerability.");
+/// The field `scannerVersion` of a fix and of a scan.
+pub const SCANNER_VERSION: Field = Field::string("scannerVersion").about("The version of the scanner.");
+/// The field `grypeDbBuilt` of a fix and of a scan.
+pub const GRYPE_DB_BUILT: Field = Field::string("grypeDbBuilt").about("When the scanner's database was built.");
+/// The field `grypeDbChecksum` of a fix and of a scan.
+pub const GRYPE_DB_CHECKSUM: Field = Field::string("grypeDbChecksum").about("The checksum of the scanner's database.");
 
 /// Returns the field `fixed` with these subfields.
-pub(crate) const fn fixed(fields: &'static [Field]) -> Field {
+pub const fn fixed(fields: &'static [Field]) -> Field {
     Field::message("fixed", fields).about("Set when a version without the vulnerability was released.")
 }
 
 /// Returns the field `detection` with these subfields.
-pub(crate) const fn detection(fields: &'static [Field]) -> Field {
+pub const fn detection(fields: &'static [Field]) -> Field {
     Field::message("detection", fields).about("Set when the vulnerability was detected; says how.")
 }
 
 /// Returns the fields of a detection, where those of a scan are `scan`.
-pub(crate) const fn detected(scan: &'static [Field]) -> [Field; 3] {
+pub const fn detected(scan: &'static [Field]) -> [Field; 3] {
     const NVDAPI: &[Field] = &[
         Field::string("cpeSearched").about("The CPE that was searched for."),
         Field::string("cpeFound").about("The CPE that was found."),
@@ -383,7 +388,7 @@ pub(crate) const fn detected(scan: &'static [Field]) -> [Field; 3] {
 }
 
 /// Returns the fields of a scan, with these names for the subpackage and the component.
-pub(crate) const fn scan(subpackage: &'static str, component: &'static str) -> [Field; 11] {
+pub const fn scan(subpackage: &'static str, component: &'static str) -> [Field; 11] {
     [
         Field::string("scanner").about("The scanner's name."),
         Field::string(subpackage).about("The subpackage that has the component."),
@@ -443,4 +448,4 @@ pub const FIELDS: &[Field] = &[
 ];
 
 /// The maximum number of events of an advisory; our choice.
-pub(super) const MAX_EVENTS: usize = 1000;
+pub const MAX_EVENTS: usize = 1000;

@@ -15,15 +15,15 @@ use platform_engine::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Advisory, Severity};
-use crate::resources::{
-    advisory::vulnerability_metadata::{Severities, VULNERABILITIES_EPOCH},
-    registry::vulnerability_report::Level,
+use super::{
+    super::{Level, Severity},
+    Advisory,
 };
+use crate::resources::advisory::vulnerability_metadata::{Severities, VULNERABILITIES_EPOCH};
 
 /// How severe a vulnerability is. A vulnerability without a CVSS score has no rating.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Rating {
+pub(crate) enum Rating {
     Critical,
     High,
     Medium,
@@ -32,7 +32,7 @@ pub(in super::super) enum Rating {
 
 impl Rating {
     /// All ratings, in the order of the fields of the trend.
-    pub(in super::super) const ALL: [Self; 4] = [Self::Critical, Self::High, Self::Medium, Self::Low];
+    pub(crate) const ALL: [Self; 4] = [Self::Critical, Self::High, Self::Medium, Self::Low];
 
     /// Returns the rating of a stored advisory.
     pub(super) fn of(body: &Value) -> Option<Self> {
@@ -68,7 +68,7 @@ pub(super) async fn look_up(cx: &Context<'_>, bodies: &[&Value]) -> Result<Vec<M
 ///
 /// # Errors
 /// Those of the store.
-pub(super) async fn complete(cx: &Context<'_>, advisory: &mut Advisory) -> Result<Require> {
+pub async fn complete(cx: &Context<'_>, advisory: &mut Advisory) -> Result<Require> {
     let epoch = Epoch::of_organization(VULNERABILITIES_EPOCH, "");
     let values = cx.epochs(std::slice::from_ref(&epoch)).await?;
     let found = Severities::look_up(cx, advisory.names()).await?;
@@ -92,7 +92,7 @@ fn names(body: &Value) -> impl Iterator<Item = &str> {
 ///
 /// # Errors
 /// Those of the store.
-pub(in super::super::super) async fn update(platform: &Platform, caller: &Caller, names: &[KeyValue]) -> Result<()> {
+pub(crate) async fn update(platform: &Platform, caller: &Caller, names: &[KeyValue]) -> Result<()> {
     for key in ["alias", "id"] {
         let mut after = None;
         loop {

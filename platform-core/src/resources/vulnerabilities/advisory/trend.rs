@@ -12,16 +12,16 @@ use strum::VariantNames;
 use super::{event::EventType, filters, rating::Rating};
 
 /// The name of the key.
-pub(in super::super) const KEY: KeyName = "stateChange";
+pub(crate) const KEY: KeyName = "stateChange";
 
 /// A day in milliseconds.
-pub(in super::super) const DAY: i64 = 24 * 60 * 60 * 1000;
+pub(crate) const DAY: i64 = 24 * 60 * 60 * 1000;
 
 /// What the most recent approved event says of the vulnerability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
-pub(in super::super) enum State {
+pub(crate) enum State {
     #[default]
     Open,
     Fixed,
@@ -31,7 +31,7 @@ pub(in super::super) enum State {
 
 impl State {
     /// All states, in the order of the fields of the trend.
-    pub(in super::super) const ALL: [Self; 4] = [Self::Open, Self::Fixed, Self::NotAffected, Self::NotPlanned];
+    pub(crate) const ALL: [Self; 4] = [Self::Open, Self::Fixed, Self::NotAffected, Self::NotPlanned];
 
     const fn of(event: EventType) -> Self {
         match event {
@@ -43,31 +43,31 @@ impl State {
     }
 
     /// Returns the values of the key `latestEvent` of advisories in this state.
-    pub(in super::super) fn events(self) -> Vec<KeyValue> {
+    pub(crate) fn events(self) -> Vec<KeyValue> {
         let events = EventType::ALL.into_iter().filter(|event| Self::of(*event) == self);
         events.map(|event| KeyValue::text(event.filter_name())).collect()
     }
 }
 
 /// Returns the number of days since 1970-01-01 in UTC.
-pub(in super::super) fn day(at: Timestamp) -> i64 {
+pub(crate) fn day(at: Timestamp) -> i64 {
     at.millis().div_euclid(DAY)
 }
 
 /// Returns the value of the key of live advisories in a state with a rating.
-pub(in super::super) fn rated(state: State, rating: Rating) -> KeyValue {
+pub(crate) fn rated(state: State, rating: Rating) -> KeyValue {
     KeyValue::text(&format!("{state:?}/{rating:?}"))
 }
 
 /// Returns the value of the key of advisories that are in a state at the end of a day, and were not at the end of the
 /// day before: of all of them, or of those with a rating.
-pub(in super::super) fn entered(day: i64, state: State, rating: Option<Rating>) -> KeyValue {
+pub(crate) fn entered(day: i64, state: State, rating: Option<Rating>) -> KeyValue {
     change(day, '+', state, rating)
 }
 
 /// Returns the value of the key of advisories that are not in a state at the end of a day, and were at the end of the
 /// day before: of all of them, or of those with a rating.
-pub(in super::super) fn left(day: i64, state: State, rating: Option<Rating>) -> KeyValue {
+pub(crate) fn left(day: i64, state: State, rating: Option<Rating>) -> KeyValue {
     change(day, '-', state, rating)
 }
 
