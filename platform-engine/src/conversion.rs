@@ -27,6 +27,7 @@ use tables::is_same;
 
 use methods::{create, delete, get, list, page, replace, run, run_pages};
 pub use methods::{read, renamed, show, shown, shown_all};
+pub use tables::fields_with;
 
 /// A message of another version of the API that shows a resource of a kind.
 pub trait Conversion: 'static {

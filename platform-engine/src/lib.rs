@@ -74,6 +74,7 @@ use std::{future::Future, pin::Pin};
 pub mod access;
 pub mod aip;
 pub mod blob;
+pub mod cache;
 pub mod clock;
 pub mod context;
 pub mod conversion;

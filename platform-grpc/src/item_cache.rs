@@ -4,12 +4,11 @@
 //! are not read any more are evicted.
 
 use std::{
-    fmt,
     hash::{Hash, Hasher},
     sync::Arc,
 };
 
-use quick_cache::{Equivalent, Weighter, sync::Cache};
+use platform_engine::cache::{BytesCache, Equivalent};
 
 use crate::encode::{Plan, Writer};
 
@@ -23,18 +22,13 @@ const ENTRY_OVERHEAD: usize = 120;
 const MAX_CACHED: usize = 4 << 10;
 
 /// The encodings of resources that were read recently.
-pub(crate) struct ItemCache(Cache<Item, Arc<[u8]>, Weight>);
+#[derive(Debug)]
+pub(crate) struct ItemCache(BytesCache<Item, Arc<[u8]>>);
 
 impl Default for ItemCache {
     fn default() -> Self {
-        let entries = usize::try_from(CAPACITY / AVERAGE_ENTRY).unwrap_or_default();
-        Self(Cache::with_weighter(entries, CAPACITY, Weight))
-    }
-}
-
-impl fmt::Debug for ItemCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ItemCache").field(&self.0.weight()).finish()
+        let bytes_of = |item: &Item, encoded: &Arc<[u8]>| (item.json.len() + encoded.len() + ENTRY_OVERHEAD) as u64;
+        Self(BytesCache::new(CAPACITY, AVERAGE_ENTRY, bytes_of))
     }
 }
 
@@ -93,14 +87,5 @@ impl Hash for Wanted<'_> {
 impl Equivalent<Item> for Wanted<'_> {
     fn equivalent(&self, item: &Item) -> bool {
         *self.json == *item.json && *self.message == *item.message
-    }
-}
-
-#[derive(Debug, Clone)]
-struct Weight;
-
-impl Weighter<Item, Arc<[u8]>> for Weight {
-    fn weight(&self, item: &Item, encoded: &Arc<[u8]>) -> u64 {
-        (item.json.len() + encoded.len() + ENTRY_OVERHEAD) as u64
     }
 }

@@ -8,9 +8,8 @@ use std::{collections::HashMap, fmt, hash::Hash, sync::Arc};
 
 use http::Uri;
 use parking_lot::Mutex;
-use platform_engine::{clock::Clock, timestamp::Timestamp};
+use platform_engine::{cache::BytesCache, clock::Clock, timestamp::Timestamp};
 use platform_outbound::fetch::FetchError;
-use quick_cache::{Weighter, sync::Cache};
 
 use crate::error::TokenError;
 
@@ -34,7 +33,7 @@ const FAILURE_CACHE_BYTES: u64 = 1024 * 1024;
 /// Counts the fetches in progress and caches the hosts that failed.
 pub(crate) struct FetchLimits {
     in_flight: Mutex<InFlight>,
-    failures: Cache<(String, String), HostFailure, Weight>,
+    failures: BytesCache<(String, String), HostFailure>,
     clock: Arc<dyn Clock>,
 }
 
@@ -53,19 +52,11 @@ struct HostFailure {
     score: u32,
 }
 
-#[derive(Clone)]
-struct Weight;
-
-impl Weighter<(String, String), HostFailure> for Weight {
-    fn weight(&self, (tenant, host): &(String, String), _: &HostFailure) -> u64 {
-        (128 + tenant.len() + host.len()) as u64
-    }
-}
-
 impl FetchLimits {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        let items = usize::try_from(FAILURE_CACHE_BYTES / 192).unwrap_or(usize::MAX);
-        Self { in_flight: Mutex::default(), failures: Cache::with_weighter(items, FAILURE_CACHE_BYTES, Weight), clock }
+        let bytes_of = |(tenant, host): &(String, String), _: &HostFailure| (128 + tenant.len() + host.len()) as u64;
+        let failures = BytesCache::new(FAILURE_CACHE_BYTES, 192, bytes_of);
+        Self { in_flight: Mutex::default(), failures, clock }
     }
 
     /// Acquires a permit for a tenant to fetch from the host of this URL. `tenant` is the uid of an organization.

@@ -6,10 +6,10 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 use http::{Request, Response};
 use platform_core::resources::iam::normalize_issuer;
-use platform_engine::clock::Clock;
+use platform_engine::{cache::BytesCache, clock::Clock};
 use platform_keys::VerifyingKey;
 use platform_outbound::fetch::Fetch;
-use quick_cache::{Weighter, sync::Cache};
+use quick_cache::sync::Cache;
 
 use crate::{
     discovery::{self, DiscoveryOptions, Endpoints, TrustedIssuer},
@@ -33,26 +33,18 @@ pub(crate) struct TenantIssuers {
     options: DiscoveryOptions,
     clock: Arc<dyn Clock>,
     /// Issuers whose keys have been fetched.
-    with_keys: Cache<String, TrustedIssuer, Weight>,
+    with_keys: BytesCache<String, TrustedIssuer>,
     /// Issuers whose keys have not been fetched yet. A separate cache, so that names of nonexistent issuers evict no
     /// keys.
     without_keys: Cache<String, TrustedIssuer>,
     limits: Arc<FetchLimits>,
 }
 
-#[derive(Clone)]
-struct Weight;
-
-impl Weighter<String, TrustedIssuer> for Weight {
-    fn weight(&self, url: &String, issuer: &TrustedIssuer) -> u64 {
-        ISSUER_BYTES + url.len() as u64 + issuer.bytes().unwrap_or_default()
-    }
-}
-
 impl TenantIssuers {
     pub(crate) fn new(fetch: Arc<dyn Fetch>, options: DiscoveryOptions, clock: Arc<dyn Clock>) -> Self {
-        let items = usize::try_from(CACHE_BYTES / ISSUER_BYTES).unwrap_or(usize::MAX);
-        let with_keys = Cache::with_weighter(items, CACHE_BYTES, Weight);
+        let bytes_of =
+            |url: &String, issuer: &TrustedIssuer| ISSUER_BYTES + url.len() as u64 + issuer.bytes().unwrap_or_default();
+        let with_keys = BytesCache::new(CACHE_BYTES, ISSUER_BYTES, bytes_of);
         let limits = Arc::new(FetchLimits::new(Arc::clone(&clock)));
         Self { fetch, options, clock, with_keys, without_keys: Cache::new(MAX_WITHOUT_KEYS), limits }
     }

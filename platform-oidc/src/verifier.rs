@@ -13,12 +13,12 @@ use constant_time_eq::constant_time_eq;
 use platform_core::resources::iam::{normalize_issuer, person_uid};
 use platform_engine::{
     access::{ActsAs, Caller, Credential, Narrowing, RegistrationId, Session},
+    cache::{BytesCache, Equivalent},
     clock::Clock,
     timestamp::Timestamp,
     uid::Uid,
 };
 use platform_keys::VerifyingKey;
-use quick_cache::{Equivalent, Weighter, sync::Cache};
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
@@ -40,7 +40,7 @@ pub struct Verifier {
     trusted: Vec<TrustedIssuer>,
     audiences: Vec<String>,
     clock: Arc<dyn Clock>,
-    cache: Cache<Token, CachedToken, Weight>,
+    cache: BytesCache<Token, CachedToken>,
     signature_checks: AtomicU64,
 }
 
@@ -158,15 +158,6 @@ struct CachedToken {
     bytes: u64,
 }
 
-#[derive(Clone)]
-struct Weight;
-
-impl Weighter<Token, CachedToken> for Weight {
-    fn weight(&self, _: &Token, cached: &CachedToken) -> u64 {
-        cached.bytes
-    }
-}
-
 impl Verifier {
     /// Creates a verifier.
     ///
@@ -187,8 +178,7 @@ impl Verifier {
         if urls.windows(2).any(|pair| matches!(pair, [one, other] if one == other)) {
             return Err(InvalidOptions::Issuer);
         }
-        let items = usize::try_from(cache_bytes / 2048).unwrap_or(usize::MAX).max(16);
-        let cache = Cache::with_weighter(items, cache_bytes, Weight);
+        let cache = BytesCache::new(cache_bytes, 2048, |_: &Token, cached: &CachedToken| cached.bytes);
         Ok(Self { own, trusted, audiences, clock, cache, signature_checks: AtomicU64::new(0) })
     }
 

@@ -7,7 +7,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    fmt,
     hash::{Hash, Hasher},
     sync::Arc,
 };
@@ -19,6 +18,7 @@ use platform_core::resources::{
     vulnerabilities::{Advisory, Level, advisory::ADVISORIES_EPOCH},
 };
 use platform_engine::{
+    cache::{BytesCache, Equivalent},
     context::Context,
     error::{Error, Result},
     kind::{Imported, Resource},
@@ -27,7 +27,6 @@ use platform_engine::{
     timestamp::Timestamp,
     uid::{self, Uid},
 };
-use quick_cache::{Equivalent, Weighter, sync::Cache};
 
 mod exposures;
 mod periods;
@@ -44,6 +43,9 @@ use crate::resources::{
 /// in bytes each. Our choice: some 200,000 vulnerabilities of packages, and some 1,000,000 of reports.
 const CACHE_BYTES: u64 = 64 << 20;
 
+/// The approximate size of a typical entry of either cache in bytes.
+const TYPICAL_BYTES: u64 = 6 << 10;
+
 /// The number of images whose packages are in memory at once while periods are computed.
 const IMAGES: usize = 50;
 
@@ -51,24 +53,18 @@ const IMAGES: usize = 50;
 pub(crate) const MAX_REPORTS: usize = 5_000;
 
 /// A cache of the advisories about packages and of the counts of imported reports, for all requests of a platform.
+#[derive(Debug)]
 pub(crate) struct Findings {
-    packages: Cache<PackageKey, Computed, Weight>,
-    counted: Cache<Uid, Arc<Counted>, Weight>,
+    packages: BytesCache<PackageKey, Computed>,
+    counted: BytesCache<Uid, Arc<Counted>>,
 }
 
 impl Default for Findings {
     fn default() -> Self {
         Self {
-            packages: Cache::with_weighter(10_000, CACHE_BYTES, Weight),
-            counted: Cache::with_weighter(10_000, CACHE_BYTES, Weight),
+            packages: BytesCache::new(CACHE_BYTES, TYPICAL_BYTES, Computed::bytes_of),
+            counted: BytesCache::new(CACHE_BYTES, TYPICAL_BYTES, Counted::bytes_of),
         }
-    }
-}
-
-impl fmt::Debug for Findings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (packages, counted) = (self.packages.len(), self.counted.len());
-        f.debug_struct("Findings").field("packages", &packages).field("counted", &counted).finish()
     }
 }
 
@@ -130,21 +126,18 @@ struct Counted {
     found: Arc<Found>,
 }
 
-#[derive(Debug, Clone)]
-struct Weight;
-
-impl Weighter<PackageKey, Computed> for Weight {
-    fn weight(&self, key: &PackageKey, computed: &Computed) -> u64 {
+impl Computed {
+    fn bytes_of(key: &PackageKey, computed: &Self) -> u64 {
         let ImagePackage { name, version, origin } = &key.package;
         let texts = name.len() + version.len() + origin.len() + key.organization.len();
         computed.bytes + (texts + size_of::<(PackageKey, Package)>()) as u64
     }
 }
 
-impl Weighter<Uid, Arc<Counted>> for Weight {
-    fn weight(&self, uid: &Uid, counted: &Arc<Counted>) -> u64 {
+impl Counted {
+    fn bytes_of(uid: &Uid, counted: &Arc<Self>) -> u64 {
         let ids: usize = counted.found.keys().map(|id| id.len() + ENTRY_BYTES).sum();
-        (ids + uid.len() + size_of::<Counted>()) as u64
+        (ids + uid.len() + size_of::<Self>()) as u64
     }
 }
 

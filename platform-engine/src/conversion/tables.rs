@@ -31,27 +31,35 @@ impl Kind {
         panic!("the kind has no field of this name")
     }
 
-    /// Returns the fields, `N` in all, with these in place of those of the same names. In a constant, another `N` is a
-    /// compile error.
+    /// As [`fields_with`], with the fields of the kind.
     ///
     /// # Panics
     /// If the kind does not have `N` fields.
-    #[expect(clippy::indexing_slicing, reason = "evaluated at compile time, where it is a compile error")]
     pub const fn fields_with<const N: usize>(&self, changed: &[Field]) -> [Field; N] {
-        assert!(self.fields.len() == N, "the kind has another number of fields");
-        let mut fields = [Field::UID; N];
-        let mut at = 0;
-        while at < N {
-            fields[at] = self.fields[at];
-            let mut rest = changed;
-            while let [field, tail @ ..] = rest {
-                if is_same(field.name.as_bytes(), fields[at].name.as_bytes()) {
-                    fields[at] = *field;
-                }
-                rest = tail;
-            }
-            at += 1;
-        }
-        fields
+        fields_with(self.fields, changed)
     }
+}
+
+/// Returns fields, `N` in all, with others in place of those of the same names. In a constant, another `N` is a compile
+/// error.
+///
+/// # Panics
+/// If there are not `N` fields.
+#[expect(clippy::indexing_slicing, reason = "evaluated at compile time, where it is a compile error")]
+pub const fn fields_with<const N: usize>(all: &[Field], changed: &[Field]) -> [Field; N] {
+    assert!(all.len() == N, "there is another number of fields");
+    let mut fields = [Field::UID; N];
+    let mut at = 0;
+    while at < N {
+        fields[at] = all[at];
+        let mut rest = changed;
+        while let [field, tail @ ..] = rest {
+            if is_same(field.name.as_bytes(), fields[at].name.as_bytes()) {
+                fields[at] = *field;
+            }
+            rest = tail;
+        }
+        at += 1;
+    }
+    fields
 }

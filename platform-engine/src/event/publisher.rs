@@ -1,32 +1,21 @@
 //! Publishes the events of commits to the streams and watches of this process, and caches subscriptions.
 
-use std::{fmt, sync::Arc};
-
-use quick_cache::{Weighter, sync::Cache};
+use std::sync::Arc;
 
 use super::{
     EventLog, Recorded, Subscribers, Wake,
     stream::{Streams, Watches},
 };
-use crate::{error::Result, store::Store, uid::Uid};
+use crate::{cache::OrganizationCache, error::Result, store::Store, uid::Uid};
 
-/// The capacity of the cache of subscriptions: approximately, in bytes, and as the number of typical organizations.
+/// The approximate capacity of the cache of subscriptions, in bytes, and the size of a typical organization.
 const CACHE_BYTES: u64 = 16 << 20;
-const CACHE_ENTRIES: usize = 10_000;
-
-#[derive(Debug, Clone)]
-struct Weight;
-
-impl Weighter<Uid, (u64, Arc<Subscribers>)> for Weight {
-    fn weight(&self, organization: &Uid, (_, subscribers): &(u64, Arc<Subscribers>)) -> u64 {
-        (organization.len() + subscribers.bytes()) as u64
-    }
-}
+const TYPICAL_BYTES: u64 = 1_600;
 
 /// The cached subscriptions, the streams and the watches of a process.
+#[derive(Debug)]
 pub(crate) struct Publisher {
-    /// Each with the lineage of the store before it was read.
-    subscribers: Cache<Uid, (u64, Arc<Subscribers>), Weight>,
+    subscribers: OrganizationCache<Subscribers>,
     pub(crate) streams: Streams,
     pub(crate) watches: Watches,
     wake: Option<Arc<dyn Wake>>,
@@ -38,16 +27,13 @@ impl Default for Publisher {
     }
 }
 
-impl fmt::Debug for Publisher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Publisher").field("subscribers", &self.subscribers.len()).finish_non_exhaustive()
-    }
-}
-
 impl Publisher {
     /// Creates a publisher that also wakes other processes by `wake`.
     pub(crate) fn new(wake: Option<Arc<dyn Wake>>) -> Self {
-        let subscribers = Cache::with_weighter(CACHE_ENTRIES, CACHE_BYTES, Weight);
+        let bytes_of = |organization: &Uid, (_, subscribers): &(u64, Arc<Subscribers>)| {
+            (organization.len() + subscribers.bytes()) as u64
+        };
+        let subscribers = OrganizationCache::new(CACHE_BYTES, TYPICAL_BYTES, bytes_of);
         Self { subscribers, streams: Streams::default(), watches: Watches::default(), wake }
     }
 
@@ -58,20 +44,12 @@ impl Publisher {
         store: &dyn Store,
         organization: &str,
     ) -> Result<Arc<Subscribers>> {
-        let lineage = store.lineage();
-        if let Some((_, subscribers)) = self.subscribers.get(organization).filter(|cached| cached.0 == lineage) {
-            return Ok(subscribers);
-        }
-        // A concurrent change may make the entry stale before it is inserted. The next commit that requires its epoch
-        // then fails and removes it.
-        let subscribers = Arc::new(log.subscribers(store, organization).await?);
-        self.subscribers.insert(Uid::opaque(organization), (lineage, Arc::clone(&subscribers)));
-        Ok(subscribers)
+        self.subscribers.get_or_read(store, organization, log.subscribers(store, organization)).await
     }
 
     /// Invalidates the cached subscriptions of an organization.
     pub(crate) fn forget_subscribers(&self, organization: &Uid) {
-        self.subscribers.remove(organization);
+        self.subscribers.forget(organization);
     }
 
     /// Wakes the watches of this process and of the others for these subscriptions.
@@ -93,20 +71,22 @@ impl Publisher {
 
 #[cfg(test)]
 mod tests {
+    use pollster::block_on;
+
     use super::*;
-    use crate::store::Epoch;
+    use crate::store::{Epoch, memory::MemoryStore};
 
     #[test]
     fn the_cache_of_subscriptions_is_bounded_in_bytes() {
-        let events = Publisher::default();
+        let (store, events) = (MemoryStore::new(), Publisher::default());
         for organization in 0..300 {
             let uid = Uid::opaque(format!("{organization:040x}"));
             let subscriptions = (0..1_000).map(|number| Uid::opaque(format!("{uid}/{number:016x}"))).collect();
             let subscribers = Subscribers::new(uid.clone(), Epoch::new("subscriptions", uid.clone()), 0, subscriptions);
-            events.subscribers.insert(uid, (0, Arc::new(subscribers)));
+            block_on(events.subscribers.get_or_read(&store, &uid, async { Ok(subscribers) })).unwrap();
         }
-        assert!(events.subscribers.weight() <= CACHE_BYTES);
-        let cached = events.subscribers.len();
+        assert!(events.subscribers.cached().bytes() <= CACHE_BYTES);
+        let cached = events.subscribers.cached().entries();
         assert!((50..250).contains(&cached), "{cached}");
     }
 }

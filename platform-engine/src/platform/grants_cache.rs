@@ -1,17 +1,13 @@
 //! A cache of resolved grants, bounded in bytes.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
-
-use quick_cache::{Weighter, sync::Cache};
 
 use crate::{
     access::{Caller, Grants, Session},
+    cache::BytesCache,
     uid::Uid,
 };
 
@@ -30,22 +26,18 @@ impl Holder {
     }
 }
 
-#[derive(Debug, Clone)]
-struct Weight;
-
-impl Weighter<Holder, Arc<Grants>> for Weight {
-    fn weight(&self, holder: &Holder, grants: &Arc<Grants>) -> u64 {
-        let session = holder.session.as_ref().map_or(0, |session| session.bytes());
-        (grants.bytes() + session + size_of::<Holder>()) as u64
-    }
+fn bytes_of(holder: &Holder, grants: &Arc<Grants>) -> u64 {
+    let session = holder.session.as_ref().map_or(0, |session| session.bytes());
+    (grants.bytes() + session + size_of::<Holder>()) as u64
 }
 
 /// The approximate size in bytes of the grants of an identity with a few bindings, to estimate the number of entries.
 const TYPICAL_GRANTS: u64 = 4 << 10;
 
 /// A cache of grants. Evicted grants are resolved again.
+#[derive(Debug)]
 pub(super) struct GrantsCache {
-    cache: Cache<Holder, Arc<Grants>, Weight>,
+    cache: BytesCache<Holder, Arc<Grants>>,
     /// The numbers of grants that were found, and of those that were resolved.
     found: AtomicU64,
     resolved: AtomicU64,
@@ -54,7 +46,7 @@ pub(super) struct GrantsCache {
 impl GrantsCache {
     /// Returns an empty cache of at most this many bytes, approximately.
     pub(super) fn new(bytes: u64) -> Self {
-        let cache = Cache::with_weighter(usize::try_from(bytes / TYPICAL_GRANTS).unwrap_or(usize::MAX), bytes, Weight);
+        let cache = BytesCache::new(bytes, TYPICAL_GRANTS, bytes_of);
         Self { cache, found: AtomicU64::new(0), resolved: AtomicU64::new(0) }
     }
 
@@ -76,12 +68,6 @@ impl GrantsCache {
 
     pub(super) fn remove(&self, holder: &Holder) {
         self.cache.remove(holder);
-    }
-}
-
-impl fmt::Debug for GrantsCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GrantsCache").field("bytes", &self.cache.weight()).finish_non_exhaustive()
     }
 }
 
@@ -111,9 +97,9 @@ mod tests {
         let cache = GrantsCache::new(64 << 20);
         for sign_in in 0..400 {
             cache.insert(holder(sign_in), grants(3_000));
-            assert!(cache.cache.weight() <= 64 << 20);
+            assert!(cache.cache.bytes() <= 64 << 20);
         }
-        assert!(cache.cache.len() > 10, "{}", cache.cache.len());
+        assert!(cache.cache.entries() > 10, "{}", cache.cache.entries());
         let (small, large) = (grants(1).bytes(), grants(3_000).bytes());
         assert!(small < 8 << 10, "{small}");
         assert!((200 << 10..2 << 20).contains(&large), "{large}");

@@ -1,10 +1,9 @@
 //! A cache of the quotas of organizations, and the kinds that can have one.
 
-use std::{collections::HashSet, fmt, sync::Arc};
-
-use quick_cache::{Weighter, sync::Cache};
+use std::{collections::HashSet, sync::Arc};
 
 use crate::{
+    cache::OrganizationCache,
     error::Result,
     kind::{Kind, Parent},
     quota::{QuotaSource, Quotas},
@@ -12,37 +11,24 @@ use crate::{
     uid::Uid,
 };
 
-/// The capacity of the cache: approximately, in bytes, and as the number of typical organizations.
+/// The approximate capacity of the cache, in bytes, and the size of a typical organization.
 const CACHE_BYTES: u64 = 8 << 20;
-const CACHE_ENTRIES: usize = 10_000;
-
-#[derive(Debug, Clone)]
-struct Weight;
-
-impl Weighter<Uid, (u64, Arc<Quotas>)> for Weight {
-    fn weight(&self, organization: &Uid, (_, quotas): &(u64, Arc<Quotas>)) -> u64 {
-        (organization.len() + quotas.bytes()) as u64
-    }
-}
+const TYPICAL_BYTES: u64 = 800;
 
 /// The source of quotas, what it returned last for each organization, and the kinds that can have a quota.
+#[derive(Debug)]
 pub(super) struct QuotaCache {
     source: Option<Arc<dyn QuotaSource>>,
-    /// Each with the lineage of the store before it was read.
-    quotas: Cache<Uid, (u64, Arc<Quotas>), Weight>,
+    quotas: OrganizationCache<Quotas>,
     kinds: HashSet<KindName>,
-}
-
-impl fmt::Debug for QuotaCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QuotaCache").field("quotas", &self.quotas.len()).finish_non_exhaustive()
-    }
 }
 
 impl QuotaCache {
     pub(super) fn new(source: Option<Arc<dyn QuotaSource>>, kinds: impl Iterator<Item = &'static Kind>) -> Self {
         let kinds = kinds.filter(|kind| has_quota(kind)).map(|kind| kind.name).collect();
-        Self { source, quotas: Cache::with_weighter(CACHE_ENTRIES, CACHE_BYTES, Weight), kinds }
+        let bytes_of =
+            |organization: &Uid, (_, quotas): &(u64, Arc<Quotas>)| (organization.len() + quotas.bytes()) as u64;
+        Self { source, quotas: OrganizationCache::new(CACHE_BYTES, TYPICAL_BYTES, bytes_of), kinds }
     }
 
     /// Returns whether there is a source, and so whether anything can have a quota.
@@ -57,21 +43,13 @@ impl QuotaCache {
 
     /// Invalidates the quotas of an organization.
     pub(super) fn forget(&self, organization: &Uid) {
-        self.quotas.remove(organization);
+        self.quotas.forget(organization);
     }
 
     /// Returns the quotas of an organization, from the cache or the source; `None` without a source.
     pub(super) async fn of(&self, store: &dyn Store, organization: &Uid) -> Result<Option<Arc<Quotas>>> {
         let Some(source) = &self.source else { return Ok(None) };
-        let lineage = store.lineage();
-        if let Some((_, quotas)) = self.quotas.get(organization).filter(|cached| cached.0 == lineage) {
-            return Ok(Some(quotas));
-        }
-        // A concurrent change may make the entry stale before it is inserted. The next commit that requires its epoch
-        // then fails and removes it.
-        let quotas = Arc::new(source.quotas(store, organization).await?);
-        self.quotas.insert(organization.clone(), (lineage, Arc::clone(&quotas)));
-        Ok(Some(quotas))
+        self.quotas.get_or_read(store, organization, source.quotas(store, organization)).await.map(Some)
     }
 }
 

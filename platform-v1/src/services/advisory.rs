@@ -12,7 +12,7 @@ use platform_core::resources::{
     vulnerabilities::advisory::event,
 };
 use platform_engine::{
-    conversion::{ActionConversion, Conversion, ListConversion},
+    conversion::{ActionConversion, Conversion, ListConversion, fields_with},
     kind::{Action, Authorization, Domain, Field, Kind, Registered, Resource, Type},
     platform::ResponseCache,
     request::{ORDER_BY, PAGE_SIZE, PAGE_TOKEN, SKIP},
@@ -49,31 +49,22 @@ const DOCUMENT: &[Field] = &[
     Field::new("advisories", Type::List(&Type::Message(DOCUMENT_ADVISORY))).about("The advisories of the package."),
 ];
 
-const DOCUMENT_ADVISORY: &[Field] = &[
-    Field::string("id").about("The advisory's identifier, such as `CGA-3gfc-9462-mc8m`."),
-    Field::new("events", Type::List(&Type::Message(EVENT))).about("The approved events of the advisory, oldest first."),
-    Field::strings("aliases").about("Other identifiers of the same vulnerability, such as `CVE-2022-4203`."),
-    Field::string("packageNamespace").about("The distribution that the package belongs to, such as `wolfi`."),
-];
+const DOCUMENT_ADVISORY: &[Field] = &fields_with::<{ document::ADVISORY.len() }>(
+    document::ADVISORY,
+    &[Field::new("events", Type::List(&Type::Message(EVENT)))
+        .about("The approved events of the advisory, oldest first.")],
+);
 
-const EVENT: &[Field] = &[
-    Field::timestamp("timestamp").about("When the event happened."),
-    event::TRUE_POSITIVE_DETERMINATION.oneof("data"),
-    event::FALSE_POSITIVE_DETERMINATION
+/// The events of version 2, with the names of this version for the types of false positives.
+const EVENT: &[Field] = &fields_with::<{ document::EVENT.len() }>(
+    document::EVENT,
+    &[event::FALSE_POSITIVE_DETERMINATION
         .ty(Type::Message(&[
             Field::enumeration("type", FALSE_POSITIVE).about("Why the artifact is not vulnerable."),
             Field::string("note").about("A note about the event."),
         ]))
-        .oneof("data"),
-    event::fixed(&[event::FIXED_VERSION, event::SCANNER_VERSION, event::GRYPE_DB_BUILT, event::GRYPE_DB_CHECKSUM])
-        .oneof("data"),
-    event::detection(DETECTED).oneof("data"),
-    event::ANALYSIS_NOT_PLANNED.oneof("data"),
-    event::FIX_NOT_PLANNED.oneof("data"),
-    event::PENDING_UPSTREAM_FIX.oneof("data"),
-];
-
-const DETECTED: &[Field] = &event::detected(&event::scan("subpackageName", "componentName"));
+        .oneof("data")],
+);
 
 const FALSE_POSITIVE: &[&str] = &[
     "FPT_TYPE_UNSPECIFIED",

@@ -124,7 +124,8 @@ pub struct DocumentScanV1 {
 const SCAN: &[Field] = &event::scan("subpackageName", "componentName");
 const DETECTED: &[Field] = &event::detected(SCAN);
 
-const EVENT: &[Field] = &[
+/// The fields of a [`DocumentEvent`].
+pub const EVENT: &[Field] = &[
     Field::timestamp("timestamp").about("When the event happened."),
     event::TRUE_POSITIVE_DETERMINATION.oneof("data"),
     event::FALSE_POSITIVE_DETERMINATION.oneof("data"),
@@ -136,7 +137,8 @@ const EVENT: &[Field] = &[
     event::PENDING_UPSTREAM_FIX.oneof("data"),
 ];
 
-const ADVISORY: &[Field] = &[
+/// The fields of a [`DocumentAdvisory`].
+pub const ADVISORY: &[Field] = &[
     Field::string("id").about("The advisory's identifier, such as `CGA-3gfc-9462-mc8m`."),
     Field::new("events", Type::List(&Type::Message(EVENT))).about("The approved events of the advisory, oldest first."),
     Field::strings("aliases").about("Other identifiers of the same vulnerability, such as `CVE-2022-4203`."),

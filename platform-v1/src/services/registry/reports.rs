@@ -20,12 +20,12 @@ use platform_engine::{
 };
 use serde_json::{Map, Value, json};
 
-use super::vulnerabilities::DIGEST;
+use super::vulnerabilities::{DIGEST, FIX, scanner_name, severity_name, state_name};
 use crate::{
     findings::{self, Subject},
     resources::{
         RawVulnerabilityReport, VulnerabilityReport,
-        vulnerability_report::{FixState, ScannerName, Vulnerability},
+        vulnerability_report::{CVSS, ScannerName, Vulnerability},
     },
 };
 
@@ -62,14 +62,7 @@ const MATCH: &[Field] = &[
             Field::enumeration("severity", &["UNKNOWN", "LOW", "MEDIUM", "HIGH", "CRITICAL"])
                 .about("How severe it is. LOW for a negligible one."),
             Field::string("source").about("Not known: imports do not have it."),
-            Field::new(
-                "cvss",
-                Type::List(&Type::Message(&[
-                    Field::string("score").about("The score, from 0.0 to 10.0."),
-                    Field::string("version").about("The version of the scoring system, such as `3.1`."),
-                ])),
-            )
-            .about("Its CVSS scores."),
+            CVSS,
             Field::strings("cpeUri").about("Not known: imports do not have them."),
             Field::strings("relatedUrls").about("Pages about it."),
             Field::string_map("advisories").about("Not known: imports do not have them."),
@@ -97,15 +90,7 @@ const MATCH: &[Field] = &[
         ],
     )
     .about("The vulnerable package."),
-    Field::message(
-        "fix",
-        &[
-            Field::strings("versions").about("The versions without the vulnerability."),
-            Field::enumeration("state", &["UNKNOWN", "FIXED", "NOT_FIXED", "WONT_FIX"])
-                .about("Whether there is a fix."),
-        ],
-    )
-    .about("The fix of the vulnerability."),
+    FIX,
 ];
 
 async fn get(cx: &Context<'_>, request: Map<String, Value>) -> Result<Rendered> {
@@ -124,7 +109,7 @@ async fn get(cx: &Context<'_>, request: Map<String, Value>) -> Result<Rendered> 
     let rest = json!({
         "id": id,
         "vulnerabilityDbLastBuildTime": report.scanner.db_build_time,
-        "scanner": { "name": scanner_name(report.scanner.name), "version": report.scanner.version },
+        "scanner": { "name": scanner_name(report.scanner.name).to_ascii_lowercase(), "version": report.scanner.version },
         "reportGeneration": report.create_time,
         "rawVulnReport": raw.unwrap_or_default(),
         "lastSeen": report.create_time,
@@ -136,14 +121,6 @@ async fn get(cx: &Context<'_>, request: Map<String, Value>) -> Result<Rendered> 
     matches(cx, &report, &mut body).await?;
     body.extend_from_slice(b"]}");
     Ok(Rendered::of_many(body, cx.platform().offload()).await)
-}
-
-const fn scanner_name(name: ScannerName) -> &'static str {
-    match name {
-        ScannerName::ScannerUnspecified => "unknown",
-        ScannerName::ScannerGrype => "grype",
-        ScannerName::ScannerTrivy => "trivy",
-    }
 }
 
 /// The approximate maximum size of the matches in bytes. Our choice. Each match repeats the vulnerability, so that they
@@ -158,12 +135,7 @@ async fn matches(cx: &Context<'_>, report: &VulnerabilityReport, body: &mut Vec<
     let (mut bytes, mut pace) = (0_usize, cx.pace());
     for one in &report.vulnerabilities {
         let vulnerability = vulnerability(one);
-        let state = match one.fix.state {
-            FixState::StateUnspecified => "UNKNOWN",
-            FixState::StateFixed => "FIXED",
-            FixState::StateNotFixed => "NOT_FIXED",
-            FixState::StateWontFix => "WONT_FIX",
-        };
+        let state = state_name(one.fix.state);
         let shared = serde_json::to_vec(&(&vulnerability, &one.fix)).map_err(Error::internal)?.len();
         bytes = one.purls.iter().fold(bytes, |bytes, purl| bytes.saturating_add(shared + 3 * purl.len()));
         if bytes > MAX_MATCHES_BYTES {
@@ -191,11 +163,8 @@ async fn matches(cx: &Context<'_>, report: &VulnerabilityReport, body: &mut Vec<
 
 fn vulnerability(one: &Vulnerability) -> Value {
     let severity = match one.severity {
-        Level::LevelUnspecified => "UNKNOWN",
-        Level::LevelNegligible | Level::LevelLow => "LOW",
-        Level::LevelMedium => "MEDIUM",
-        Level::LevelHigh => "HIGH",
-        Level::LevelCritical => "CRITICAL",
+        Level::LevelNegligible => severity_name(Level::LevelLow),
+        level => severity_name(level),
     };
     let related: Vec<_> = one.aliases.iter().map(|alias| json!({ "id": alias, "source": "" })).collect();
     json!({

@@ -29,7 +29,7 @@ use crate::{
     findings::{self, Exposure, Subject},
     resources::{
         RawVulnerabilityReport, VulnerabilityReport,
-        vulnerability_report::{DIGEST_KEY, FixState, Scanner, ScannerName, Score, Vulnerability},
+        vulnerability_report::{CVSS, DIGEST_KEY, FixState, Scanner, ScannerName, Score, Vulnerability},
     },
 };
 
@@ -100,6 +100,16 @@ const REPORT: &[Field] = &[
     Field::new("vulnerabilities", Type::List(&Type::Message(VULNERABILITY))).about("The vulnerabilities of the image."),
 ];
 
+/// The fix of a vulnerability, in both forms of reports.
+pub(super) const FIX: Field = Field::message(
+    "fix",
+    &[
+        Field::strings("versions").about("The versions without the vulnerability."),
+        Field::enumeration("state", &["UNKNOWN", "FIXED", "NOT_FIXED", "WONT_FIX"]).about("Whether there is a fix."),
+    ],
+)
+.about("The fix of the vulnerability.");
+
 const VULNERABILITY: &[Field] = &[
     Field::string("id").about("The identifier, such as `CVE-2022-4203`."),
     Field::strings("aliases").about("Other identifiers of the same vulnerability."),
@@ -107,23 +117,8 @@ const VULNERABILITY: &[Field] = &[
     Field::string("description").about("A description in a few sentences.").multiline(),
     Field::string("details").about("A longer description.").multiline(),
     Field::enumeration("severity", SEVERITY).about("How severe it is."),
-    Field::new(
-        "cvss",
-        Type::List(&Type::Message(&[
-            Field::string("score").about("The score, from 0.0 to 10.0."),
-            Field::string("version").about("The version of the scoring system, such as `3.1`."),
-        ])),
-    )
-    .about("Its CVSS scores."),
-    Field::message(
-        "fix",
-        &[
-            Field::strings("versions").about("The versions without the vulnerability."),
-            Field::enumeration("state", &["UNKNOWN", "FIXED", "NOT_FIXED", "WONT_FIX"])
-                .about("Whether there is a fix."),
-        ],
-    )
-    .about("The fix of the vulnerability."),
+    CVSS,
+    FIX,
     Field::strings("relatedUrls").about("Pages about it."),
     Field::strings("locations").about("The paths of the vulnerable packages in the image."),
 ];
@@ -221,7 +216,7 @@ impl<'r> Found<'r> {
     }
 }
 
-const fn severity_name(level: Level) -> &'static str {
+pub(super) const fn severity_name(level: Level) -> &'static str {
     match level {
         Level::LevelUnspecified => "UNKNOWN",
         Level::LevelNegligible => "NEGLIGIBLE",
@@ -232,7 +227,7 @@ const fn severity_name(level: Level) -> &'static str {
     }
 }
 
-const fn state_name(state: FixState) -> &'static str {
+pub(super) const fn state_name(state: FixState) -> &'static str {
     match state {
         FixState::StateUnspecified => "UNKNOWN",
         FixState::StateFixed => "FIXED",
@@ -248,7 +243,7 @@ fn scanner(scanner: &Scanner) -> Value {
     })
 }
 
-const fn scanner_name(name: ScannerName) -> &'static str {
+pub(super) const fn scanner_name(name: ScannerName) -> &'static str {
     match name {
         ScannerName::ScannerUnspecified => "UNKNOWN",
         ScannerName::ScannerGrype => "GRYPE",
