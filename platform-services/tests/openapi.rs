@@ -56,7 +56,8 @@ fn the_committed_document_is_up_to_date() {
 }
 
 /// The methods of all kinds.
-const SURFACE: &str = include_str!("../../platform-core/tests/surface.txt");
+const SURFACE: [&str; 2] =
+    [include_str!("../../platform-core/tests/surface.txt"), include_str!("../../platform-v1/tests/surface.txt")];
 
 /// Published methods with paths of their own.
 const TOKEN_SERVICES: [&str; 7] = [
@@ -79,7 +80,7 @@ fn the_document_has_exactly_the_methods_of_the_kinds_and_the_token_services() {
         parts.collect::<Vec<_>>().join("{}")
     };
     let is_row = |line: &&str| !line.starts_with('#') && line.contains(" | ") && !line.contains("gRPC only");
-    let rows = SURFACE.lines().filter(is_row);
+    let rows = SURFACE.into_iter().flat_map(str::lines).filter(is_row);
     let mut expected: Vec<_> = rows
         .map(|row| {
             let columns: Vec<_> = row.split(" | ").collect();
