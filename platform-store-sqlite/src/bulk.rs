@@ -47,11 +47,6 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Returns all records of some kinds.
-    pub(crate) fn all_of(kinds: Vec<NameId>) -> Self {
-        Self { first: kinds.into_iter().map(|kind| (kind, 0)).collect(), records: 0 }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_empty()
     }

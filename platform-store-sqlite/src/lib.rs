@@ -27,7 +27,6 @@ mod transaction;
 mod tree;
 mod writer;
 
-mod migrate;
 mod record;
 mod schema;
 

@@ -28,8 +28,6 @@ pub(crate) const UNINDEXED: i32 = 1 << 16;
 /// `record.place` is the record's position among the puts of its commit, ordered by uid, so that (revision, place) is
 /// the order by sequence. `name.several` has the bits of [`NameFlags`]. The rows of `entry`, `list` and `node` are
 /// those of the last fold; the columns of `state` are described at [`State`](crate::state::State).
-///
-/// Earlier layouts are migrated by [`crate::migrate`].
 pub(crate) const TABLES: &str = "
 CREATE TABLE state (
     id INTEGER PRIMARY KEY CHECK (id = 1),

@@ -25,10 +25,9 @@ use crate::{
     checkpoint::Checkpoints,
     compact::{self, Space},
     error::{OpenError, store_error, unavailable},
-    file::{layout_of, lock, open_error, owner_only, prepare, refused, resolved, restrict},
+    file::{is_new, lock, open_error, owner_only, prepare, refused, resolved, restrict},
     lists::Indexes,
     memory::{self, Memory},
-    migrate::steps,
     query::{self, Budget},
     readers::{self, Readers},
     schema::{Names, VERSION},
@@ -149,8 +148,7 @@ impl Builder {
         self
     }
 
-    /// Opens the file, or creates it if it does not exist. A file that an earlier version has written is migrated to the
-    /// current layout; earlier versions cannot open it then.
+    /// Opens the file, or creates it if it does not exist.
     ///
     /// Creates and locks a second file with the suffix `-lock`. SQLite itself uses files with the suffixes `-wal` and
     /// `-shm`.
@@ -250,7 +248,7 @@ impl Builder {
 }
 
 impl SqliteStore {
-    /// The version of the layout of files that this version reads and writes. It migrates earlier ones.
+    /// The version of the layout of files that this version reads and writes.
     pub const LAYOUT: u32 = VERSION.cast_unsigned();
 
     /// Opens a store with the default options; see [`Builder::open`].
@@ -273,19 +271,18 @@ impl SqliteStore {
         }
     }
 
-    /// Returns the layout of a file, and what each migration to the current layout does, in order. The file must exist;
-    /// its content is not changed, and an empty one has the current layout.
+    /// Verifies that a file has the current layout. The file must exist; its content is not changed, and an empty one
+    /// passes.
     ///
     /// # Errors
-    /// See [`Builder::open`]: it fails if the file cannot be migrated, or is open.
-    pub fn migrations(path: impl AsRef<Path>) -> Result<(u32, Vec<&'static str>), OpenError> {
+    /// See [`Builder::open`]: it fails if the file has another layout, or is open.
+    pub fn verify_layout(path: impl AsRef<Path>) -> Result<(), OpenError> {
         let path = &path.as_ref().canonicalize().map_err(refused(path.as_ref()))?;
         let _lock = lock(path)?;
         // Not read-only, because such a connection cannot read the WAL of a store that was killed.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(|error| open_error(path, error))?;
-        let found = layout_of(path, &connection)?.unwrap_or(VERSION);
-        Ok((found.cast_unsigned(), steps(found).map(|step| step.about).collect()))
+        is_new(path, &connection).map(drop)
     }
 
     /// Returns the space that the store takes on disk.
