@@ -98,16 +98,6 @@ fn one_line(cause: &Cause) -> String {
     cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the error of stored data that differs from the data that was written.
-pub(crate) fn corrupt(problem: impl Into<String>) -> StoreError {
-    StoreError::Corrupt(format!("{}; run a check, and restore the file from a backup", problem.into()).into())
-}
-
-/// Returns the error of a store that cannot answer.
-pub(crate) fn unavailable(problem: impl Into<String>) -> StoreError {
-    StoreError::Unavailable(problem.into().into())
-}
-
 /// Converts an error of SQLite.
 pub(crate) fn store_error(error: Error) -> StoreError {
     match kind(&error) {

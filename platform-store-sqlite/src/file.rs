@@ -9,12 +9,13 @@ use std::{
 };
 
 use platform_engine::store::StoreError;
+use platform_store_kv::rows::{RowsMut, StateRow};
 use rusqlite::{Connection, ErrorCode};
 
 use crate::{
     error::{OpenError, store_error},
+    rows::Sql,
     schema::{APPLICATION_ID, CREATE_UNINDEXED, TABLES, UNINDEXED, VERSION},
-    state::State,
 };
 
 /// Returns the path without symbolic links, so that all paths to a file share one lock. Creates the file if it does not
@@ -122,7 +123,8 @@ pub(crate) fn is_new(path: &Path, connection: &Connection) -> Result<bool, OpenE
 }
 
 /// Creates the tables of a new file, or verifies that an existing file is a store with the current layout.
-pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenError> {
+pub(crate) fn prepare(path: &Path, sql: &Sql) -> Result<(), OpenError> {
+    let connection = &sql.connection;
     let fail = |error| open_error(path, error);
     // SQLite opens a file that this process may not write for reading only.
     if connection.is_readonly("main").map_err(fail)? {
@@ -143,7 +145,7 @@ pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenEr
         connection.execute_batch(TABLES).map_err(fail)?;
         connection.pragma_update(None, "user_version", VERSION).map_err(fail)?;
         connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;
-        State::default().save(connection).map_err(other)?;
+        sql.set_state(StateRow::of_new_store()).map_err(other)?;
     }
     check_objects(connection).map_err(|error| match error {
         StoreError::Corrupt(cause) => OpenError::Damaged { path: path.to_owned(), cause },
