@@ -84,8 +84,7 @@ pub(crate) enum Command {
     /// Change a store to the layout of this release, or create the tables of a PostgreSQL database
     ///
     /// Servers refuse a database with another layout: run it once before the first server of a release starts; servers of
-    /// the release before may be running. A SQLite file of an earlier layout is also migrated when a server opens it.
-    /// Does nothing if the layout is up to date.
+    /// the release before may be running. Does nothing if the layout is up to date. SQLite and sled have one layout only.
     Migrate {
         /// Print the layout of the store and what would be done, and change nothing
         #[arg(long)]

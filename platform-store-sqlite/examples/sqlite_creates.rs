@@ -9,7 +9,7 @@
 //! unfolded changes in bytes, `DELTA` the bound of unfolded changes in bytes, `BACKUPS=1` makes backups with pauses
 //! between them, and prints the times of the creates during backups and of the others, `REPLAY=1` opens a copy of the
 //! file as a crash leaves it, `CHECK=1` checks the store at the end, and `KEEP` is a path to which the file is copied.
-//! `tests/layout-1.db` was made with `KEEP=layout-1.db`, 0 existing records and 140 creates by one client.
+//! `tests/layout-4.db` was made with `KEEP=layout-4.db`, 0 existing records and 140 creates by one client.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing, reason = "this is a benchmark program")]
 

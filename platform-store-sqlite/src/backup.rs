@@ -5,15 +5,16 @@
 //! connection has no transaction, so that checkpoints go on and the WAL does not grow with the duration of the backup.
 //!
 //! The copy is the state of the file after the last step: records, the row of `state` and `replaced` are those of one
-//! commit. The delta is computed again when the copy is opened (see [`crate::replay`]).
+//! commit. The delta is computed again when the copy is opened.
 
 use std::{fmt, path::PathBuf};
 
 use futures_channel::oneshot;
 use platform_engine::store::StoreError;
+use platform_store_kv::unavailable;
 use rusqlite::{Connection, OpenFlags, backup as sqlite, backup::StepResult};
 
-use crate::error::{store_error, unavailable};
+use crate::{error::store_error, rows::Sql};
 
 /// The number of pages that are copied between two groups of commits: 256 KiB, which takes less time than a sync.
 const STEP_PAGES: i32 = 64;
@@ -31,9 +32,9 @@ impl fmt::Debug for Backup {
     }
 }
 
-impl Backup {
+impl platform_store_kv::Backup<Sql> for Backup {
     /// Copies the file of a connection, and calls `between` after each step but the last.
-    pub(crate) fn run(&self, from: &Connection, mut between: impl FnMut()) -> Result<(), StoreError> {
+    fn run(&self, from: &Sql, between: &mut dyn FnMut()) -> Result<(), StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut to = Connection::open_with_flags(&self.path, flags).map_err(store_error)?;
         // The copy of an interrupted backup is deleted and never read, so nothing has to be undone or synced.
@@ -41,7 +42,7 @@ impl Backup {
             to.pragma_update(None, name, value).map_err(store_error)?;
         }
         {
-            let copy = sqlite::Backup::new(from, &mut to).map_err(store_error)?;
+            let copy = sqlite::Backup::new(&from.connection, &mut to).map_err(store_error)?;
             while copy.step(STEP_PAGES).map_err(store_error)? != StepResult::Done {
                 let sqlite::Progress { remaining, pagecount } = copy.progress();
                 let number = |pages: i32| u64::from(pages.unsigned_abs());
@@ -55,7 +56,7 @@ impl Backup {
         to.close().map_err(|(_, error)| store_error(error))
     }
 
-    pub(crate) fn reply(self, result: Result<u64, StoreError>) {
+    fn reply(self: Box<Self>, result: Result<u64, StoreError>) {
         // The send fails if the caller was canceled.
         drop(self.reply.send(result));
     }

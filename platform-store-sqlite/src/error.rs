@@ -17,7 +17,7 @@ pub enum OpenError {
     },
     /// The file was written by a later version of this library.
     #[error(
-        "{} has layout version {found}, but this version supports at most {known}: use the version that wrote the \
+        "{} has layout version {found}, but this version supports only {known}: use the version that wrote the \
          file, or a later one",
         path.display()
     )]
@@ -26,7 +26,22 @@ pub enum OpenError {
         path: PathBuf,
         /// The file's layout version.
         found: i32,
-        /// The newest layout version that this version supports.
+        /// The layout version that this version supports.
+        known: i32,
+    },
+    /// The file has a layout of a build before the first release.
+    #[error(
+        "{} has layout version {found}, of a build before the first release, and this version reads only {known}: with \
+         the build that wrote it, run `export`, and import the result into a new file (`import store`); the file was \
+         not changed",
+        path.display()
+    )]
+    Older {
+        /// The database file.
+        path: PathBuf,
+        /// The file's layout version.
+        found: i32,
+        /// The layout version that this version supports.
         known: i32,
     },
     /// The file is marked as a store, but its layout version was never used.
@@ -81,16 +96,6 @@ pub enum OpenError {
 /// parse.
 fn one_line(cause: &Cause) -> String {
     cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Returns the error of stored data that differs from the data that was written.
-pub(crate) fn corrupt(problem: impl Into<String>) -> StoreError {
-    StoreError::Corrupt(format!("{}; run a check, and restore the file from a backup", problem.into()).into())
-}
-
-/// Returns the error of a store that cannot answer.
-pub(crate) fn unavailable(problem: impl Into<String>) -> StoreError {
-    StoreError::Unavailable(problem.into().into())
 }
 
 /// Converts an error of SQLite.

@@ -1,6 +1,7 @@
 //! The file of a store: its lock, its mode, and its layout.
 
 use std::{
+    cmp::Ordering,
     collections::BTreeSet,
     fs::{File, OpenOptions, TryLockError},
     io,
@@ -8,13 +9,13 @@ use std::{
 };
 
 use platform_engine::store::StoreError;
+use platform_store_kv::rows::{RowsMut, StateRow};
 use rusqlite::{Connection, ErrorCode};
 
 use crate::{
     error::{OpenError, store_error},
-    migrate::migrate,
+    rows::Sql,
     schema::{APPLICATION_ID, CREATE_UNINDEXED, TABLES, UNINDEXED, VERSION},
-    state::State,
 };
 
 /// Returns the path without symbolic links, so that all paths to a file share one lock. Creates the file if it does not
@@ -97,13 +98,15 @@ pub(crate) fn refused(path: &Path) -> impl Fn(io::Error) -> OpenError {
     }
 }
 
-/// Returns the layout of a file, which is supported; `None` for an empty file.
-pub(crate) fn layout_of(path: &Path, connection: &Connection) -> Result<Option<i32>, OpenError> {
+/// Returns whether a file is empty, and not a store yet. Fails if it is anything but a store with the current layout.
+///
+/// There are no migrations: no release has written another layout.
+pub(crate) fn is_new(path: &Path, connection: &Connection) -> Result<bool, OpenError> {
     let fail = |error| open_error(path, error);
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0)).map_err(fail);
     let (id, version) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
     if number("SELECT count(*) FROM sqlite_schema")? == 0 {
-        return Ok(None);
+        return Ok(true);
     }
     if id != APPLICATION_ID {
         return Err(OpenError::NotAStore { path: path.to_owned() });
@@ -111,24 +114,23 @@ pub(crate) fn layout_of(path: &Path, connection: &Connection) -> Result<Option<i
     if version < 1 {
         return Err(OpenError::Unversioned { path: path.to_owned(), found: version });
     }
-    let version = version & !UNINDEXED;
-    if version > VERSION {
-        return Err(OpenError::Newer { path: path.to_owned(), found: version, known: VERSION });
+    let (path, found, known) = (path.to_owned(), version & !UNINDEXED, VERSION);
+    match found.cmp(&known) {
+        Ordering::Less => Err(OpenError::Older { path, found, known }),
+        Ordering::Equal => Ok(false),
+        Ordering::Greater => Err(OpenError::Newer { path, found, known }),
     }
-    Ok(Some(version))
 }
 
-/// Creates the tables of a new file, or verifies that an existing file is a store with a supported layout, and migrates
-/// it to the current one.
-pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenError> {
+/// Creates the tables of a new file, or verifies that an existing file is a store with the current layout.
+pub(crate) fn prepare(path: &Path, sql: &Sql) -> Result<(), OpenError> {
+    let connection = &sql.connection;
     let fail = |error| open_error(path, error);
     // SQLite opens a file that this process may not write for reading only.
     if connection.is_readonly("main").map_err(fail)? {
         return Err(OpenError::ReadOnly { path: path.to_owned() });
     }
-    let found = layout_of(path, connection)?;
-    let is_new = found.is_none();
-    let version = found.unwrap_or_default();
+    let is_new = is_new(path, connection)?;
     let mode = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)).map_err(fail)?;
     if mode != "wal" {
         return Err(OpenError::NoWal { path: path.to_owned() });
@@ -138,19 +140,12 @@ pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenEr
     // The first transaction has created the WAL file, which now exists until the store is closed. SQLite syncs its
     // name when it first syncs the WAL, but ignores an error.
     sync_directory(path)?;
-    if version != VERSION {
-        connection.pragma_update(None, "user_version", VERSION).map_err(fail)?;
-    }
     let other = |error: StoreError| OpenError::Other { path: path.to_owned(), cause: error.into() };
     if is_new {
         connection.execute_batch(TABLES).map_err(fail)?;
+        connection.pragma_update(None, "user_version", VERSION).map_err(fail)?;
         connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;
-        State::default().save(connection).map_err(other)?;
-    } else {
-        migrate(connection, version).map_err(|error| match error {
-            StoreError::Corrupt(cause) => OpenError::Damaged { path: path.to_owned(), cause },
-            error => other(error),
-        })?;
+        sql.set_state(StateRow::of_new_store()).map_err(other)?;
     }
     check_objects(connection).map_err(|error| match error {
         StoreError::Corrupt(cause) => OpenError::Damaged { path: path.to_owned(), cause },
@@ -160,10 +155,9 @@ pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), OpenEr
 }
 
 /// Checks that the file has the tables and indexes of a store and nothing else: a trigger would change what a commit
-/// writes, and a table with other columns or constraints what it may write. Within the transaction of [`prepare`], so
-/// that what a trigger has done to a migration is undone. Statistics of `ANALYZE` change no result.
+/// writes, and a table with other columns or constraints what it may write. Statistics of `ANALYZE` change no result.
 fn check_objects(connection: &Connection) -> Result<(), StoreError> {
-    // Migrations of earlier versions wrote other white space.
+    // Builds before the first release have migrated files, and wrote other white space.
     let shortened = |sql: &str| sql.split_whitespace().collect::<String>();
     let statements = TABLES.split(';').chain([CREATE_UNINDEXED]).map(shortened);
     let mut missing: BTreeSet<String> = statements.filter(|statement| !statement.is_empty()).collect();

@@ -2,39 +2,17 @@
 
 mod store;
 
-mod query;
-mod readers;
-
-mod backup;
-mod bulk;
-mod cache;
-
-mod checkpoint;
-mod commit;
-mod delta;
-mod entries;
-mod index;
-mod list;
-mod lists;
-mod memory;
-mod nodes;
-mod packed;
-mod patch;
-mod replaced;
-mod replay;
-mod state;
-mod transaction;
-mod tree;
-mod writer;
-
-mod migrate;
-mod record;
+mod connections;
+mod rows;
 mod schema;
 
-mod check;
+mod backup;
+mod checkpoint;
 mod compact;
-mod error;
 mod file;
+mod memory;
+
+mod error;
 
 pub use compact::Space;
 pub use error::OpenError;

@@ -5,12 +5,8 @@ use std::{num::NonZero, thread};
 /// The part of each cache in the memory of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// The cache of rows that all readers share, in bytes.
-    pub(crate) rows: u64,
-    /// The bound of the delta, in bytes.
-    pub(crate) delta: u64,
-    /// The number of tree nodes that the writer caches.
-    pub(crate) nodes: usize,
+    /// The caches of the engine, and its changes that are not in the tables.
+    pub(crate) engine: platform_store_kv::Memory,
     /// The page cache of the writer's connection, in KiB.
     pub(crate) writer_pages: u64,
     /// The page caches of all idle connections of readers, in KiB.
@@ -32,11 +28,10 @@ impl Memory {
     /// for the rows. The pages of readers are few, since each commit makes SQLite read them again.
     pub(crate) const fn of(bytes: u64) -> Self {
         let nodes = bytes / 16 / NODE;
+        // Some nodes, so that those of one path stay cached.
+        let nodes = if nodes < 16 { 16 } else { nodes as usize };
         Self {
-            rows: bytes / 4,
-            delta: bytes / 2,
-            // Some, so that the nodes of one path stay cached.
-            nodes: if nodes < 16 { 16 } else { nodes as usize },
+            engine: platform_store_kv::Memory { rows: bytes / 4, delta: bytes / 2, nodes },
             writer_pages: bytes / 16 / 1024,
             reader_pages: bytes / 8 / 1024,
         }
@@ -50,7 +45,8 @@ mod tests {
     #[test]
     fn the_parts_are_not_more_than_the_whole() {
         for bytes in [1 << 20, 16 << 20, 64 << 20, 128 << 20, 1 << 30, 1_u64 << 40] {
-            let Memory { rows, delta, nodes, writer_pages, reader_pages } = Memory::of(bytes);
+            let Memory { engine, writer_pages, reader_pages } = Memory::of(bytes);
+            let platform_store_kv::Memory { rows, delta, nodes } = engine;
             let pages = (writer_pages + reader_pages) * 1024;
             assert!(rows + delta + nodes as u64 * NODE + pages <= bytes, "{bytes}");
         }

@@ -12,7 +12,7 @@
 use std::{fs, path::Path};
 
 use platform_engine::{
-    store::{Commit, Delete, Epoch, Key, KeyValue, Put, Query, Require, Scope, Store, StoreError},
+    store::{Commit, Delete, Epoch, Key, KeyValue, MAX_SEQUENCE, Put, Query, Require, Scope, Store, StoreError},
     uid::Uid,
 };
 use platform_store_sqlite::{OpenError, SqliteStore};
@@ -274,6 +274,33 @@ fn a_file_with_a_later_layout_version_is_rejected() {
     drop(SqliteStore::open(&path).unwrap());
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     assert!(matches!(refused(&path), OpenError::Newer { found: 99, .. }));
+}
+
+#[test]
+fn a_sequence_at_the_end_of_its_range_is_damage_to_the_opening_and_to_the_check() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("platform.db");
+    drop(SqliteStore::open(&path).unwrap());
+    let with_sequence = |sequence: u64| {
+        let columns = [sequence.cast_signed(), 0, 0, 1, 0];
+        let sum = xxhash_rust::xxh3::xxh3_64(columns.map(i64::to_le_bytes).as_flattened()).cast_signed();
+        let update = "UPDATE state SET sequence = ?, digest = ?, folded = ?, first = ?, replaced = ?, sum = ?";
+        let [sequence, digest, folded, first, replaced] = columns;
+        let row = [sequence, digest, folded, first, replaced, sum];
+        rusqlite::Connection::open(&path).unwrap().execute(update, row).unwrap();
+    };
+    with_sequence(MAX_SEQUENCE);
+    assert_eq!(SqliteStore::open(&path).unwrap().check().unwrap(), []);
+    for sequence in [MAX_SEQUENCE + 1, i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX] {
+        with_sequence(sequence);
+        let error = SqliteStore::open(&path).unwrap_err().to_string();
+        assert!(error.contains(&format!("the sequence {sequence} is greater")), "{error}");
+    }
+    with_sequence(0);
+    let store = SqliteStore::open(&path).unwrap();
+    with_sequence(u64::MAX);
+    let damage = store.check().unwrap_err();
+    assert!(matches!(&damage, StoreError::Corrupt(what) if what.to_string().contains("the sequence")), "{damage}");
 }
 
 #[test]

@@ -1,7 +1,6 @@
-//! Files of earlier layouts are migrated when they are opened.
+//! A file of the current layout, and files of others.
 //!
-//! `layout-1.db` was written by `examples/sqlite_creates.rs` with the last commit before layout 2, and `layout-2.db` and
-//! `layout-3.db` with the last ones before layouts 3 and 4: `KEEP=layout-1.db sqlite_creates 0 140 1`.
+//! `layout-4.db` was written by `examples/sqlite_creates.rs`: `KEEP=layout-4.db sqlite_creates 0 140 1`.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
 
@@ -18,9 +17,9 @@ const GROUP: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
 const CURRENT: i32 = SqliteStore::LAYOUT.cast_signed();
 
-fn old_file(directory: &Path, layout: i32) -> std::path::PathBuf {
+fn written_file(directory: &Path) -> std::path::PathBuf {
     let path = directory.join("platform.db");
-    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/layout-{layout}.db")), &path).unwrap();
+    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/layout-{CURRENT}.db")), &path).unwrap();
     path
 }
 
@@ -30,14 +29,10 @@ fn layout(path: &Path) -> i32 {
 }
 
 #[test]
-fn a_file_of_each_earlier_layout_is_migrated_and_has_the_same_records_and_lists() {
-    (1..CURRENT).for_each(is_migrated);
-}
-
-fn is_migrated(old: i32) {
+fn a_file_that_an_earlier_build_has_written_has_its_records_and_lists() {
     let directory = tempfile::tempdir().unwrap();
-    let path = old_file(directory.path(), old);
-    assert_eq!(layout(&path), old);
+    let path = written_file(directory.path());
+    assert_eq!(layout(&path), CURRENT);
     let store = SqliteStore::open(&path).unwrap();
     assert_eq!(store.check().unwrap(), []);
     let mut query = Query::new("Repo", Scope::Subtree(Uid::opaque(GROUP)));
@@ -64,39 +59,34 @@ fn is_migrated(old: i32) {
 }
 
 #[test]
-fn the_migrations_of_a_file_are_listed_without_a_change() {
+fn a_file_of_another_layout_is_refused_and_not_changed() {
     let directory = tempfile::tempdir().unwrap();
-    let path = old_file(directory.path(), 1);
+    let path = written_file(directory.path());
     let before = fs::read(&path).unwrap();
-    let (found, steps) = SqliteStore::migrations(&path).unwrap();
-    assert_eq!(found, 1);
-    assert!([2, CURRENT].iter().zip(&steps).all(|(to, step)| step.starts_with(&format!("layout {to}: "))), "{steps:?}");
-    assert_eq!(steps.len(), 2);
+    SqliteStore::verify_layout(&path).unwrap();
     assert_eq!(fs::read(&path).unwrap(), before);
-    let names: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names.len(), 2, "the file and its lock: {names:?}");
     let store = SqliteStore::open(&path).unwrap();
-    assert!(matches!(SqliteStore::migrations(&path), Err(OpenError::InUse { .. })));
+    assert!(matches!(SqliteStore::verify_layout(&path), Err(OpenError::InUse { .. })));
     drop(store);
-    assert_eq!(SqliteStore::migrations(&path).unwrap(), (SqliteStore::LAYOUT, Vec::new()));
-    let connection = rusqlite::Connection::open(&path).unwrap();
-    connection.pragma_update(None, "user_version", CURRENT + 1).unwrap();
-    drop(connection);
-    let before = fs::read(&path).unwrap();
-    for error in [SqliteStore::migrations(&path).unwrap_err(), SqliteStore::open(&path).unwrap_err()] {
-        assert!(
-            error.to_string().contains(&format!("layout version {}", CURRENT + 1))
-                && error.to_string().contains("use the version that wrote")
-        );
+    for other in [1, CURRENT - 1, CURRENT + 1] {
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        connection.pragma_update(None, "user_version", other).unwrap();
+        drop(connection);
+        let before = fs::read(&path).unwrap();
+        for error in [SqliteStore::verify_layout(&path).unwrap_err(), SqliteStore::open(&path).unwrap_err()] {
+            let advice = if other < CURRENT { "run `export`" } else { "use the version that wrote" };
+            let error = error.to_string();
+            assert!(error.contains(&format!("layout version {other},")) && error.contains(advice), "{error}");
+        }
+        assert_eq!(fs::read(&path).unwrap(), before);
     }
-    assert_eq!(fs::read(&path).unwrap(), before);
-    assert!(SqliteStore::migrations(directory.path().join("missing")).is_err());
+    assert!(SqliteStore::verify_layout(directory.path().join("missing")).is_err());
 }
 
 #[test]
 fn a_compacted_file_is_smaller_and_has_the_same_records_and_lists() {
     let directory = tempfile::tempdir().unwrap();
-    let path = old_file(directory.path(), 1);
+    let path = written_file(directory.path());
     let leftover = directory.path().join("platform.db-compact");
     fs::write(&leftover, "of an interrupted compaction").unwrap();
     let store = SqliteStore::open(&path).unwrap();
@@ -130,16 +120,4 @@ fn a_compacted_file_is_smaller_and_has_the_same_records_and_lists() {
     assert_eq!(after.total, Some(40));
     assert_eq!(bodies(&after.items), bodies(&before.items[100..]));
     assert_eq!(store.space().unwrap().unused, 0);
-}
-
-#[test]
-fn a_damaged_file_of_layout_1_is_not_migrated() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = old_file(directory.path(), 1);
-    let connection = rusqlite::Connection::open(&path).unwrap();
-    connection.execute("UPDATE state SET digest = digest + 1", []).unwrap();
-    drop(connection);
-    let error = SqliteStore::open(&path).unwrap_err();
-    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
-    assert_eq!(layout(&path), 1);
 }

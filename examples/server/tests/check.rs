@@ -144,19 +144,25 @@ fn compact_gives_space_back_and_keeps_everything() {
 }
 
 #[test]
-fn a_dry_run_of_a_migration_prints_the_layout_and_changes_nothing() {
+fn a_migration_prints_the_layout_and_refuses_a_file_of_another_one() {
     let dir = tempdir().unwrap();
     assert!(run(dir.path(), &["migrate", "--dry-run"]).failed().contains("no store at"));
     assert!(run(dir.path(), &["migrate", "--store", "memory"]).failed().contains("nothing to migrate"));
-    let old = concat!(env!("CARGO_MANIFEST_DIR"), "/../../platform-store-sqlite/tests/layout-1.db");
     let path = dir.path().join("platform-data/platform.sqlite");
     fs::create_dir(path.parent().unwrap()).unwrap();
-    fs::copy(old, &path).unwrap();
-    let printed = run(dir.path(), &["migrate", "--dry-run"]).ok();
-    assert!(printed.contains("has layout 1; this release has layout 4\nwould run: layout 2: "), "{printed}");
-    assert_eq!(fs::read(&path).unwrap(), fs::read(old).unwrap());
-    assert!(run(dir.path(), &["migrate"]).ok().contains("\ndone: layout 2: "));
-    assert!(run(dir.path(), &["migrate", "--dry-run"]).ok().ends_with("has layout 4, that of this release\n"));
+    fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/../../platform-store-sqlite/tests/layout-4.db"), &path).unwrap();
+    for arguments in [&["migrate", "--dry-run"][..], &["migrate"]] {
+        assert!(run(dir.path(), arguments).ok().ends_with("has layout 4, that of this release\n"));
+    }
+    let mut file = fs::read(&path).unwrap();
+    // The layout is the big-endian `PRAGMA user_version` at byte 60 of the header.
+    file[60..64].copy_from_slice(&3_u32.to_be_bytes());
+    fs::write(&path, &file).unwrap();
+    for arguments in [&["migrate", "--dry-run"][..], &["migrate"]] {
+        let printed = run(dir.path(), arguments).failed();
+        assert!(printed.contains("has layout version 3") && printed.contains("run `export`"), "{printed}");
+    }
+    assert_eq!(fs::read(&path).unwrap(), file);
     drop(Server::start(dir.path(), &["--store", "sled", "--data-dir", "sled"]));
     let sled = run(dir.path(), &["migrate", "--dry-run", "--store", "sled", "--data-dir", "sled"]);
     assert!(sled.ok().ends_with("has layout 1, that of this release\n"));

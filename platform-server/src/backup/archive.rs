@@ -128,12 +128,10 @@ impl Manifest {
         }
         let (layout, own) = (manifest.layout, manifest.store.layout());
         if layout != own {
-            let next =
-                if layout < own { ", and then start this release on the directory, which migrates it" } else { "" };
             let release = &manifest.release;
             bail!(
                 "the store in the backup has layout {layout}, made by release {release}, and this release {this} has \
-                 layout {own}: restore it with release {release}{next}"
+                 layout {own}: restore it with release {release}"
             );
         }
         Ok(manifest)
