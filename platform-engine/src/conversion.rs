@@ -212,7 +212,7 @@ impl Action {
 
     /// Returns a list of a page of resources, as messages of another version.
     pub const fn page_as<L: ListConversion>(name: &'static str, path: &'static str) -> Self {
-        Self::new(name, Http::Get, path, Run::Once(page::<L>))
+        Self::new(name, Http::Get, path, Run::Encoded(page::<L>))
             .request(L::REQUEST)
             .response(L::RESPONSE)
             .authorization(list_authorization::<L>())

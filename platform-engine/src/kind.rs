@@ -24,8 +24,8 @@ pub use imported::{Imported, derived_uid, escaped, opaque_uid};
 pub use keys::{DerivedKey, Unique};
 pub(crate) use resource::typed;
 pub use resource::{
-    Action, Change, Handler, ListPage, Part, Registered, Resource, Run, RunOnce, RunPages, RunRendered, action_event,
-    canonical, parent_uid, sent,
+    Action, Change, Handler, ListPage, Part, Registered, Resource, Run, RunEncoded, RunOnce, RunPages, RunRendered,
+    action_event, canonical, parent_uid, sent,
 };
 pub use rules::WriteRules;
 

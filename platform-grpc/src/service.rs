@@ -364,6 +364,7 @@ impl Inner {
                         let bytes = self.responses.get(platform, action.name, rendered, &method.output).await?;
                         return Ok(Parts::of(origin, bytes)?.into());
                     }
+                    ActionReply::Encoded(body) => body,
                     ActionReply::Value(value) => return into_bytes(method.output.encode_value(&value)),
                 }
             }

@@ -436,6 +436,7 @@ impl Inner {
         }
         match self.platform.run_rendered(caller.as_ref(), kind, action, &request_message).await? {
             ActionReply::Value(value) => Ok(reply::value(&value)?),
+            ActionReply::Encoded(body) => Ok(reply::json(body)),
             ActionReply::Rendered(rendered) => Ok(reply::rendered(rendered, &head.headers)),
         }
     }

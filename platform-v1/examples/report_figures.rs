@@ -109,6 +109,7 @@ impl World {
             }
         }
         match block_on(self.platform.run_rendered(caller, service.kind, action, request)).unwrap() {
+            ActionReply::Encoded(body) => body.len(),
             ActionReply::Rendered(reply) => reply.body.len(),
             ActionReply::Value(value) => value.to_string().len(),
         }

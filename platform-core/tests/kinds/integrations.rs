@@ -42,7 +42,7 @@ fn rendered(world: &World, request: Value) -> Rendered {
     let action = &Document::ACTIONS[0];
     match block_on(world.platform.run_rendered(None, Document::KIND, action, &object(request))).unwrap() {
         ActionReply::Rendered(rendered) => rendered,
-        ActionReply::Value(value) => panic!("expected a rendered reply, got {value}"),
+        other => panic!("expected a rendered reply, got {other:?}"),
     }
 }
 

@@ -142,6 +142,8 @@ pub enum Part {
 pub enum Run {
     /// Maps a request to a response, both JSON objects.
     Once(RunOnce),
+    /// Maps a request to an encoded response, for long ones: a value of megabytes is encoded and dropped in one step.
+    Encoded(RunEncoded),
     /// Maps a request to an encoded response with an ETag: REST replies 304 to a request whose If-None-Match has it.
     Rendered(RunRendered),
     /// Returns everything that matches a request, page by page.
@@ -152,6 +154,9 @@ pub enum Run {
 pub type RunOnce = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Value>>;
 
 /// Maps a request to an encoded response, a JSON object.
+pub type RunEncoded = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Bytes>>;
+
+/// Maps a request to an encoded response, a JSON object, with its ETag.
 pub type RunRendered = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Rendered>>;
 
 /// Maps a request, and the token of the page before, to a page. The token is empty for the first page.

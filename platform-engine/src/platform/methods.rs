@@ -321,12 +321,14 @@ impl Platform {
 
 /// The reply of an action.
 ///
-/// Exhaustive, because each transport must encode both cases.
+/// Exhaustive, because each transport must encode all cases.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ActionReply {
     /// A JSON object.
     Value(Value),
     /// A JSON object, encoded.
+    Encoded(Bytes),
+    /// A JSON object, encoded, with its ETag.
     Rendered(Rendered),
 }
 
@@ -338,7 +340,9 @@ impl ActionReply {
     pub fn into_value(self) -> Result<Value> {
         match self {
             Self::Value(value) => Ok(value),
-            Self::Rendered(rendered) => serde_json::from_slice(&rendered.body).map_err(Error::internal),
+            Self::Encoded(body) | Self::Rendered(Rendered { body, .. }) => {
+                serde_json::from_slice(&body).map_err(Error::internal)
+            }
         }
     }
 }

@@ -43,6 +43,7 @@ pub(crate) async fn run(
 ) -> Result<ActionReply> {
     match action.run {
         Run::Once(run) => run(cx, admitted(cx, action, request).await?).await.map(ActionReply::Value),
+        Run::Encoded(run) => run(cx, admitted(cx, action, request).await?).await.map(ActionReply::Encoded),
         Run::Rendered(run) => run(cx, admitted(cx, action, request).await?).await.map(ActionReply::Rendered),
         Run::Pages(_) => Err(Error::internal("an action that returns pages is run page by page")),
     }

@@ -74,6 +74,30 @@ fn lists_of_version_1_pause_after_each_slice() {
 }
 
 #[test]
+fn pages_of_version_1_pause_in_each_conversion_and_when_they_are_encoded() {
+    let pauses = Pauses::default();
+    let world = World::with(|builder| builder.offload(pauses.clone()));
+    let event = json!({
+        "createTime": "2025-01-01T00:00:00Z", "reviewState": "REVIEW_STATE_APPROVED",
+        "truePositiveDetermination": { "note": "a".repeat(900) },
+    });
+    let advisory = |number: usize| {
+        let advisory = json!({
+            "advisoryId": format!("CGA-{number}"), "artifactName": "nginx", "artifactType": "apk",
+            "events": vec![event.clone(); 12],
+        });
+        serde_json::from_value::<Advisory>(advisory).unwrap()
+    };
+    let organization = Uid::opaque(world.org.as_str());
+    block_on(world.platform.put(&world.operator, &organization, (0..100).map(advisory))).unwrap();
+    pauses.0.store(0, Relaxed);
+    let page = world.call("Advisories.List", json!({ "pageSize": 100 })).unwrap();
+    assert_eq!(page["items"].as_array().unwrap().len(), 100);
+    // The resources are read and converted, read again with the events that only version 1 has, and encoded.
+    pauses.check("a page of advisories", 5 * page.to_string().len());
+}
+
+#[test]
 fn documents_pause_when_they_are_made_and_when_they_are_selected() {
     let pauses = Pauses::default();
     let organization = Uid::from_digest([0xaa; 20]);
