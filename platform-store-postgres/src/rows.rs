@@ -4,6 +4,7 @@
 //! row type are these columns, in the order of the statement.
 
 use platform_engine::store::{Epoch, Key, UniqueKey, place::below};
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::{
@@ -68,22 +69,22 @@ pub(crate) trait Row: Sized {
     fn params(rows: Vec<Self>) -> Params;
 }
 
+/// Returns the values of a column, taken out of its rows.
+fn column<R, T>(rows: &mut [R], take: impl Fn(&mut R) -> T) -> Box<dyn ToSql + Sync + Send>
+where
+    Vec<T>: ToSql + Sync + Send + 'static,
+{
+    Box::new(rows.iter_mut().map(take).collect::<Vec<T>>())
+}
+
 /// Declares row types by their columns.
 macro_rules! rows {
     ($($(#[$doc:meta])* $name:ident { $($column:ident: $ty:ty),* $(,)? })*) => {$(
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-        pub(crate) struct $name {
-            $(pub(crate) $column: $ty,)*
-        }
-
+        $(#[$doc])* #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+        pub(crate) struct $name { $(pub(crate) $column: $ty),* }
         impl Row for $name {
-            fn params(rows: Vec<Self>) -> Params {
-                $(let mut $column: Vec<$ty> = Vec::with_capacity(rows.len());)*
-                for row in rows {
-                    $($column.push(row.$column);)*
-                }
-                vec![$(Box::new($column)),*]
+            fn params(mut rows: Vec<Self>) -> Params {
+                vec![$(column(&mut rows, |row| std::mem::take(&mut row.$column))),*]
             }
         }
     )*};
