@@ -119,7 +119,7 @@ impl Manifest {
             let Any { version, release, .. } = any;
             bail!(
                 "the backup has version {version}, made by release {release}, and this release {this} reads version \
-                 {VERSION}: restore it with release {release}"
+                 {VERSION}: restore it with release {release}{next}"
             );
         }
         let manifest: Self = serde_json::from_slice(json).context("manifest.json is not valid")?;
@@ -128,6 +128,8 @@ impl Manifest {
         }
         let (layout, own) = (manifest.layout, manifest.store.layout());
         if layout != own {
+            let next =
+                if layout < own { ", `export` it there, and `import store` the file with this release" } else { "" };
             let release = &manifest.release;
             bail!(
                 "the store in the backup has layout {layout}, made by release {release}, and this release {this} has \
@@ -460,7 +462,7 @@ mod tests {
             refused(&[(MANIFEST, &last), bootstrap, store]).contains("sequence must be at most 4611686018427387904")
         );
         let earlier = manifest(&|manifest| manifest.layout = 0);
-        assert!(refused(&[(MANIFEST, &earlier), bootstrap, store]).contains("then start this release"));
+        assert!(refused(&[(MANIFEST, &earlier), bootstrap, store]).contains("`export` it there"));
         let version = manifest(&|manifest| manifest.version = 2);
         assert!(refused(&[(MANIFEST, &version), bootstrap, store]).contains("the backup has version 2"));
         let format = manifest(&|manifest| manifest.format = "other".to_owned());
