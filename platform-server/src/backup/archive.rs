@@ -119,7 +119,7 @@ impl Manifest {
             let Any { version, release, .. } = any;
             bail!(
                 "the backup has version {version}, made by release {release}, and this release {this} reads version \
-                 {VERSION}: restore it with release {release}{next}"
+                 {VERSION}: restore it with release {release}"
             );
         }
         let manifest: Self = serde_json::from_slice(json).context("manifest.json is not valid")?;
@@ -133,7 +133,7 @@ impl Manifest {
             let release = &manifest.release;
             bail!(
                 "the store in the backup has layout {layout}, made by release {release}, and this release {this} has \
-                 layout {own}: restore it with release {release}"
+                 layout {own}: restore it with release {release}{next}"
             );
         }
         Ok(manifest)

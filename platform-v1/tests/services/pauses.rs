@@ -94,7 +94,7 @@ fn pages_of_version_1_pause_in_each_conversion_and_when_they_are_encoded() {
     let page = world.call("Advisories.List", json!({ "pageSize": 100 })).unwrap();
     assert_eq!(page["items"].as_array().unwrap().len(), 100);
     // The resources are read and converted, read again with the events that only version 1 has, and encoded.
-    pauses.check("a page of advisories", 5 * page.to_string().len());
+    pauses.check("a page of advisories", 3 * page.to_string().len());
 }
 
 #[test]
