@@ -113,7 +113,7 @@ pub enum BlobContent {
     ContentManifest,
     /// The configuration.
     ContentConfig,
-    /// A bill of materials in SPDX 2, or an in-toto statement with one ([`Sbom`](super::Sbom)).
+    /// A bill of materials in SPDX 2, or an in-toto statement with one.
     ContentSbom,
     /// Another in-toto statement, or a manifest that refers to the image.
     ContentAttestation,
