@@ -195,6 +195,9 @@ fn order(name: &str) -> Option<&'static str> {
 
 struct Message;
 
+/// The number of advisories that are read at once. Our choice.
+const AT_ONCE: usize = 50;
+
 impl Conversion for Message {
     type Resource = Advisory;
     const DOMAIN: Domain = VULNERABILITIES;
@@ -205,14 +208,18 @@ impl Conversion for Message {
     /// Shows the stored advisories, because lists of version 2 omit events that only version 1 has.
     fn complete<'a>(cx: &'a Context<'a>, messages: &'a mut [Map<String, Value>]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let keys = messages.iter().map(|message| Key::new(Advisory::KIND.name, uid_in(message, "id")));
-            let (records, mut pace) = (cx.records(&keys.collect::<Vec<_>>()).await?, cx.pace());
-            for (message, record) in messages.iter_mut().zip(records) {
-                if let Some(record) = record {
-                    let advisory = serde_json::from_slice(&record.body).map_err(Error::internal)?;
-                    *message = shown(cx, &advisory)?;
-                    // One is read and written, and the message that it replaces is dropped.
-                    pace.step(2 * record.body.len()).await;
+            let mut pace = cx.pace();
+            // A store reads all records of a call in one step, and advisories are long.
+            for messages in messages.chunks_mut(AT_ONCE) {
+                let keys = messages.iter().map(|message| Key::new(Advisory::KIND.name, uid_in(message, "id")));
+                let records = cx.records(&keys.collect::<Vec<_>>()).await?;
+                for (message, record) in messages.iter_mut().zip(records) {
+                    if let Some(record) = record {
+                        let advisory = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+                        *message = shown(cx, &advisory)?;
+                        // One is read and written, and the message that it replaces is dropped.
+                        pace.step(2 * record.body.len()).await;
+                    }
                 }
             }
             Ok(())
