@@ -172,14 +172,21 @@ pub(super) async fn repo(cx: &Context<'_>, request: &Map<String, Value>) -> Resu
     }
 }
 
+/// Returns the tag of a repo that was updated last, and the number of all, without the families that the request
+/// excludes.
+async fn newest(cx: &Context<'_>, repo: &Uid, request: &Map<String, Value>) -> Result<(Option<Tag>, u64)> {
+    let mut newest: Map<_, _> = included(request).collect();
+    newest.extend([("orderBy".to_owned(), "updateTime desc".into()), ("pageSize".to_owned(), 1.into())]);
+    let (newest, count) = tags(cx, repo, newest).await?;
+    Ok((newest.into_iter().next(), count))
+}
+
 /// Counts the tags of a repo, and returns the latest.
 async fn summary(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let repo = repo(cx, &request).await?;
-    let mut newest: Map<_, _> = included(&request).collect();
-    newest.extend([("orderBy".to_owned(), "updateTime desc".into()), ("pageSize".to_owned(), 1.into())]);
-    let (newest, count) = tags(cx, &repo, newest).await?;
+    let (newest, count) = newest(cx, &repo, &request).await?;
     let mut summary = json!({ "id": repo, "tagCount": count.to_string(), "latestVersion": "" });
-    let Some(newest) = newest.into_iter().next() else { return Ok(summary) };
+    let Some(newest) = newest else { return Ok(summary) };
     let named = Map::from_iter([("name".to_owned(), "latest".into())]);
     let latest = tags(cx, &repo, named).await?.0.into_iter().next();
     let latest = latest.unwrap_or_else(|| newest.clone());
@@ -224,8 +231,7 @@ fn is_version(name: &str) -> bool {
 
 async fn update_status(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let repo = repo(cx, &request).await?;
-    let mut recent: Map<_, _> = included(&Map::new()).collect();
-    recent.insert("updatedSince".to_owned(), json!(cx.now().plus_millis(-RECENT_MILLIS)));
-    recent.insert("pageSize".to_owned(), 1.into());
-    Ok(json!({ "recentlyUpdated": !tags(cx, &repo, recent).await?.0.is_empty() }))
+    // The first in the order by time, which costs a page, and not those after a time, whose number has no bound.
+    let updated = newest(cx, &repo, &Map::new()).await?.0.and_then(|newest| newest.update_time);
+    Ok(json!({ "recentlyUpdated": updated > Some(cx.now().plus_millis(-RECENT_MILLIS)) }))
 }
