@@ -16,7 +16,8 @@ use platform_engine::store::{
 
 use crate::{delta::Snapshot, index::Index, replaced, rows::Rows, schema::Names, state::State};
 
-const RESTORE: &str = "stop the server and restore the file from a backup, because the file is damaged";
+/// The advice of each finding.
+pub(crate) const RESTORE: &str = "stop the server and restore a backup, because the store is damaged";
 
 /// Checks everything in one snapshot.
 pub(crate) fn check(tables: &impl Rows, snapshot: &Snapshot) -> Result<Vec<Finding>, StoreError> {

@@ -4,7 +4,7 @@ use platform_engine::store::StoreError;
 
 /// Returns the error of stored data that differs from the data that was written.
 pub fn corrupt(problem: impl Into<String>) -> StoreError {
-    StoreError::Corrupt(format!("{}; run a check, and restore the file from a backup", problem.into()).into())
+    StoreError::Corrupt(format!("{}; run a check, and restore a backup", problem.into()).into())
 }
 
 /// Returns the error of a store that cannot answer.

@@ -3,10 +3,14 @@
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
-use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, check::Finding};
+use platform_engine::store::{
+    Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError,
+    check::{Finding, Findings},
+};
 
 use crate::{
     backend::{Backend, Snapshot as _, Space},
+    check::RESTORE,
     encoded::{Encoded, FORMAT_KEY},
     error::{corrupt, unavailable},
     memory::Memory,
@@ -95,12 +99,18 @@ impl<B: Backend> KvStore<B> {
         Engine::open(KvTables(backend), writer, options).map(|engine| Self { engine })
     }
 
-    /// Verifies checksums, indexes, lists and counters; see [`Engine::check`].
+    /// Verifies checksums, indexes, lists and counters, and the backend's own structures; see [`Engine::check`] and
+    /// [`Backend::check`].
     ///
     /// # Errors
     /// Those of [`Engine::check`].
     pub fn check(&self) -> Result<Vec<Finding>, StoreError> {
-        self.engine.check()
+        let mut findings = Findings::new(RESTORE);
+        let checked = self.backend().check(|problem| findings.add(problem));
+        findings.catch(checked)?;
+        let mut all = findings.into_vec();
+        all.extend(self.engine.check()?);
+        Ok(all)
     }
 
     /// Waits for pending calls, and drops the backend with the store.

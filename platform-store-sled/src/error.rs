@@ -46,7 +46,7 @@ pub enum OpenError {
     /// The store was written by another version of this library.
     #[error(
         "the store at {path:?} has layout version {found}, but this version supports only {known}; \
-         use the version that wrote the store"
+         export it with the version that wrote it, and import the file with this one"
     )]
     Layout {
         /// The store's directory.
@@ -66,16 +66,25 @@ pub enum OpenError {
     },
     /// The store lacks the last acknowledged commits.
     #[error(
-        "the store at {path:?} is damaged: it ends at commit {found}, but commit {expected} was acknowledged; \
+        "the store at {path:?} is damaged: it ends at batch {found}, but batch {expected} was acknowledged; \
          keep a copy of the directory and restore a backup, or delete the file `mark` in it to accept the loss"
     )]
     RolledBack {
         /// The store's directory.
         path: PathBuf,
-        /// The last commit in the store.
+        /// The last batch in the store.
         found: u64,
-        /// An acknowledged commit; later ones may have been acknowledged too.
+        /// An acknowledged batch; later ones may have been acknowledged too.
         expected: u64,
+    },
+    /// The store cannot be opened for another reason.
+    #[error("cannot open the store at {path:?}: {cause}")]
+    Other {
+        /// The store's directory.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        cause: Cause,
     },
 }
 

@@ -2,19 +2,16 @@
 
 mod store;
 
-mod query;
+mod backend;
+mod snapshot;
 
-mod commit;
+mod layout;
 
-mod schema;
-
-mod check;
-
-mod entries;
+mod directory;
 mod error;
 
 pub use error::OpenError;
-pub use platform_engine::store::check::Finding;
+pub use platform_store_kv::Finding;
 pub use store::{Builder, SledStore};
 
 /// Compiles the examples of the README.

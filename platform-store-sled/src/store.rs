@@ -1,30 +1,16 @@
-//! The store: opening and closing, and the dispatch of calls to the caller's thread or to threads of the store.
+//! The store: opening and closing, and the calls, which go to the engine.
 
-mod directory;
-mod shared;
-
-use std::{
-    fmt,
-    path::Path,
-    sync::Arc,
-    thread::{self, JoinHandle},
-};
+use std::{fmt, path::Path};
 
 use async_trait::async_trait;
-use crossbeam_channel::{Sender, unbounded};
-use futures_channel::oneshot;
-use platform_engine::store::{
-    Commit, Committed, Epoch, Key, MAX_SEQUENCE, Page, Query, Read, Store, StoreError, check::Finding, place::SHORT_LEN,
-};
+use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, check::Finding};
+use platform_store_kv::{KvOptions, KvStore, Memory};
 
-use self::directory::Directory;
-pub(crate) use self::shared::{Halt, SEGMENT_LEN, Shared, View};
 use crate::{
-    check,
-    commit::{self, Request, Writer},
+    backend::SledBackend,
+    directory::Directory,
     error::{OpenError, catch, corrupt, from_sled, reason},
-    query,
-    schema::{self, Header},
+    layout,
 };
 
 /// A store in a directory, on sled 0.34.
@@ -32,14 +18,8 @@ use crate::{
 /// Only one store at a time can have the directory open. Dropping it waits for pending calls and closes it. See the
 /// crate's documentation for guarantees and limits.
 pub struct SledStore {
-    /// `None` after the store was closed.
-    shared: Option<Arc<Shared>>,
-    /// The queue of the writer thread. Dropping it ends the thread.
-    commits: Option<Sender<Request>>,
-    /// The queue of the reader threads. Dropping it ends the threads.
-    reads: Option<Sender<Job>>,
-    /// The writer thread, and then the reader threads.
-    threads: Vec<JoinHandle<()>>,
+    /// `None` only while it is dropped.
+    store: Option<KvStore<SledBackend>>,
 }
 
 /// Options for opening a store; created by [`SledStore::builder`].
@@ -47,9 +27,15 @@ pub struct SledStore {
 #[must_use]
 pub struct Builder {
     cache_bytes: u64,
-    pub(crate) promote_above: u32,
-    pub(crate) keep_free_bytes: u64,
+    delta_bytes: u64,
+    keep_free_bytes: u64,
 }
+
+/// The memory of the engine's cache of rows, in bytes.
+const ROWS_BYTES: u64 = 16 << 20;
+/// The number of commits that share a batch: so many of a few records are seldom more than half a segment of sled's log,
+/// above which a batch writes padding.
+const GROUP_COMMITS: usize = 32;
 
 impl Builder {
     /// Sets the capacity of sled's page cache in bytes; 256 MiB by default. sled needs more memory than that: see the
@@ -59,11 +45,11 @@ impl Builder {
         self
     }
 
-    /// Sets the number of records above which a list is materialized: its orders and totals are then maintained by
-    /// every commit, while those of shorter lists are computed by each query. 128 by default. Can differ from the value
-    /// of earlier openings.
-    pub const fn promote_above(mut self, records: u32) -> Self {
-        self.promote_above = records;
+    /// Sets the bound, in bytes, of the changes to indexes and lists that are held in memory until they are written
+    /// together; 8 MiB by default. A larger bound means that less is written per commit, and that commits and reads wait
+    /// longer while the changes are written. With 0, each group of commits writes its changes.
+    pub const fn delta_bytes(mut self, bytes: u64) -> Self {
+        self.delta_bytes = bytes;
         self
     }
 
@@ -84,37 +70,26 @@ impl Builder {
     pub fn open(self, path: impl AsRef<Path>) -> Result<SledStore, OpenError> {
         let (directory, db) = Directory::open(path.as_ref(), self.cache_bytes)?;
         let path = directory.path().to_owned();
-        let damaged = |error: StoreError| OpenError::Damaged { path: path.clone(), reason: error.to_string() };
-        let (version, header) = header_of(&path, &db)?;
-        if version != schema::VERSION {
-            return Err(OpenError::Layout { path, found: version, known: schema::VERSION });
-        }
-        if header.sequence > MAX_SEQUENCE {
-            return Err(damaged(corrupt(format!(
-                "the sequence {} is greater than that of any store",
-                header.sequence
-            ))));
-        }
-        // The mark is written after the log was synced, so the store must be at least as far.
-        if let Some((sequence, digest)) = directory.read_mark() {
-            if header.sequence < sequence {
-                return Err(OpenError::RolledBack { path, found: header.sequence, expected: sequence });
-            }
-            if header.sequence == sequence && header.digest != digest {
-                return Err(damaged(corrupt("the header and the file `mark` disagree")));
-            }
-        }
-        let refused = |source| OpenError::File { action: "write the mark in", path: path.clone(), source };
-        directory.write_mark(header).map_err(refused)?;
-        let writer = catch(|| Writer::new(&db, header, self.promote_above, self.keep_free_bytes));
-        let writer = writer.unwrap_or_else(|panic| Err(corrupt(panic))).map_err(damaged)?;
-        Ok(SledStore::start(Arc::new(Shared::new(db, directory, header.sequence)), writer))
+        let batch = last_batch(&directory, &db)?;
+        directory.write_mark(batch).map_err(|source| OpenError::File {
+            action: "write the mark in",
+            path: path.clone(),
+            source,
+        })?;
+        let backend = SledBackend::new(db, directory, batch, self.keep_free_bytes);
+        let memory = Memory { rows: ROWS_BYTES, delta: self.delta_bytes, nodes: 2_000 };
+        let options = KvOptions { memory, group_commits: GROUP_COMMITS, ..KvOptions::new("sled", path.clone()) };
+        let opened = catch(|| KvStore::open(backend, options)).unwrap_or_else(|panic| Err(corrupt(panic)));
+        opened.map(|store| SledStore { store: Some(store) }).map_err(|error| match error {
+            StoreError::Corrupt(cause) => OpenError::Damaged { path, reason: cause.to_string() },
+            other => OpenError::Other { path, cause: other.into() },
+        })
     }
 }
 
 impl SledStore {
     /// The version of the layout that this version reads and writes. It does not migrate others.
-    pub const LAYOUT: u32 = schema::VERSION;
+    pub const LAYOUT: u32 = layout::VERSION;
 
     /// Opens a store with the default options; see [`Builder::open`].
     ///
@@ -126,106 +101,50 @@ impl SledStore {
 
     /// Returns the default options.
     pub const fn builder() -> Builder {
-        Builder { cache_bytes: 256 << 20, promote_above: SHORT_LEN as u32, keep_free_bytes: 4 << 20 }
+        Builder { cache_bytes: 256 << 20, delta_bytes: 8 << 20, keep_free_bytes: 4 << 20 }
     }
 
-    fn start(shared: Arc<Shared>, writer: Writer) -> Self {
-        let (commits, requests) = unbounded();
-        let (reads, jobs) = unbounded::<Job>();
-        let mut threads = vec![thread::spawn({
-            let shared = shared.clone();
-            move || commit::run(&shared, writer, &requests)
-        })];
-        let readers = thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 4));
-        threads.extend((0..readers).map(|_| {
-            let (shared, jobs) = (shared.clone(), jobs.clone());
-            thread::spawn(move || jobs.into_iter().for_each(|job| job(&shared)))
-        }));
-        Self { shared: Some(shared), commits: Some(commits), reads: Some(reads), threads }
-    }
-
-    /// Verifies checksums, indexes in both directions, counters, unique keys and epochs, and that no record or epoch is
-    /// an outdated version. Returns every inconsistency: an empty list if the store is valid.
+    /// Verifies checksums, indexes, lists and counters, and that the tree has nothing else, and returns every
+    /// inconsistency: an empty list if the store is valid.
     ///
-    /// Takes some hundred microseconds per record and blocks the calling thread. If commits keep changing the store
-    /// during the check, it finally makes them wait.
+    /// Reads everything on the calling thread, which takes some ten microseconds per record. Reads and commits can run
+    /// concurrently.
     ///
     /// # Errors
     /// [`StoreError`] if the store cannot be read far enough, or if a write failed before: then open the store again
     /// first.
     pub fn check(&self) -> Result<Vec<Finding>, StoreError> {
-        let shared = self.shared()?;
-        if let Some(error) = shared.refuses_commits() {
-            return Err(error);
-        }
-        shared.read_to_completion(check::check)
+        let store = self.store()?;
+        store.backend().refuses_commits()?;
+        store.check()
     }
 
-    fn shared(&self) -> Result<&Shared, StoreError> {
-        self.shared.as_deref().ok_or_else(closed)
-    }
-
-    /// Runs a read on the calling thread (`here`) if it is not longer than a usual page. Otherwise, or if the writer
-    /// holds the gate, runs it on one of the store's reader threads (`elsewhere`), because a caller on an asynchronous
-    /// runtime must not be blocked.
-    async fn read<T: Send + 'static, J>(
-        &self,
-        here: impl Fn(&mut View<'_>) -> Result<T, Halt>,
-        elsewhere: impl FnOnce() -> J,
-    ) -> Result<T, StoreError>
-    where
-        J: Fn(&mut View<'_>) -> Result<T, Halt> + Send + 'static,
-    {
-        if let Some(result) = self.shared()?.try_read(here) {
-            return result;
-        }
-        let (reply, answer) = oneshot::channel();
-        let work = elsewhere();
-        let job: Job = Box::new(move |shared| {
-            // The send fails if the caller was canceled.
-            let _ = reply.send(shared.read_to_completion(work));
-        });
-        let sent = self.reads.as_ref().is_some_and(|reads| reads.send(job).is_ok());
-        if !sent {
-            return Err(closed());
-        }
-        answer.await.unwrap_or_else(|_| Err(closed()))
+    fn store(&self) -> Result<&KvStore<SledBackend>, StoreError> {
+        self.store.as_ref().ok_or_else(|| StoreError::Unavailable(reason("the store is closed")))
     }
 }
 
 #[async_trait]
 impl Store for SledStore {
     async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
-        let elsewhere = || {
-            let (keys, epochs) = (keys.to_vec(), epochs.to_vec());
-            move |view: &mut View<'_>| query::get(view, &keys, &epochs)
-        };
-        self.read(|view| query::get(view, keys, epochs), elsewhere).await
+        self.store()?.get(keys, epochs).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
-        let elsewhere = || {
-            let query = query.clone();
-            move |view: &mut View<'_>| query::list(view, &query)
-        };
-        self.read(|view| query::list(view, query), elsewhere).await
+        self.store()?.list(query).await
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        let sent = self.commits.as_ref().is_some_and(|commits| commits.send(Request { commit, reply }).is_ok());
-        if !sent {
-            return Err(closed());
-        }
-        answer.await.unwrap_or_else(|_| Err(closed()))
+        let store = self.store()?;
+        // The engine learns only from its own writes that sled has failed.
+        store.backend().refuses_commits()?;
+        store.commit(commit).await
     }
 
     fn health(&self) -> Result<(), StoreError> {
-        // The first thread is the writer.
-        if self.commits.is_none() || self.threads.first().is_none_or(JoinHandle::is_finished) {
-            return Err(closed());
-        }
-        self.shared()?.health()
+        let store = self.store()?;
+        store.backend().health()?;
+        store.health()
     }
 
     /// No other process has the store open.
@@ -236,76 +155,33 @@ impl Store for SledStore {
 
 impl fmt::Debug for SledStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.shared.as_ref().map(|shared| shared.directory.path());
+        let path = self.store.as_ref().map(|store| store.backend().directory().path());
         f.debug_struct("SledStore").field("path", &path).finish_non_exhaustive()
     }
 }
 
 impl Drop for SledStore {
     fn drop(&mut self) {
-        // Closing the queues ends the threads when they have done everything that is queued. Afterwards this has the
-        // only reference to the shared state, so that dropping it closes sled.
-        self.commits = None;
-        self.reads = None;
-        for thread in self.threads.drain(..) {
-            // An error only means that the thread panicked.
-            let _ = thread.join();
-        }
-        // If this sync fails, no acknowledged commit is lost: the mark only falls behind.
-        let Some(shared) = self.shared.take() else { return };
-        let _ = shared.directory.sync_mark();
-        if shared.is_stopped_by_panic() {
-            // Dropping sled would wait forever for a thread that panicked. Leak it; the process has to be restarted.
-            std::mem::forget(shared);
-        } else {
-            // sled panics if its last sync fails, which loses no acknowledged commit either.
-            let _ = catch(|| drop(shared));
-        }
+        // sled panics if its last sync fails, which loses no acknowledged commit.
+        let _ = catch(|| drop(self.store.take()));
     }
 }
 
-fn closed() -> StoreError {
-    StoreError::Unavailable(reason("the store is closed"))
-}
-
-/// Returns the layout of a store, and the rest of its header.
-fn header_of(path: &Path, db: &sled::Db) -> Result<(u32, Header), OpenError> {
-    let header = catch(|| read_header(db)).unwrap_or_else(|panic| Err(corrupt(panic)));
-    let damaged = |error: StoreError| OpenError::Damaged { path: path.to_owned(), reason: error.to_string() };
-    let missing = || OpenError::NotAStore { path: path.to_owned(), reason: "its sled tree has no store header" };
-    header.map_err(damaged)?.ok_or_else(missing)
-}
-
-fn read_header(db: &sled::Db) -> Result<Option<(u32, Header)>, StoreError> {
-    let key = schema::header_key();
-    let Some(stored) = db.get(&key).map_err(from_sled)? else { return Ok(None) };
-    let header = Header::decode(schema::unseal(&key, &stored)?.0);
-    header.map(Some).ok_or_else(|| corrupt("the header is malformed"))
-}
-
-type Job = Box<dyn FnOnce(&Shared) + Send>;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sequence_at_the_end_of_its_range_is_damage() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("store");
-        let with_sequence = |sequence| {
-            drop(SledStore::open(&path).unwrap());
-            let (opened, db) = Directory::open(&path, 1 << 20).unwrap();
-            let (_, header) = header_of(&path, &db).unwrap();
-            let header = Header { sequence, ..header };
-            db.insert(schema::header_key(), schema::seal(&schema::header_key(), &header.encode())).unwrap();
-            opened.write_mark(header).unwrap();
-            db.flush().unwrap();
-        };
-        with_sequence(MAX_SEQUENCE);
-        assert_eq!(SledStore::open(&path).unwrap().check().unwrap(), []);
-        with_sequence(MAX_SEQUENCE + 1);
-        let error = SledStore::open(&path).unwrap_err();
-        assert!(matches!(&error, OpenError::Damaged { reason, .. } if reason.contains("the sequence")), "{error}");
+/// Returns the number of the last batch, if the store has the current layout and everything that was acknowledged.
+fn last_batch(directory: &Directory, db: &sled::Db) -> Result<u64, OpenError> {
+    let path = || directory.path().to_owned();
+    let damaged = |error: StoreError| OpenError::Damaged { path: path(), reason: error.to_string() };
+    let stored = catch(|| db.get(layout::HEADER).map_err(from_sled)).unwrap_or_else(|panic| Err(corrupt(panic)));
+    let stored = stored.map_err(damaged)?;
+    let missing = || OpenError::NotAStore { path: path(), reason: "its sled tree has no store header" };
+    let header = layout::read_header(&stored.ok_or_else(missing)?);
+    let (version, batch) = header.ok_or_else(|| damaged(corrupt("the header is malformed")))?;
+    if version != layout::VERSION {
+        return Err(OpenError::Layout { path: path(), found: version, known: layout::VERSION });
+    }
+    // The mark is written after the log was synced, so the store must be at least as far.
+    match directory.read_mark() {
+        Some(marked) if batch < marked => Err(OpenError::RolledBack { path: path(), found: batch, expected: marked }),
+        _ => Ok(batch),
     }
 }

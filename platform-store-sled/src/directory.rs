@@ -1,5 +1,5 @@
 //! The store's directory: created atomically, locked by one store at a time, with a mark that records the last synced
-//! commit.
+//! batch.
 
 use std::{
     ffi::OsString,
@@ -13,7 +13,7 @@ use std::{
 
 use crate::{
     error::{OpenError, catch},
-    schema::{self, Header},
+    layout,
 };
 
 /// A store's directory, locked until this is dropped.
@@ -103,34 +103,34 @@ impl Directory {
         Ok((self.log.metadata()?.len(), fs4::available_space(&self.path)?))
     }
 
-    /// Records the last commit in the mark. Must be called after the log was synced.
+    /// Records the last batch in the mark. Must be called after the log was synced.
     ///
     /// sled takes a damaged tail of its log for a write that a crash cut short, and drops it silently; the mark detects
-    /// this. It is not synced with each commit, so after a power cut it may be behind the log, but never ahead of it.
-    pub(crate) fn write_mark(&self, header: Header) -> io::Result<()> {
+    /// this. It is not synced with each batch, so after a power cut it may be behind the log, but never ahead of it.
+    pub(crate) fn write_mark(&self, batch: u64) -> io::Result<()> {
         let mut mark = &self.mark;
         mark.seek(SeekFrom::Start(0))?;
-        mark.write_all(&encode_mark(header))
+        mark.write_all(&encode_mark(batch))
     }
 
     pub(crate) fn sync_mark(&self) -> io::Result<()> {
         self.mark.sync_all()
     }
 
-    /// Returns the sequence and digest of the mark; `None` if there is no valid one. (A crash can tear it.)
-    pub(crate) fn read_mark(&self) -> Option<(u64, u64)> {
+    /// Returns the last batch of the mark; `None` if there is no valid one. (A crash can tear it.)
+    pub(crate) fn read_mark(&self) -> Option<u64> {
         let mut bytes = Vec::new();
         let mut mark = &self.mark;
         mark.read_to_end(&mut bytes).ok()?;
-        let (payload, _) = schema::unseal(b"mark", &bytes).ok()?;
-        let (sequence, digest) = payload.split_first_chunk()?;
-        Some((u64::from_le_bytes(*sequence), u64::from_le_bytes(*digest.first_chunk()?)))
+        layout::unseal(MARK, &bytes)?.try_into().ok().map(u64::from_le_bytes)
     }
 }
 
-fn encode_mark(header: Header) -> Vec<u8> {
-    let payload: Vec<u8> = [header.sequence, header.digest].into_iter().flat_map(u64::to_le_bytes).collect();
-    schema::seal(b"mark", &payload)
+/// The name of the mark.
+const MARK: &[u8] = b"mark";
+
+fn encode_mark(batch: u64) -> Vec<u8> {
+    layout::seal(MARK, &batch.to_le_bytes())
 }
 
 /// Returns the canonical path of the directory, so that all paths to it share one lock. Creates the parent directory,
@@ -206,11 +206,9 @@ fn create(path: &Path, cache_bytes: u64) -> Result<(), OpenError> {
     }
     owner_only().create(&unfinished).map_err(refused("create", &unfinished))?;
     let db = open_sled(&unfinished, cache_bytes)?;
-    let header = Header::default();
-    let key = schema::header_key();
     // sled panics if it cannot sync its log when it is closed.
     let written = catch(|| {
-        let flushed = db.insert(&key, schema::seal(&key, &header.encode())).and_then(|_| db.flush());
+        let flushed = db.insert(layout::HEADER, layout::header(0)).and_then(|_| db.flush());
         drop(db);
         flushed
     });
@@ -224,7 +222,7 @@ fn create(path: &Path, cache_bytes: u64) -> Result<(), OpenError> {
         return Err(OpenError::File { action: "write", path: unfinished, source });
     }
     let mark = unfinished.join("mark");
-    fs::write(&mark, encode_mark(header)).map_err(refused("write", &mark))?;
+    fs::write(&mark, encode_mark(0)).map_err(refused("write", &mark))?;
     sync_all(&unfinished)?;
     // The directory is empty: see `is_missing_or_empty`.
     if path.exists() {
@@ -240,7 +238,7 @@ fn open_sled(path: &Path, cache_bytes: u64) -> Result<sled::Db, OpenError> {
     let mut attempts = 0;
     loop {
         attempts += 1;
-        // Only commits may write: see `crate::commit`.
+        // Only batches may write: see `crate::backend`.
         let config = sled::Config::new().path(path).cache_capacity(cache_bytes).flush_every_ms(None);
         match catch(|| config.open()) {
             Ok(Ok(db)) => return Ok(db),
