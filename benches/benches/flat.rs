@@ -32,12 +32,9 @@ fn flat(criterion: &mut Criterion) {
             let world = World::over(open(Data::One(repos)));
             for case in cases() {
                 for place in [Place::First, Place::Token, Place::Skip] {
-                    // On sled the cost of `skip` may be proportional to its length.
-                    if (store, place) != ("sled", Place::Skip) {
-                        let query = case.query(&world, place);
-                        let name = format!("{} {place:?}/{repos}", case.name);
-                        group.bench_function(name, |bench| bench.iter(|| black_box(world.list(&query))));
-                    }
+                    let query = case.query(&world, place);
+                    let name = format!("{} {place:?}/{repos}", case.name);
+                    group.bench_function(name, |bench| bench.iter(|| black_box(world.list(&query))));
                 }
             }
         }

@@ -5,16 +5,11 @@
 
 mod archive;
 mod command;
-#[cfg(feature = "sled")]
-mod frozen;
 mod operator;
 mod restore;
 mod schedule;
 
 pub(crate) use self::{command::run, operator::routes, restore::restore, schedule::start as start_schedule};
-
-#[cfg(feature = "sled")]
-pub(crate) use self::frozen::Freezable;
 
 use std::{
     fs::{self, DirBuilder},
@@ -31,7 +26,7 @@ use indicatif::ProgressBar;
 use platform_engine::{
     blob::{BlobStore, MemoryBlobs},
     clock::Clock,
-    store::memory::MemoryStore,
+    store::{Store, memory::MemoryStore},
 };
 use platform_keys::{Bootstrap, Documents};
 use platform_store_sqlite::SqliteStore;
@@ -46,7 +41,7 @@ use crate::{
     config::Config,
     installation::Installation,
     stores::{Origin, Purpose, blob_path, open_blobs, store_path},
-    transfer::{self, Header, Source, Stopped},
+    transfer::{self, Header},
 };
 
 /// How the names of temporary directories begin.
@@ -124,13 +119,12 @@ impl Backups {
             Origin::Memory(store) => {
                 let copy = MemoryStore::new();
                 copy.restore(&store.snapshot());
-                (Form::Export, self.export(Box::new(Stopped(Box::new(copy))), 0, &bootstrap, directory.path()).await?)
+                (Form::Export, self.export(Box::new(copy), 0, &bootstrap, directory.path()).await?)
             }
             #[cfg(feature = "sled")]
-            Origin::Freezable(store) => {
-                let frozen = store.freeze().await?;
-                let sequence = frozen.sequence;
-                (Form::Export, self.export(Box::new(frozen), sequence, &bootstrap, directory.path()).await?)
+            Origin::Sled(store) => {
+                let (frozen, sequence) = store.freeze()?;
+                (Form::Export, self.export(frozen, sequence, &bootstrap, directory.path()).await?)
             }
         };
         // Read after the store was copied, so that they include those with which the secrets in the copy are sealed.
@@ -156,7 +150,7 @@ impl Backups {
     }
 
     /// Writes an export, and returns the sequence of its last commit: `sequence`, or the greatest revision of a record.
-    async fn export(&self, source: Box<dyn Source>, sequence: u64, bootstrap: &[u8], directory: &Path) -> Result<u64> {
+    async fn export(&self, store: Box<dyn Store>, sequence: u64, bootstrap: &[u8], directory: &Path) -> Result<u64> {
         let uids: Bootstrap = serde_json::from_slice(bootstrap).context("bootstrap.json is not valid")?;
         let header = Header::new(uids.organization, uids.operator, Some(Vec::new()));
         let path = directory.join(Form::Export.entry());
@@ -164,7 +158,7 @@ impl Backups {
         let write = move || {
             let file = transfer::create_secret(&path)?;
             let bar = ProgressBar::hidden();
-            let (_, written) = runtime.block_on(transfer::write(kinds, &*source, &header, file, &bar))?;
+            let (_, written) = runtime.block_on(transfer::write(kinds, &*store, &header, file, &bar))?;
             Ok(sequence.max(written.newest()))
         };
         spawn_blocking(write).await.context("the export was interrupted")?

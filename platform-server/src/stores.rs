@@ -17,8 +17,6 @@ use platform_store_sled::{OpenError as SledError, SledStore};
 use platform_store_sqlite::{OpenError as SqliteError, SqliteStore};
 use platform_system::Pool;
 
-#[cfg(feature = "sled")]
-use crate::backup::Freezable;
 use crate::{
     config::{self, Config},
     metrics::Timed,
@@ -37,7 +35,7 @@ pub(crate) enum Origin {
     Sqlite(Arc<SqliteStore>),
     Memory(MemoryStore),
     #[cfg(feature = "sled")]
-    Freezable(Freezable),
+    Sled(Arc<SledStore>),
     /// A database.
     Shared,
 }
@@ -78,8 +76,8 @@ pub(crate) fn open(config: &Config, purpose: Purpose) -> Result<(Arc<dyn Store>,
         (config::Store::Sled(_), Some(path)) => {
             let builder = SledStore::builder();
             let builder = config.cache_size.map_or(builder.clone(), |bytes| builder.cache_bytes(bytes));
-            let store = Freezable::new(Arc::new(builder.open(path)?));
-            (Arc::new(store.clone()) as _, Origin::Freezable(store))
+            let store = Arc::new(builder.open(path)?);
+            (Arc::clone(&store) as _, Origin::Sled(store))
         }
         _ => {
             let store = MemoryStore::pausing(Pool::default());

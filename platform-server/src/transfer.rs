@@ -7,18 +7,14 @@
 mod export;
 mod format;
 mod import;
-mod source;
 #[cfg(test)]
 mod tests;
 mod unfinished;
 
-#[cfg(feature = "sled")]
-pub(crate) use self::source::records;
 pub(crate) use self::{
     export::{create_secret, export, write},
     format::{Header, VERSION, hex},
     import::{import, write as read_into},
-    source::{Source, Stopped},
     unfinished::{DOCUMENT, reject_unfinished},
 };
 

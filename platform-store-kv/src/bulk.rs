@@ -26,13 +26,13 @@ use self::{
 };
 use crate::{
     error::corrupt,
-    index,
+    escape, index,
     list::List,
     lists::{BulkNodes, Indexes},
     packed,
     record::{self, Keys, Stored},
     rows::{Rows, RowsMut},
-    schema::{ESCAPE, NameId},
+    schema::NameId,
     transaction::Transaction,
     tree::merge::{Sorted, merge},
 };
@@ -147,7 +147,7 @@ impl Entries {
             self.key.extend(number.to_be_bytes());
             self.key.extend(index.to_be_bytes());
             self.key.push(u8::from(part == Part::Deep));
-            ESCAPE.push(&mut self.key, keys.value(roots.order, revision).as_bytes());
+            escape::push(&mut self.key, keys.value(roots.order, revision).as_bytes());
             packed::push(&mut self.key, rest);
             self.lists.push(&self.key, id.cast_unsigned())?;
         }

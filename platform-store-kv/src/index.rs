@@ -22,11 +22,12 @@ use crate::{
     delta::{Delta, Found},
     entries::Entry,
     error::corrupt,
+    escape,
     list::{FilterValue, ListKey},
     packed,
     record::{self, Keys, Stored},
     rows::{EntryRange, Rows},
-    schema::{ESCAPE, NameId},
+    schema::NameId,
 };
 
 // The tags of keys, which are their first bytes.
@@ -64,7 +65,7 @@ fn prefix(kind: NameId, filter: Option<FilterValue<'_>>) -> Vec<u8> {
     push_name(&mut key, kind);
     if let Some((name, value)) = filter {
         push_name(&mut key, name);
-        ESCAPE.push(&mut key, value);
+        escape::push(&mut key, value);
     }
     key
 }
@@ -106,7 +107,7 @@ pub(crate) fn keys_of<'a>(kind: NameId, uid: &'a str, keys: Keys<'a>) -> impl It
 pub(crate) fn filter_of(key: &[u8]) -> Option<(NameId, NameId, Vec<u8>)> {
     let (kind, rest) = take_name(key.strip_prefix(&[FILTER])?)?;
     let (name, rest) = take_name(rest)?;
-    let (value, _) = ESCAPE.take(rest)?;
+    let (value, _) = escape::take(rest)?;
     Some((kind, name, value))
 }
 

@@ -113,6 +113,17 @@ impl<B: Backend> KvStore<B> {
         Ok(all)
     }
 
+    /// Returns the state after the last commit that is visible, which later commits do not change, and the sequence of
+    /// that commit. Every commit that was acknowledged before is in it.
+    ///
+    /// # Errors
+    /// See [`Store::get`].
+    pub fn freeze(&self) -> Result<(Box<dyn Store>, u64), StoreError> {
+        let frozen = self.engine.freeze()?;
+        let sequence = frozen.sequence();
+        Ok((Box::new(frozen), sequence))
+    }
+
     /// Waits for pending calls, and drops the backend with the store.
     pub fn close(&mut self) {
         self.engine.close();

@@ -12,6 +12,8 @@ mod cache;
 mod commit;
 mod delta;
 mod entries;
+mod escape;
+mod frozen;
 mod index;
 mod list;
 mod lists;

@@ -52,8 +52,7 @@ impl<T: Tables> Readers<T> {
                 Err(_) if view.is_stale.take() => read(&view, &names),
                 result => result,
             };
-            self.cache.count(view.hits.get(), view.misses.get());
-            if let Some(rows) = view.rows.into_inner() {
+            if let Some(rows) = view.into_rows() {
                 self.tables.end(rows)?;
             }
             // Names are published before a commit that uses them. So if no names were added in the meantime, the
@@ -113,6 +112,18 @@ impl<'a, T: Tables> View<'a, T> {
             hits: Cell::new(0),
             misses: Cell::new(0),
         }
+    }
+
+    /// Returns the view of a snapshot and its rows, whatever was committed since.
+    pub(crate) fn of(readers: &'a Readers<T>, snapshot: &Arc<Snapshot>, rows: T::Snapshot) -> Self {
+        let (first, snapshot) = (Guard::from_inner(Arc::clone(snapshot)), OnceCell::from(Arc::clone(snapshot)));
+        Self { first, snapshot, rows: OnceCell::from(rows), ..Self::new(readers) }
+    }
+
+    /// Counts what was read, and returns the rows, if the view has any.
+    pub(crate) fn into_rows(self) -> Option<T::Snapshot> {
+        self.readers.cache.count(self.hits.get(), self.misses.get());
+        self.rows.into_inner()
     }
 
     fn snapshot(&self) -> &Snapshot {

@@ -23,7 +23,7 @@ pub use crate::{
 /// The tables of a store: one writer, and any number of snapshots.
 pub trait Tables: fmt::Debug + Send + Sync + 'static {
     /// The rows that reads see.
-    type Snapshot: Rows;
+    type Snapshot: Rows + Send;
     /// The rows that the writer's thread reads and changes. The caller that opens a store makes it.
     type Writer: RowsMut + Send + 'static;
 

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use platform_engine::store::{OrderBy, StoreError, order::Escape, place::Place};
+use platform_engine::store::{OrderBy, StoreError, place::Place};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::{
     error::corrupt,
-    packed,
+    escape, packed,
     rows::{NameRow, Rows, RowsMut},
 };
 
@@ -139,14 +139,11 @@ impl Names {
 
 // ---- keys of tree entries ----
 
-/// The escaping of values in keys.
-pub(crate) const ESCAPE: Escape = Escape::Zero;
-
 /// Returns the key of a record in an order: its escaped value, followed by `rest`, packed, which is its uid without the
 /// prefix that all uids of the list share.
 pub(crate) fn order_key(value: &[u8], rest: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(value.len() + rest.len() / 2 + 8);
-    ESCAPE.push(&mut key, value);
+    escape::push(&mut key, value);
     packed::push(&mut key, rest);
     key
 }

@@ -17,6 +17,7 @@ use crate::{
     cache::Cache,
     check,
     error::unavailable,
+    frozen::Frozen,
     lists::Indexes,
     memory::Memory,
     query::{self, Budget},
@@ -122,6 +123,14 @@ impl<T: Tables> Engine<T> {
         }
         engine.long_reads = Some(long_reads);
         Ok(engine)
+    }
+
+    /// Returns the state after the last commit that is visible, which later commits do not change.
+    ///
+    /// # Errors
+    /// See [`Store::get`](platform_engine::store::Store::get).
+    pub fn freeze(&self) -> Result<Frozen<T>, StoreError> {
+        Frozen::new(&self.readers)
     }
 
     /// Returns the tables.

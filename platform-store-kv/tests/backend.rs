@@ -28,11 +28,11 @@ fn put(number: u64, color: &str) -> Put {
     }
 }
 
-fn commit(store: &impl Store, commit: Commit) -> Result<(), StoreError> {
+fn commit(store: &(impl Store + ?Sized), commit: Commit) -> Result<(), StoreError> {
     block_on(store.commit(commit)).map(drop)
 }
 
-fn uids(store: &impl Store) -> Vec<String> {
+fn uids(store: &(impl Store + ?Sized)) -> Vec<String> {
     let query = Query { count: true, limit: 1_000, ..Query::new("Thing", Scope::Subtree(Uid::opaque("group"))) };
     let page = block_on(store.list(&query)).unwrap();
     assert_eq!(page.total, Some(page.items.len() as u64));
@@ -114,4 +114,29 @@ fn a_store_of_another_format_is_refused() {
     backend.write([change].into_iter(), true).unwrap();
     let error = KvStore::open(backend, KvOptions::new("map", PathBuf::from("format"))).unwrap_err();
     assert!(error.to_string().contains("format 2"), "{error}");
+}
+
+#[test]
+fn a_frozen_state_is_read_while_the_store_changes() {
+    // With folds in every few commits.
+    let store = open(PathBuf::from("frozen"), 1 << 20, 20_000).unwrap();
+    for round in 0..300 {
+        commit(&store, Commit { put: vec![put(round, "red")], ..Commit::default() }).unwrap();
+    }
+    let (frozen, sequence) = store.freeze().unwrap();
+    assert_eq!(sequence, 300);
+    let before = uids(&store);
+    for round in 0..300 {
+        let delete = if round % 3 == 0 { vec![Delete::Key(put(round / 2, "").key)] } else { Vec::new() };
+        let new = Put { key: put(1_000 + round, "").key, ..put(round, "blue") };
+        commit(&store, Commit { put: vec![new, put(299 - round / 2, "blue")], delete, ..Commit::default() }).unwrap();
+        if round % 50 == 0 {
+            assert_eq!(uids(&*frozen), before);
+            let read = block_on(frozen.get(&[put(0, "").key, put(299, "").key, put(1_000, "").key], &[])).unwrap();
+            let revisions: Vec<_> = read.records.iter().map(|record| record.as_ref().map(|r| r.revision)).collect();
+            assert_eq!(revisions, [Some(1), Some(300), None]);
+        }
+    }
+    assert!(matches!(commit(&*frozen, Commit::default()), Err(StoreError::Unavailable(_))));
+    assert_ne!(uids(&store), before);
 }

@@ -143,7 +143,7 @@ impl Backend for SledBackend {
     type Snapshot = SledSnapshot;
 
     fn snapshot(&self) -> Result<SledSnapshot, StoreError> {
-        Ok(SledSnapshot { shared: Arc::clone(&self.shared), version: self.shared.current.load_full() })
+        Ok(SledSnapshot::new(Arc::clone(&self.shared), self.shared.current.load_full()))
     }
 
     /// Every batch is durable.
@@ -164,7 +164,7 @@ impl Backend for SledBackend {
                 entries.set(layout::piece(&entry, number), None);
             }
             entries.set(entry.clone(), head);
-            replaced.insert(entry, before);
+            replaced.insert(entry.into(), before);
         }
         let number = self.batch.load(Ordering::Relaxed) + 1;
         entries.set(layout::HEADER.to_vec(), Some(layout::header(number)));
@@ -194,8 +194,7 @@ impl Backend for SledBackend {
                 Some(entry) => {
                     let value = snapshot.value(entry)?;
                     // A batch may have written it in the meantime.
-                    value.is_some_and(|value| value.pieces() > 0)
-                        || !Arc::ptr_eq(&snapshot.version, &shared.current.load())
+                    value.is_some_and(|value| value.pieces() > 0) || !snapshot.replaced(Replaced::is_empty)?
                 }
                 None => layout::is_entry(&key) || [layout::HEADER, layout::PADDING].contains(&&*key),
             };

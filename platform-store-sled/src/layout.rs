@@ -13,7 +13,7 @@
 //! Long values are split because sled keeps up to 17 values in a node of its tree, writes the whole node now and then,
 //! and gives one that is longer than 128 KiB a file of its own.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use platform_engine::store::StoreError;
 use platform_store_kv::backend::Space;
@@ -108,7 +108,7 @@ pub(crate) fn is_entry(key: &[u8]) -> bool {
 pub(crate) enum Value {
     /// It follows the first byte.
     Whole(IVec),
-    Joined(Vec<u8>),
+    Joined(Arc<[u8]>),
 }
 
 impl Value {
@@ -126,7 +126,7 @@ impl Value {
                     let part = get(&piece(entry, number))?;
                     value.extend_from_slice(&part.ok_or_else(|| malformed(entry))?);
                 }
-                Ok(Self::Joined(value))
+                Ok(Self::Joined(value.into()))
             }
             None => Err(malformed(entry)),
         }

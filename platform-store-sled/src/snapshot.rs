@@ -1,18 +1,18 @@
 //! States of the tree that later batches do not change, which sled does not have.
 //!
 //! Before a batch is applied, the writer publishes what it replaces: the earlier value of each key, in the version of the
-//! tree that the batch ends. A snapshot is a version. It reads from the tree first and looks then whether the batches
-//! since its version have changed what it read; if so, the earliest of them has the value. In the other order, a batch
-//! could be published and applied between the two.
+//! tree that the batch ends. A snapshot begins with a version. It reads from the tree first and looks then whether the
+//! batches since its version have changed what it read; if so, the earliest of them has the value. In the other order, a
+//! batch could be published and applied between the two.
 //!
-//! Versions form a list from the oldest to the newest. Nobody but snapshots refers to older ones, so that what a batch
-//! has replaced is dropped with the last snapshot from before it.
+//! Versions form a list from the oldest to the newest. Nobody but snapshots refers to older ones, and each snapshot
+//! collects what it has passed, so that a later read looks into one map.
 //!
 //! Rejected: a lock between reads and batches, which the writer waits for while the store is checked or a long list is
 //! read; sled has no other means.
 
 use std::{
-    borrow::Cow,
+    cell::RefCell,
     collections::BTreeMap,
     fmt,
     ops::{Bound, ControlFlow},
@@ -20,8 +20,10 @@ use std::{
 };
 
 use platform_engine::store::StoreError;
-use platform_store_kv::backend::{KeyRange, Snapshot, Space};
-
+use platform_store_kv::{
+    backend::{KeyRange, Snapshot, Space},
+    unavailable,
+};
 use sled::IVec;
 
 use crate::{
@@ -30,8 +32,14 @@ use crate::{
     layout::{self, Value},
 };
 
-/// The earlier values of the keys of a batch, `None` for keys that did not exist.
-pub(crate) type Replaced = BTreeMap<Vec<u8>, Option<Value>>;
+/// The earlier values of entries, `None` for those that did not exist.
+pub(crate) type Replaced = BTreeMap<IVec, Option<Value>>;
+
+/// The greatest size of what a snapshot collects, in bytes. Beyond it, the read is given up rather than the memory of
+/// the process.
+const MAX_REPLACED: usize = 512 << 20;
+/// An estimate of the memory of a collected entry in addition to its key and value.
+const OVERHEAD: usize = 100;
 
 /// The tree between two batches.
 #[derive(Debug, Default)]
@@ -47,16 +55,6 @@ impl Version {
         let next = Arc::new(Self::default());
         self.next.set((replaced, Arc::clone(&next))).ok().map(|()| next)
     }
-
-    /// Returns what each batch since this version has replaced, the earliest first.
-    fn replaced(&self) -> impl Iterator<Item = &Replaced> {
-        let mut version = self;
-        std::iter::from_fn(move || {
-            let (replaced, next) = version.next.get()?;
-            version = next;
-            Some(replaced)
-        })
-    }
 }
 
 impl Drop for Version {
@@ -71,8 +69,15 @@ impl Drop for Version {
 
 /// The tree as it was in one version.
 pub(crate) struct SledSnapshot {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) version: Arc<Version>,
+    shared: Arc<Shared>,
+    since: RefCell<Since>,
+}
+
+/// What batches have replaced since a snapshot began, up to a version.
+struct Since {
+    version: Arc<Version>,
+    replaced: Replaced,
+    bytes: usize,
 }
 
 impl fmt::Debug for SledSnapshot {
@@ -82,12 +87,37 @@ impl fmt::Debug for SledSnapshot {
 }
 
 impl SledSnapshot {
+    pub(crate) fn new(shared: Arc<Shared>, version: Arc<Version>) -> Self {
+        Self { shared, since: RefCell::new(Since { version, replaced: Replaced::new(), bytes: 0 }) }
+    }
+
+    /// Calls the function with what all batches that were published have replaced.
+    pub(crate) fn replaced<T>(&self, look_up: impl FnOnce(&Replaced) -> T) -> Result<T, StoreError> {
+        let mut since = self.since.try_borrow_mut().map_err(|_| unavailable("a snapshot is being read"))?;
+        let since = &mut *since;
+        while let Some((replaced, next)) = since.version.next.get() {
+            for (entry, value) in replaced {
+                if !since.replaced.contains_key(entry) {
+                    since.bytes += OVERHEAD + entry.len() + value.as_ref().map_or(0, |value| value.bytes().len());
+                    since.replaced.insert(entry.clone(), value.clone());
+                }
+            }
+            since.version = Arc::clone(next);
+        }
+        if since.bytes > MAX_REPLACED {
+            return Err(unavailable(format!(
+                "the store changes too fast: {MAX_REPLACED} bytes were replaced since this read began"
+            )));
+        }
+        Ok(look_up(&since.replaced))
+    }
+
     /// Returns the value of an entry.
     pub(crate) fn value(&self, entry: &[u8]) -> Result<Option<Value>, StoreError> {
         // An error may be due to a batch that is being applied.
         let stored = self.shared.value(entry);
-        match self.version.replaced().find_map(|replaced| replaced.get(entry)) {
-            Some(earlier) => Ok(earlier.clone()),
+        match self.replaced(|replaced| replaced.get(entry).cloned())? {
+            Some(earlier) => Ok(earlier),
             None => stored,
         }
     }
@@ -97,25 +127,21 @@ impl SledSnapshot {
     fn each(
         &self,
         range: (Bound<&[u8]>, Bound<&[u8]>),
-        read: Option<(&[u8], Result<Value, StoreError>)>,
+        read: Option<(&IVec, Result<Value, StoreError>)>,
         descending: bool,
         mut take: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
-        let mut found: BTreeMap<&[u8], Option<Cow<'_, Value>>> = BTreeMap::new();
-        for replaced in self.version.replaced() {
-            for (entry, value) in replaced.range::<[u8], _>(range) {
-                found.entry(entry).or_insert(value.as_ref().map(Cow::Borrowed));
-            }
-        }
+        let copy = |(entry, value): (&IVec, &Option<Value>)| (entry.clone(), value.clone());
+        let mut found: Replaced = self.replaced(|replaced| replaced.range::<[u8], _>(range).map(copy).collect())?;
         if let Some((entry, value)) = read
             && !found.contains_key(entry)
         {
-            found.insert(entry, Some(Cow::Owned(value?)));
+            found.insert(entry.clone(), Some(value?));
         }
         let mut found = found.into_iter();
         while let Some((entry, value)) = if descending { found.next_back() } else { found.next() } {
             if let Some(value) = value
-                && take(&layout::key(entry)?, value.bytes()).is_break()
+                && take(&layout::key(&entry)?, value.bytes()).is_break()
             {
                 return Ok(ControlFlow::Break(()));
             }
@@ -141,8 +167,8 @@ impl Snapshot for SledSnapshot {
         loop {
             let next = self.shared.read(|| if descending { tree.next_back() } else { tree.next() })?;
             let next = next.transpose().map_err(from_sled)?;
-            let read = next.as_ref().map(|(entry, stored)| (&**entry, self.shared.joined(entry, stored.clone())));
-            let (near, far) = (last.as_deref(), read.as_ref().map(|(entry, _)| *entry));
+            let read = next.as_ref().map(|(entry, stored)| (entry, self.shared.joined(entry, stored.clone())));
+            let (near, far) = (last.as_deref(), read.as_ref().map(|(entry, _)| &***entry));
             let is_ordered = near.zip(far).is_none_or(|(near, far)| if descending { far < near } else { near < far });
             if !is_ordered {
                 return Err(corrupt("the keys of a node are not in order"));
@@ -281,8 +307,8 @@ mod tests {
         let key = |number: u64| number.to_be_bytes().to_vec();
         let batch = |round: u64| {
             // All keys get the round, and a third of them comes and goes. Long values are in pieces.
-            let value = |number: u64| vec![round as u8; if number % 10 == 0 { 9_000 } else { 3 }];
-            (0..120).map(|number| (key(number), ((number + round) % 3 > 0).then(|| value(number)))).collect()
+            let value = |number: u64| vec![round as u8; if number.is_multiple_of(10) { 9_000 } else { 3 }];
+            (0..120).map(|number| (key(number), (!(number + round).is_multiple_of(3)).then(|| value(number)))).collect()
         };
         write(&backend, &batch(0));
         std::thread::scope(|scope| {
@@ -309,7 +335,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let backend = open(&home.path().join("store"));
         let snapshot = backend.snapshot().unwrap();
-        let mut version = Arc::clone(&snapshot.version);
+        let mut version = Arc::clone(&snapshot.since.borrow().version);
         for _ in 0..1_000_000 {
             version = version.end(Replaced::new()).unwrap();
         }

@@ -119,6 +119,16 @@ impl SledStore {
         store.check()
     }
 
+    /// Returns the state after the last commit, which later commits do not change, and the sequence of that commit: for
+    /// an export or a backup. What commits replace is held in memory until it is dropped; with more than 512 MiB of that,
+    /// its reads fail.
+    ///
+    /// # Errors
+    /// See [`Store::get`].
+    pub fn freeze(&self) -> Result<(Box<dyn Store>, u64), StoreError> {
+        self.store()?.freeze()
+    }
+
     fn store(&self) -> Result<&KvStore<SledBackend>, StoreError> {
         self.store.as_ref().ok_or_else(|| StoreError::Unavailable(reason("the store is closed")))
     }

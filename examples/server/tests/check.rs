@@ -165,5 +165,5 @@ fn a_migration_prints_the_layout_and_refuses_a_file_of_another_one() {
     assert_eq!(fs::read(&path).unwrap(), file);
     drop(Server::start(dir.path(), &["--store", "sled", "--data-dir", "sled"]));
     let sled = run(dir.path(), &["migrate", "--dry-run", "--store", "sled", "--data-dir", "sled"]);
-    assert!(sled.ok().ends_with("has layout 1, that of this release\n"));
+    assert!(sled.ok().ends_with("has layout 2, that of this release\n"));
 }

@@ -12,15 +12,14 @@ use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use platform_engine::{
     kind::Registered,
-    store::{Order, OrderBy, Query, Record, Scope, Store},
+    store::{Item, Key, Order, OrderBy, Position, Query, Record, Scope, Store},
 };
 use tokio::{sync::mpsc, task::spawn_blocking};
 
 use super::{
-    NeedSecrets, Progress, Source, Stopped, count_blobs,
+    BATCH, BATCH_BYTES, NeedSecrets, Progress, count_blobs,
     format::{Header, Writer},
     progress,
-    source::CHANGED,
 };
 use crate::{
     Kinds,
@@ -29,6 +28,9 @@ use crate::{
     installation::{Installation, block_on},
     stores::{Purpose, blob_path, reject_memory},
 };
+
+/// What to do when the store changes during an export.
+const CHANGED: &str = "the store changed during the export: stop all servers, and export again";
 
 /// Writes the store of a stopped server to a file or to standard output.
 pub(crate) fn export(config: &Config, export: &Export) -> Result<ExitCode> {
@@ -107,7 +109,7 @@ pub(super) async fn write_stopped<W: Write + Send + 'static>(
     out: W,
     bar: &ProgressBar,
 ) -> Result<(W, (u64, NeedSecrets))> {
-    let (out, written) = write(kinds, &Stopped(store), header, out, bar).await?;
+    let (out, written) = write(kinds, store, header, out, bar).await?;
     // Only a stopped server's store is the same throughout: what has changed is compared once more.
     for registered in kinds.stored() {
         let name = registered.kind.name;
@@ -151,10 +153,11 @@ enum Message {
     End,
 }
 
-/// Writes an export. One thread reads, while another one formats, hashes and writes.
+/// Writes an export of a store, which must not change: some changes are noticed and reported. One thread reads, while
+/// another one formats, hashes and writes.
 pub(crate) async fn write<W: Write + Send + 'static>(
     kinds: Kinds,
-    source: &dyn Source,
+    store: &dyn Store,
     header: &Header,
     out: W,
     bar: &ProgressBar,
@@ -162,19 +165,19 @@ pub(crate) async fn write<W: Write + Send + 'static>(
     let (sender, receiver) = mpsc::channel(PAGES);
     let header = header.clone();
     let writing = spawn_blocking(move || write_pages(receiver, &header, out));
-    let read = read_pages(kinds, source, &sender, bar).await;
+    let read = read_pages(kinds, store, &sender, bar).await;
     drop(sender);
     let written = writing.await.context("the export was interrupted")?;
     read?;
     written
 }
 
-/// Sends all records of a source; ends early if the writer has failed.
-async fn read_pages(kinds: Kinds, source: &dyn Source, pages: &mpsc::Sender<Message>, bar: &ProgressBar) -> Result<()> {
+/// Sends all records of a store; ends early if the writer has failed.
+async fn read_pages(kinds: Kinds, store: &dyn Store, pages: &mpsc::Sender<Message>, bar: &ProgressBar) -> Result<()> {
     for registered in kinds.by_name() {
         let mut after = None;
         loop {
-            let (records, next) = source.page(registered.kind.name, after.take()).await?;
+            let (records, next) = page(store, registered.kind.name, after.take()).await?;
             bar.inc(records.len() as u64);
             if pages.send(Message::Page(registered, records)).await.is_err() {
                 return Ok(());
@@ -188,6 +191,32 @@ async fn read_pages(kinds: Kinds, source: &dyn Source, pages: &mpsc::Sender<Mess
     // If the writer has failed, its error is returned.
     drop(pages.send(Message::End).await);
     Ok(())
+}
+
+/// Returns the next records of a kind in the order of their uids, with their private parts, and the position after which
+/// others follow. Reads only the records that may have a private part: a second read of each record would take longer
+/// than the list.
+async fn page(
+    store: &dyn Store,
+    kind: &'static str,
+    after: Option<Position>,
+) -> Result<(Vec<Record>, Option<Position>)> {
+    let query = Query { after, limit: BATCH, bytes: BATCH_BYTES, ..Query::new(kind, Scope::All) };
+    let page = store.list(&query).await?;
+    let private = page.items.iter().filter(|item| item.may_have_private);
+    let keys: Vec<_> = private.map(|item| Key::new(kind, item.uid())).collect();
+    let read = if keys.is_empty() { Vec::new() } else { store.get(&keys, &[]).await?.records };
+    let mut read = read.into_iter();
+    let record = |item: Item| {
+        let key = Key::new(kind, item.uid());
+        let Item { revision, rendering, body, may_have_private, .. } = item;
+        if may_have_private {
+            read.next().flatten().filter(|record| record.revision == revision).context(CHANGED)
+        } else {
+            Ok(Record { key, revision, rendering, body, private: "".into() })
+        }
+    };
+    Ok((page.items.into_iter().map(record).collect::<Result<_>>()?, page.next))
 }
 
 /// Writes the records that are received.

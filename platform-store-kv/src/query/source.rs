@@ -8,19 +8,19 @@ use std::{cmp::Ordering, ops, sync::Arc};
 
 use crate::{
     error::corrupt,
+    escape,
     index::Range,
     list::{FilterValue, List, ListKey},
     packed,
     readers::View,
     record::{self, Stored},
     rows::Tables,
-    schema::{ESCAPE, NameId, order_key},
+    schema::{NameId, order_key},
     tree,
 };
 use platform_engine::{
     store::{
         Scope, StoreError,
-        order::split,
         place::{Place, SHORT_LEN},
     },
     uid,
@@ -42,7 +42,7 @@ impl<'a> Point<'a> {
         if self.prefix == other.prefix {
             return self.key.cmp(other.key);
         }
-        let ((value, rest), (other_value, other_rest)) = (split(self.key), split(other.key));
+        let ((value, rest), (other_value, other_rest)) = (escape::split(self.key), escape::split(other.key));
         let by_uid = || {
             if other.prefix.starts_with(self.prefix) || self.prefix.starts_with(other.prefix) {
                 full_uid(self.prefix, rest).cmp(&full_uid(other.prefix, other_rest))
@@ -121,7 +121,7 @@ impl Source {
             }
             Self::Tree { root, prefix, .. } => (*root, prefix.as_str()),
         };
-        let (value, uid) = split(key);
+        let (value, uid) = escape::split(key);
         let uid = full_uid("", uid);
         // A uid without the tree's prefix is, among equal values, before or after all uids of the tree. No packed rest
         // begins with 255, which is greater than all of them.
@@ -163,7 +163,7 @@ impl Source {
         let mut keys = Vec::new();
         let mut found = false;
         self.slice(view, rank, 1, &mut keys, |_| found = true)?;
-        let (value, rest) = split(&keys);
+        let (value, rest) = escape::split(&keys);
         let mut key = value.to_vec();
         packed::push(&mut key, &full_uid(self.prefix(), rest));
         if found { Ok(key) } else { Err(corrupt("a tree has fewer entries than its count")) }
@@ -172,7 +172,7 @@ impl Source {
     /// Returns whether an entry of this source with this key belongs to the record. Detects damaged indexes.
     pub(super) fn has(&self, key: &[u8], stored: &Stored<'_>, order: NameId) -> bool {
         let uid = stored.uid.strip_prefix(self.prefix());
-        let packed = ESCAPE.rest_after(key, stored.value(order).as_bytes());
+        let packed = escape::rest_after(key, stored.value(order).as_bytes());
         packed.zip(uid).is_some_and(|(packed, uid)| packed::is_packed(packed, uid))
     }
 }
