@@ -6,7 +6,6 @@ use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicI64, Ordering},
     thread,
     time::Duration,
 };
@@ -22,8 +21,6 @@ pub(crate) struct Directory {
     path: PathBuf,
     /// A second handle to sled's log, for syncing it: sled writes, but does not sync.
     log: File,
-    /// The position of the last synced blob; -1 if none was synced. See [`Directory::sync_blobs`].
-    last_blob: AtomicI64,
     mark: File,
     /// The locked file.
     lock: File,
@@ -58,44 +55,16 @@ impl Directory {
         };
         let log = file("db", &mut OpenOptions::new())?;
         let mark = file("mark", OpenOptions::new().write(true).create(true).truncate(false))?;
-        Ok((Self { path: path.clone(), log, last_blob: AtomicI64::new(-1), mark, lock }, db))
+        Ok((Self { path: path.clone(), log, mark, lock }, db))
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes everything that sled has written to its log and its blobs durable.
+    /// Makes everything that sled has written to its log durable.
     pub(crate) fn sync_log(&self) -> io::Result<()> {
-        self.sync_blobs()?;
         self.log.sync_data()
-    }
-
-    /// Syncs the blobs that were written since the last call.
-    ///
-    /// A blob is a node of the tree that is longer than a quarter of a segment. It has a file of its own, whose name is
-    /// its position in the log.
-    fn sync_blobs(&self) -> io::Result<()> {
-        let blobs = self.path.join("blobs");
-        let synced = self.last_blob.load(Ordering::Relaxed);
-        let mut last = synced;
-        for entry in fs::read_dir(&blobs)? {
-            let entry = entry?;
-            let Some(position) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            if position > synced {
-                match File::open(entry.path()).and_then(|blob| blob.sync_all()) {
-                    // sled has removed it in the meantime.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    done => done?,
-                }
-                last = last.max(position);
-            }
-        }
-        if last > synced {
-            sync_directory(&blobs)?;
-            self.last_blob.store(last, Ordering::Relaxed);
-        }
-        Ok(())
     }
 
     /// Returns the size of the log and the free space on its disk, in bytes.

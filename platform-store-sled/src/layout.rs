@@ -10,8 +10,9 @@
 //! There is one tree because sled writes batches atomically only within a tree. What is in the spaces is the engine's:
 //! see `platform_store_kv`, which also has the checksums of its values.
 //!
-//! Long values are split because sled keeps up to 17 values in a node of its tree, writes the whole node now and then,
-//! and gives one that is longer than 128 KiB a file of its own.
+//! Long values are split because sled keeps some 17 values in a node of its tree, writes the whole node now and then, and
+//! gives one that is longer than 128 KiB a file of its own (a blob), which it does not sync. With values of up to 4 KiB, and
+//! the long keys of the engine at values of a few bytes, no node gets so long.
 
 use std::{borrow::Cow, sync::Arc};
 

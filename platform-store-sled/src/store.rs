@@ -46,7 +46,7 @@ impl Builder {
     }
 
     /// Sets the bound, in bytes, of the changes to indexes and lists that are held in memory until they are written
-    /// together; 8 MiB by default. A larger bound means that less is written per commit, and that commits and reads wait
+    /// together; 16 MiB by default. A larger bound means that less is written per commit, and that commits and reads wait
     /// longer while the changes are written. With 0, each group of commits writes its changes.
     pub const fn delta_bytes(mut self, bytes: u64) -> Self {
         self.delta_bytes = bytes;
@@ -78,7 +78,14 @@ impl Builder {
         })?;
         let backend = SledBackend::new(db, directory, batch, self.keep_free_bytes);
         let memory = Memory { rows: ROWS_BYTES, delta: self.delta_bytes, nodes: 2_000 };
-        let options = KvOptions { memory, group_commits: GROUP_COMMITS, ..KvOptions::new("sled", path.clone()) };
+        let options = KvOptions {
+            memory,
+            group_commits: GROUP_COMMITS,
+            // Many records are written with the changes of lists, too: indexed together, they would rewrite most nodes of
+            // the lists in each commit, which took five times the space of sled's log.
+            bulk_records: usize::MAX,
+            ..KvOptions::new("sled", path.clone())
+        };
         let opened = catch(|| KvStore::open(backend, options)).unwrap_or_else(|panic| Err(corrupt(panic)));
         opened.map(|store| SledStore { store: Some(store) }).map_err(|error| match error {
             StoreError::Corrupt(cause) => OpenError::Damaged { path, reason: cause.to_string() },
@@ -101,7 +108,7 @@ impl SledStore {
 
     /// Returns the default options.
     pub const fn builder() -> Builder {
-        Builder { cache_bytes: 256 << 20, delta_bytes: 8 << 20, keep_free_bytes: 4 << 20 }
+        Builder { cache_bytes: 256 << 20, delta_bytes: 16 << 20, keep_free_bytes: 4 << 20 }
     }
 
     /// Verifies checksums, indexes, lists and counters, and that the tree has nothing else, and returns every

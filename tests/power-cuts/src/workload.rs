@@ -34,12 +34,10 @@ pub enum Subject {
     SqliteNormal,
     /// The sled store.
     Sled,
-    /// The sled store, with commits that are longer than a segment of its log.
+    /// The sled store, with commits that are longer than a segment of its log, and folds in every few commits.
     SledLong,
     /// The sled store, with commits so long that sled's splits and merges after them are longer than a segment too.
     SledLoad,
-    /// The sled store, with keys so long that sled writes nodes of its tree to separate files.
-    SledBlobs,
     /// The files of the data directory.
     DataDirectory,
     /// The directory of blobs.
@@ -85,20 +83,17 @@ struct Shape {
     records: usize,
     /// One in this many commits of a thread writes all its records; the others write a few.
     all_every: usize,
-    /// The length of the common prefix of the sort keys.
-    prefix: usize,
 }
 
 impl Shape {
     const fn of(subject: Subject) -> Self {
         match subject {
-            Subject::SledLong => Self { threads: 1, commits: 8, records: 800, all_every: 1, prefix: 0 },
-            Subject::SledLoad => Self { threads: 1, commits: 3, records: 6_000, all_every: 1, prefix: 0 },
-            Subject::SledBlobs => Self { threads: 1, commits: 4, records: 3_000, all_every: 8, prefix: 1_000 },
+            Subject::SledLong => Self { threads: 1, commits: 8, records: 800, all_every: 1 },
+            Subject::SledLoad => Self { threads: 1, commits: 3, records: 6_000, all_every: 1 },
             // Short commits, and commits of which several together are longer than a segment.
-            Subject::Sled => Self { threads: 10, commits: 6, records: 45, all_every: 2, prefix: 0 },
+            Subject::Sled => Self { threads: 10, commits: 6, records: 45, all_every: 2 },
             // Enough that SQLite runs checkpoints between commits and restarts its WAL from the beginning.
-            _ => Self { threads: 4, commits: 12, records: 200, all_every: 2, prefix: 0 },
+            _ => Self { threads: 4, commits: 12, records: 200, all_every: 2 },
         }
     }
 }
@@ -133,9 +128,7 @@ pub fn work(subject: Subject, directory: &Path, trace: &Path) -> Ran {
 
 fn open(subject: Subject, directory: &Path) -> Result<Box<dyn Store>> {
     Ok(match subject {
-        Subject::Sled | Subject::SledLong | Subject::SledLoad | Subject::SledBlobs => {
-            Box::new(SledStore::open(directory.join("store"))?)
-        }
+        Subject::Sled | Subject::SledLong | Subject::SledLoad => Box::new(SledStore::open(directory.join("store"))?),
         _ => {
             let synchronous = if subject == Subject::SqliteNormal { Synchronous::Normal } else { Synchronous::Full };
             let builder = SqliteStore::builder().synchronous(synchronous);
@@ -159,7 +152,7 @@ fn write(store: &dyn Store, shape: &Shape, round: usize, thread: usize, trace: &
         if !wide {
             wrote.entry(format!("top/{thread}-{:03}", rng.usize(..shape.records))).or_insert(None);
         }
-        let committed = pollster::block_on(store.commit(commit(&wrote, shape.prefix)));
+        let committed = pollster::block_on(store.commit(commit(&wrote)));
         let mut ran = ran.lock().unwrap_or_else(PoisonError::into_inner);
         match committed {
             Ok(committed) => ran.acknowledge(trace, committed.sequence, wrote),
@@ -168,7 +161,7 @@ fn write(store: &dyn Store, shape: &Shape, round: usize, thread: usize, trace: &
     }
 }
 
-fn commit(wrote: &Contents, prefix: usize) -> Commit {
+fn commit(wrote: &Contents) -> Commit {
     let key = |name: &str| Key::new(KIND, Uid::opaque(name));
     let mut commit = Commit::default();
     for (name, body) in wrote {
@@ -176,7 +169,7 @@ fn commit(wrote: &Contents, prefix: usize) -> Commit {
             None => commit.delete.push(Delete::Key(key(name))),
             Some(body) => commit.put.push(Put {
                 key: key(name),
-                sort: vec![("name", KeyValue::text(&format!("{}{name}", "-".repeat(prefix))))],
+                sort: vec![("name", KeyValue::text(name))],
                 filter: Vec::new(),
                 unique: Vec::new(),
                 rendering: 1,
@@ -289,7 +282,7 @@ pub fn verify(subject: Subject, directory: &Path, ran: &Ran, cut: u64) -> Result
     match subject {
         Subject::DataDirectory => verify_files(directory, ran, acknowledged),
         Subject::Blobs => verify_blobs(directory, ran, acknowledged),
-        Subject::Sled | Subject::SledLong | Subject::SledLoad | Subject::SledBlobs => {
+        Subject::Sled | Subject::SledLong | Subject::SledLoad => {
             let store = SledStore::open(directory.join("store"))?;
             verify_store(&store, SledStore::check, ran, acknowledged)
         }

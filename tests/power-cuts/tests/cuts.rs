@@ -121,6 +121,7 @@ fn sled_writes_a_segment_header_with_a_new_position_only_after_a_sync() {
     const SEGMENT_LEN: u64 = 512 * 1024;
     for subject in [Subject::Sled, Subject::SledLong, Subject::SledLoad] {
         let trace = record(subject, None).trace;
+        assert!(trace.operations.iter().all(|operation| !operation.path.starts_with("store/blobs/")), "{subject}");
         let is_of_log = |operation: &&Operation| operation.path == "store/db";
         let log: Vec<_> = trace.operations.iter().filter(is_of_log).collect();
         let position = |operation: &&Operation| match &operation.action {
@@ -138,32 +139,6 @@ fn sled_writes_a_segment_header_with_a_new_position_only_after_a_sync() {
         }
         assert!(headers > 5, "{subject}: {headers} segment headers were written");
     }
-}
-
-/// sled stores large nodes of its tree in separate files (blobs), and does not sync them.
-#[test]
-fn sled_does_not_acknowledge_commits_whose_blobs_are_not_synced() {
-    let Recording { trace, ran } = record(Subject::SledBlobs, None);
-    let mut operations =
-        trace.operations.iter().filter(|operation| operation.path.starts_with("store/blobs")).peekable();
-    let (mut writes, mut unsynced) = (0, BTreeSet::new());
-    for acknowledged in &ran.acknowledged {
-        while let Some(operation) = operations.next_if(|operation| operation.end <= acknowledged.at) {
-            match operation.action {
-                Action::Create => unsynced.extend([operation.path.as_str(), "store/blobs"]),
-                Action::Write(..) => {
-                    writes += 1;
-                    unsynced.insert(operation.path.as_str());
-                }
-                Action::Sync | Action::Unlink => {
-                    unsynced.remove(operation.path.as_str());
-                }
-                _ => {}
-            }
-        }
-        assert_eq!(unsynced, BTreeSet::new());
-    }
-    assert!(writes > 10, "{writes} writes");
 }
 
 #[test]
