@@ -321,7 +321,7 @@ fn verify_store<S: Store, F: std::fmt::Display, E: std::error::Error + Send + Sy
     }
     ensure!(found == expected, "the store is not in the state after commit {reached}");
     let wrote = Contents::from([("top/after".to_owned(), Some("{}".to_owned()))]);
-    pollster::block_on(store.commit(commit(&wrote, 0))).context("the first write after the cut failed")?;
+    pollster::block_on(store.commit(commit(&wrote))).context("the first write after the cut failed")?;
     run_check()
 }
 
