@@ -31,6 +31,7 @@ pub mod rows;
 mod schema;
 
 pub mod backend;
+pub mod directory;
 mod encoded;
 mod overlay;
 

@@ -24,6 +24,8 @@
 
 #![allow(clippy::panic, clippy::expect_used, clippy::indexing_slicing, reason = "a check that does not hold panics")]
 
+#[cfg(feature = "backend")]
+pub mod backend;
 pub mod conformance;
 #[cfg(feature = "history")]
 pub mod history;
