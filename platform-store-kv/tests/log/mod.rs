@@ -363,7 +363,7 @@ impl Backend for LogBackend {
             Some(Fault::HalfBatch) => {
                 for (at, change) in batch.iter().enumerate() {
                     log.file.write_all(&record(slice::from_ref(change))).map_err(io_error)?;
-                    if is_child() && map.size() > 300 && at == batch.len() / 2 {
+                    if is_child() && map.size() > 100 && at == batch.len() / 2 {
                         process::abort();
                     }
                 }

@@ -23,12 +23,11 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
 const LONGEST_KEY: usize = 1 << 20;
 const LONGEST_VALUE: usize = 64 << 20;
 
-/// Returns short lengths, those next to the powers of two, and the greatest one.
+/// Returns short lengths, those next to the powers of two up to a million, and the greatest one.
 fn lengths(least: usize, greatest: usize) -> Vec<usize> {
-    let powers = (6..=usize::BITS - 2).map(|bits| 1_usize << bits).take_while(|power| *power <= greatest);
-    let mut lengths: Vec<_> = (least..=70).chain(powers.flat_map(|power| [power - 1, power, power + 1])).collect();
-    lengths.extend([greatest - 1, greatest]);
-    lengths.retain(|length| *length <= greatest);
+    let powers = (6..=20).map(|bits| 1_usize << bits).flat_map(|power| [power - 1, power, power + 1]);
+    let mut lengths: Vec<_> = (least..=70).chain(powers).filter(|length| *length < greatest).collect();
+    lengths.push(greatest);
     lengths.sort_unstable();
     lengths.dedup();
     lengths
