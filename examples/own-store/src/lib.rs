@@ -1,8 +1,4 @@
-//! A store over [redb](https://docs.rs/redb), as a pattern for one over another library.
-//!
-//! All that a store needs is here: a [`Backend`] with its [`Snapshot`], and how it is opened. [`KvStore`] has the rest:
-//! lists with totals, the index, group commit, checksums and the consistency check. The numbers are those of the rules of
-//! [`Backend`], and `docs.md` has the guarantees.
+#![doc = include_str!("docs.md")]
 
 use std::{
     fmt,

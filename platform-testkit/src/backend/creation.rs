@@ -18,8 +18,9 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     cases![an_interrupted_creation_leaves_a_directory_that_opens, a_store_that_was_created_is_not_created_again]
 }
 
-/// The time between the moments at which processes are killed.
+/// The time between the moments at which processes are killed, and their number: within the start of a process.
 const STEP: Duration = Duration::from_micros(500);
+const MOMENTS: u32 = 80;
 
 fn an_interrupted_creation_leaves_a_directory_that_opens<B: Backend>(fixture: &Fixture<'_, B>) -> Outcome {
     for moment in 0..fixture.suite.kills as u32 * 3 {
@@ -28,7 +29,7 @@ fn an_interrupted_creation_leaves_a_directory_that_opens<B: Backend>(fixture: &F
         for _ in 0..2 {
             let mut running = Running::start(&fixture, Role::Open)?;
             let started = Instant::now();
-            while started.elapsed() < STEP * moment {
+            while started.elapsed() < STEP * (moment % MOMENTS) {
                 thread::yield_now();
             }
             running.kill()?;

@@ -17,6 +17,7 @@ use platform_engine::{
     uid::Uid,
 };
 use platform_keys::{Algorithm, Bootstrap, Keys};
+use platform_store_kv::KvStore;
 use platform_store_sled::SledStore;
 use platform_store_sqlite::{SqliteStore, Synchronous};
 use platform_testkit::{SeededEntropy, TestClock};
@@ -40,6 +41,8 @@ pub enum Subject {
     SledLoad,
     /// The sled store, with keys so long that sled writes nodes of its tree to separate files.
     SledBlobs,
+    /// The store over redb of `examples/own-store`.
+    Redb,
     /// The files of the data directory.
     DataDirectory,
     /// The directory of blobs.
@@ -136,6 +139,7 @@ fn open(subject: Subject, directory: &Path) -> Result<Box<dyn Store>> {
         Subject::Sled | Subject::SledLong | Subject::SledLoad | Subject::SledBlobs => {
             Box::new(SledStore::open(directory.join("store"))?)
         }
+        Subject::Redb => Box::new(own_store::open(&directory.join("store"))?),
         _ => {
             let synchronous = if subject == Subject::SqliteNormal { Synchronous::Normal } else { Synchronous::Full };
             let builder = SqliteStore::builder().synchronous(synchronous);
@@ -292,6 +296,10 @@ pub fn verify(subject: Subject, directory: &Path, ran: &Ran, cut: u64) -> Result
         Subject::Sled | Subject::SledLong | Subject::SledLoad | Subject::SledBlobs => {
             let store = SledStore::open(directory.join("store"))?;
             verify_store(&store, SledStore::check, ran, acknowledged)
+        }
+        Subject::Redb => {
+            let store = own_store::open(&directory.join("store"))?;
+            verify_store(&store, KvStore::check, ran, acknowledged)
         }
         Subject::Sqlite | Subject::SqliteFolds | Subject::SqliteNormal => {
             let store = SqliteStore::open(directory.join("platform.sqlite"))?;
