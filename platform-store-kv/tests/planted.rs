@@ -7,12 +7,13 @@ mod log;
 use std::{
     collections::BTreeSet,
     env,
+    path::Path,
     process::{Command, ExitCode},
 };
 
 use libtest_mimic::{Arguments, Trial};
 use log::{Fault, LogBackend};
-use platform_testkit::backend::BackendSuite;
+use platform_testkit::backend::{self, BackendSuite};
 
 /// The variable with the fault of a process that a case has started.
 const FAULT: &str = "PLATFORM_STORE_KV_FAULT";
@@ -82,12 +83,36 @@ fn every_rule_has_a_fault() -> Trial {
     })
 }
 
+/// The value of the variable for a suite whose author has supplied no faults.
+const UNCHECKED: &str = "unchecked";
+
+fn what_is_not_checked_is_reported() -> Trial {
+    Trial::test("cases that need a fault of the author are reported as not checked without it", || {
+        let mut command = Command::new(env::current_exe()?);
+        let output = command.arg("format").env(FAULT, UNCHECKED).output()?;
+        let text = String::from_utf8(output.stdout)?;
+        let has = |line: &str| if text.contains(line) { Ok(()) } else { Err(format!("no `{line}` in {text}")) };
+        has("NOT RUN: read_errors, for rule 2 of `Backend`: a call of `BackendSuite::failing_reads`")?;
+        has("NOT RUN: failed_write, for rule 8 of `Backend`: a call of `BackendSuite::failing_writes`")?;
+        has("NOT RUN: format, for rule 13 of `Backend`: a call of `BackendSuite::other_format`")?;
+        has("[NOT CHECKED without `BackendSuite::other_format`]")?;
+        has("0 passed; 0 failed; 1 ignored")?;
+        Ok(())
+    })
+}
+
 fn main() -> ExitCode {
     if let Ok(name) = env::var(FAULT) {
+        if name == UNCHECKED {
+            return backend::main(BackendSuite::new(|path: &Path| LogBackend::open(&path.join("store"), None)));
+        }
         let (fault, _) = FAULTS.iter().find(|(fault, _)| format!("{fault:?}") == name).unwrap();
         assert!(suite(*fault).run_child());
         return ExitCode::SUCCESS;
     }
-    let trials = FAULTS.iter().map(|(fault, case)| finds(*fault, case)).chain([every_rule_has_a_fault()]);
+    let trials = FAULTS
+        .iter()
+        .map(|(fault, case)| finds(*fault, case))
+        .chain([every_rule_has_a_fault(), what_is_not_checked_is_reported()]);
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
