@@ -100,10 +100,10 @@ pub fn main<B: Backend>(suite: BackendSuite<B>) -> ExitCode {
 /// The configuration of a run: how to open the backend, faults of it, and excluded cases.
 pub struct BackendSuite<B: Backend> {
     open: Box<Open<B>>,
-    command: Box<dyn Fn() -> Result<Command, Cause> + Send + Sync>,
+    command: Box<Start>,
     failing_writes: Option<Box<Fault<B>>>,
     failing_reads: Option<Box<Fault<B>>>,
-    other_format: Option<Box<dyn Fn(&Path) + Send + Sync>>,
+    other_format: Option<Box<Change>>,
     exclusions: Vec<(&'static str, &'static str)>,
     kills: u64,
     /// The seed and the number of random batches.
@@ -112,6 +112,8 @@ pub struct BackendSuite<B: Backend> {
 
 type Open<B> = dyn Fn(&Path) -> Result<B, Cause> + Send + Sync;
 type Fault<B> = dyn Fn(&B) + Send + Sync;
+type Start = dyn Fn() -> Result<Command, Cause> + Send + Sync;
+type Change = dyn Fn(&Path) + Send + Sync;
 
 impl<B: Backend> BackendSuite<B> {
     /// Creates a suite for the backends that `open` opens.

@@ -282,7 +282,7 @@ fn set(map: &mut Map, Change { space, key, value }: Change<'_>, fault: Option<Fa
         Some(b"") if fault == Some(Fault::EmptyValueDeletes) => drop(map.remove_mut(&key)),
         Some(value) => map.insert_mut(key, value.to_vec()),
         None if fault == Some(Fault::DeletedInDescending) && map.contains_key(&key) => {
-            map.insert_mut(key, DELETED.into())
+            map.insert_mut(key, DELETED.into());
         }
         None => drop(map.remove_mut(&key)),
     }
