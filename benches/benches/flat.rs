@@ -19,9 +19,10 @@ use platform_store_sqlite::SqliteStore;
 
 type Open = fn(Data) -> Arc<dyn Store>;
 
-const STORES: [(&str, Open); 3] = [
+const STORES: [(&str, Open); 4] = [
     ("memory", |data| Arc::new(data.memory())),
     ("sqlite", |data| Arc::new(SqliteStore::open(data.sqlite()).expect("the store opens"))),
+    ("redb", |data| Arc::new(own_store::open(&data.redb()).expect("the store opens"))),
     ("sled", |data| Arc::new(SledStore::open(data.sled()).expect("the store opens"))),
 ];
 

@@ -144,6 +144,11 @@ impl Data {
         self.cached("sled", |path| pollster::block_on(self.fill(Arc::new(SledStore::open(path).unwrap()))))
     }
 
+    /// Returns the directory of a store over redb with this data, and creates it if it is missing.
+    pub fn redb(self) -> PathBuf {
+        self.cached("redb", |path| pollster::block_on(self.fill(Arc::new(own_store::open(path).unwrap()))))
+    }
+
     /// Returns the path of a file derived from this data, and creates it if it is missing.
     pub fn cached(self, suffix: &str, make: impl FnOnce(&Path)) -> PathBuf {
         cached(&format!("{}.{suffix}", self.name()), make)

@@ -34,6 +34,7 @@ pub const ALL: &[Figure] = &[
     ("flat-memory", flat::memory_lines),
     ("flat-sqlite", flat::sqlite_lines),
     ("flat-sled", flat::sled_lines),
+    ("flat-redb", flat::redb_lines),
     ("total", total::lines),
     ("writers", writers::lines),
     ("neighbor", neighbor::lines),

@@ -78,7 +78,7 @@ pub const NODE_LEN: usize = 4 * KEY_LEN;
 
 /// A key-value library, opened.
 ///
-/// A store over it is correct if it keeps these rules:
+/// A store over it is correct if it keeps these rules, for each of which `BackendSuite` of `platform-testkit` has cases:
 ///
 /// 1. **Snapshot.** All reads of a call go through one [`Snapshot`], which shows one state of all spaces. A library without
 ///    snapshots needs a lock against [`Backend::write`].
@@ -103,7 +103,8 @@ pub const NODE_LEN: usize = 4 * KEY_LEN;
 ///     and none between calls.
 /// 12. **Threads.** One thread writes. Snapshots are sent between threads; a range is read within one call.
 /// 13. **Formats.** The engine keeps the number of its own format. The opener keeps the version of the library's format
-///     with it, if the library does not refuse a file of another one.
+///     with it, if the library does not refuse a file of another one. [`Directory`](crate::directory::Directory) keeps rules 9
+///     and 10 and this one for any library.
 /// 14. **Deletes.** A library may pass over deleted keys when it reads a range. The documentation of a store states that cost.
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The greatest length of a key: [`KEY_LEN`] is enough.

@@ -33,6 +33,7 @@ pub mod rows;
 mod schema;
 
 pub mod backend;
+pub mod directory;
 mod encoded;
 mod overlay;
 

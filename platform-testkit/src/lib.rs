@@ -1,7 +1,8 @@
 //! Test support for kinds, stores and transports.
 //!
-//! [`conformance`] is the suite that every store passes, and [`KindSuite`] the one of every kind. `history` checks that
-//! platforms over the same data are linearizable, and `postgres` starts a private cluster. The other types replace what
+//! [`conformance`] is the suite that every store passes, and [`KindSuite`] the one of every kind. `backend` is the suite of
+//! the key-value libraries below the list engine. `history` checks that platforms over the same data are linearizable, and
+//! `postgres` starts a private cluster. The other types replace what
 //! a server passes to a platform, with a deterministic clock and source of randomness, and stores that pause, count and
 //! fail:
 //!
@@ -24,6 +25,8 @@
 
 #![allow(clippy::panic, clippy::expect_used, clippy::indexing_slicing, reason = "a check that does not hold panics")]
 
+#[cfg(feature = "backend")]
+pub mod backend;
 pub mod conformance;
 #[cfg(feature = "history")]
 pub mod history;

@@ -1,181 +1,161 @@
-//! The smallest store that implements the contract, as a starting point for your own.
-//!
-//! The store has one map under one lock and scans all records for each query, so it is correct and slow. A real store
-//! replaces the scans by indexes and must return the same results, which `tests/conformance.rs` verifies.
+#![doc = include_str!("docs.md")]
 
-use std::collections::BTreeMap;
-
-use async_trait::async_trait;
-use parking_lot::Mutex;
-use platform_engine::store::{
-    Commit, Committed, Conflict, Delete, Epoch, Filter, Item, Key, KeyValue, KindName, OrderBy, Page, Position, Put,
-    Query, Read, Record, Require, Scope, Store, StoreError, UniqueKey, order::sequence_value,
+use std::{
+    fmt,
+    ops::{Bound, ControlFlow},
+    path::Path,
+    sync::Arc,
 };
-use platform_engine::uid::Uid;
 
-/// A store that holds its records in a map, without persistence.
-#[derive(Debug, Default)]
-pub struct MapStore(Mutex<State>);
+use platform_engine::store::StoreError;
+use platform_store_kv::{
+    Backend, KvOptions, KvStore,
+    backend::{Change, KEY_LEN, KeyRange, Snapshot, Space},
+    directory::Directory,
+    unavailable,
+};
+use redb::{Builder, Database, Durability, ReadOnlyTable, ReadableDatabase as _, TableDefinition};
 
-#[derive(Debug, Default)]
-struct State {
-    sequence: u64,
-    records: BTreeMap<Key, (u64, Put)>,
-    epochs: BTreeMap<Epoch, u64>,
+/// One table for all spaces: each snapshot opens it once.
+const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("store");
+/// The format of redb's files (rule 13). redb 2 had another one.
+const FORMAT: &str = "redb 3";
+/// The memory of redb's cache, in bytes; its own default is 1 GiB.
+const CACHE: usize = 64 << 20;
+
+/// Opens a store in a directory, and creates it if the directory is missing or empty.
+///
+/// # Errors
+/// [`StoreError::Unavailable`] if another process has it open or if it cannot be read, and those of [`KvStore::open`].
+pub fn open(directory: &Path) -> Result<KvStore<RedbBackend>, StoreError> {
+    let backend = RedbBackend::open(directory)?;
+    let options = KvOptions::new("redb", backend.0.directory.path().to_owned());
+    KvStore::open(backend, options)
 }
 
-#[async_trait]
-impl Store for MapStore {
-    async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
-        let state = self.0.lock();
-        let record = |key: &Key| {
-            state.records.get(key).map(|(revision, put)| Record {
-                key: put.key.clone(),
-                revision: *revision,
-                rendering: put.rendering,
-                body: put.body.clone(),
-                private: put.private.clone(),
-            })
-        };
-        Ok(Read { records: keys.iter().map(record).collect(), epochs: state.epochs(epochs) })
+/// A database of redb in a directory.
+#[derive(Debug)]
+pub struct RedbBackend(Arc<Opened>);
+
+/// What a snapshot keeps open (rule 2). The database is closed before its directory is unlocked.
+struct Opened {
+    database: Database,
+    directory: Directory,
+}
+
+/// A read transaction of redb.
+pub struct RedbSnapshot {
+    table: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    _opened: Arc<Opened>,
+}
+
+impl RedbBackend {
+    /// Opens the database in a directory, and creates it if the directory is missing or empty (rules 9 and 10).
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] if another process has it open, or if redb cannot read it.
+    pub fn open(directory: &Path) -> Result<Self, StoreError> {
+        Self::open_with(directory, |builder, file| builder.open(file))
     }
 
-    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
-        let state = self.0.lock();
-        let mut matching: Vec<_> = state.records.values().filter(|(_, put)| matches(query, put)).collect();
-        matching.sort_by_cached_key(|(revision, put)| sort_key(query, *revision, put));
-        if query.order.descending {
-            matching.reverse();
-        }
-        let total = matching.len() as u64;
-        // Positions are exclusive, and are compared by value even if their record was deleted since.
-        let is_before_page = |(revision, put): &&&(u64, Put)| match &query.after {
-            None => false,
-            Some(after) => {
-                let (key, after) = (sort_key(query, *revision, put), (after.value.clone(), after.uid.clone()));
-                if query.order.descending { key >= after } else { key <= after }
+    /// As [`RedbBackend::open`]; the function opens the file of the database, for tests whose disk fails.
+    ///
+    /// # Errors
+    /// Those of [`RedbBackend::open`], and any of the function.
+    pub fn open_with(
+        directory: &Path,
+        open: impl FnOnce(&Builder, &Path) -> Result<Database, redb::DatabaseError>,
+    ) -> Result<Self, StoreError> {
+        let directory = Directory::open(directory, FORMAT, |new| create(&new.join("data")).map_err(refused))?;
+        let mut builder = Builder::new();
+        let opened = open(builder.set_cache_size(CACHE), &directory.path().join("data"));
+        Ok(Self(Arc::new(Opened { database: opened.map_err(refused)?, directory })))
+    }
+}
+
+/// Creates a database with its table, as a table that was never written is an error for readers (rule 5).
+fn create(file: &Path) -> Result<(), redb::Error> {
+    let database = Database::create(file)?;
+    let transaction = database.begin_write()?;
+    transaction.open_table(TABLE)?;
+    Ok(transaction.commit()?)
+}
+
+impl Backend for RedbBackend {
+    const MAX_KEY: usize = KEY_LEN;
+    /// Our choice; redb has values of up to 3 GiB.
+    const MAX_VALUE: usize = 64 << 20;
+    type Snapshot = RedbSnapshot;
+
+    fn snapshot(&self) -> Result<RedbSnapshot, StoreError> {
+        let table = || Ok::<_, redb::Error>(self.0.database.begin_read()?.open_table(TABLE)?);
+        Ok(RedbSnapshot { table: table().map_err(refused)?, _opened: Arc::clone(&self.0) })
+    }
+
+    fn write<'b>(&self, batch: impl Iterator<Item = Change<'b>>, sync: bool) -> Result<(), StoreError> {
+        let write = || {
+            let mut transaction = self.0.database.begin_write()?;
+            transaction.set_durability(if sync { Durability::Immediate } else { Durability::None })?;
+            let mut table = transaction.open_table(TABLE)?;
+            for Change { space, key, value } in batch {
+                let key = prefixed(space, key);
+                match value {
+                    Some(value) => drop(table.insert(key.as_slice(), value)?),
+                    None => drop(table.remove(key.as_slice())?),
+                }
             }
+            drop(table);
+            Ok::<_, redb::Error>(transaction.commit()?)
         };
-        let skip = usize::try_from(query.skip).unwrap_or(usize::MAX);
-        let mut rest = matching.iter().skip_while(is_before_page).skip(skip).peekable();
-        let (mut page, mut bytes) = (Vec::new(), 0_usize);
-        while page.len() < query.limit {
-            // A page has at least one record, whatever its size, so that every list makes progress.
-            let fits = |put: &Put| page.is_empty() || bytes.saturating_add(put.body.len()) <= query.bytes;
-            let Some(record) = rest.next_if(|(_, put)| fits(put)) else { break };
-            bytes = bytes.saturating_add(record.1.body.len());
-            page.push(record);
-        }
-        let position = |(revision, put): &&&(u64, Put)| {
-            let (value, uid) = sort_key(query, *revision, put);
-            Position { value, uid }
-        };
-        let next = if rest.peek().is_some() { page.last().map(position) } else { None };
-        let item = |(revision, put): &&(u64, Put)| {
-            Item::new(put.key.uid.clone(), *revision, put.rendering, put.body.clone(), !put.private.is_empty())
-        };
-        Ok(Page {
-            items: page.into_iter().map(item).collect(),
-            next,
-            total: query.count.then_some(total),
-            epochs: state.epochs(&query.epochs),
-        })
+        // The outcome is not known (rule 8).
+        write().map_err(refused)
+    }
+}
+
+impl Snapshot for RedbSnapshot {
+    fn get<T>(&self, space: Space, key: &[u8], use_value: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
+        let found = self.table.get(prefixed(space, key).as_slice()).map_err(refused)?;
+        Ok(found.map(|value| use_value(value.value())))
     }
 
-    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
-        let mut state = self.0.lock();
-        if let Some(index) = commit.require.iter().position(|require| !state.holds(require)) {
-            return Err(StoreError::Conflict(Conflict::Require(index)));
+    fn range(
+        &self,
+        KeyRange { space, from, to, descending }: KeyRange<'_>,
+        mut take: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let from = prefixed(space, from);
+        // The end of a space is the beginning of the next one.
+        let to = to.map_or_else(|| vec![space.number() + 1], |to| prefixed(space, to));
+        let bounds = (Bound::Included(from.as_slice()), Bound::Excluded(to.as_slice()));
+        let mut pairs = self.table.range::<&[u8]>(bounds).map_err(refused)?;
+        while let Some(pair) = if descending { pairs.next_back() } else { pairs.next() } {
+            let (key, value) = pair.map_err(refused)?;
+            let Some((_, key)) = key.value().split_first() else { continue };
+            if take(key, value.value()).is_break() {
+                break;
+            }
         }
-        // Deleted and replaced records release their unique keys for the records of the same commit.
-        let is_removed = |put: &Put| {
-            commit.delete.iter().any(|delete| deletes(delete, put)) || commit.put.iter().any(|new| new.key == put.key)
-        };
-        let is_free = |unique: &UniqueKey| {
-            Ok(!state.records.values().any(|(_, other)| other.unique.contains(unique) && !is_removed(other)))
-        };
-        let is_new = |at: usize| commit.put.get(at).is_some_and(|put| !state.records.contains_key(&put.key));
-        let is_deleted = |put: &Put| {
-            commit.delete.iter().any(|delete| deletes(delete, put)) && commit.put.iter().all(|new| new.key != put.key)
-        };
-        let count = |kind: KindName, top: &Uid, counts: &dyn Fn(&Put) -> bool| {
-            let of_kind = |put: &Put| put.key.kind == kind && put.key.uid.is_at_or_below(top);
-            state.records.values().filter(|(_, put)| of_kind(put) && counts(put)).count() as u64
-        };
-        let deleted = |kind: KindName, top: &Uid| count(kind, top, &is_deleted);
-        if let Some(conflict) = commit.limit_conflict(is_new, deleted, |kind, top| Ok(count(kind, top, &|_| true)))? {
-            return Err(StoreError::Conflict(conflict));
-        }
-        if let Some(conflict) = commit.unique_conflict(is_free)? {
-            return Err(StoreError::Conflict(conflict));
-        }
-        state.records.retain(|_, (_, put)| !is_removed(put));
-        state.sequence = commit.sequence(state.sequence + 1);
-        let sequence = state.sequence;
-        state
-            .records
-            .extend(commit.put.into_iter().map(|put| (put.key.clone(), (put.revision.unwrap_or(sequence), put))));
-        state.epochs.extend(commit.raise.into_iter().map(|epoch| (epoch, sequence)));
-        Ok(Committed { sequence })
-    }
-
-    /// A commit always succeeds.
-    fn health(&self) -> Result<(), StoreError> {
         Ok(())
     }
+}
 
-    /// What is acknowledged is not lost while the process runs. A store that can fail over returns another number then.
-    fn lineage(&self) -> u64 {
-        0
+/// Returns the key in the table: it begins with the number of its space.
+fn prefixed(space: Space, key: &[u8]) -> Vec<u8> {
+    [&[space.number()], key].concat()
+}
+
+fn refused(error: impl fmt::Display) -> StoreError {
+    unavailable(format!("redb: {error}"))
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened").field("directory", &self.directory).finish_non_exhaustive()
     }
 }
 
-impl State {
-    fn epochs(&self, epochs: &[Epoch]) -> Vec<u64> {
-        epochs.iter().map(|epoch| self.epochs.get(epoch).copied().unwrap_or_default()).collect()
+impl fmt::Debug for RedbSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedbSnapshot").finish_non_exhaustive()
     }
-
-    fn holds(&self, require: &Require) -> bool {
-        match require {
-            Require::Absent(key) => !self.records.contains_key(key),
-            Require::Exists(key) => self.records.contains_key(key),
-            Require::Revision(key, revision) => self.records.get(key).is_some_and(|(found, _)| found == revision),
-            Require::NoneBelow(uid, kinds) => {
-                !self.records.keys().any(|key| kinds.contains(&key.kind) && key.uid.is_below(uid))
-            }
-            Require::NoneWith(kind, key, value) => {
-                let with = |put: &Put| put.key.kind == *kind && put.filter.contains(&(*key, value.clone()));
-                !self.records.values().any(|(_, put)| with(put))
-            }
-            Require::Epoch(epoch, value) => self.epochs.get(epoch).copied().unwrap_or_default() == *value,
-            // Checked by `Commit::limit_conflict`.
-            Require::AtMost(..) => true,
-        }
-    }
-}
-
-fn deletes(delete: &Delete, put: &Put) -> bool {
-    match delete {
-        Delete::Key(key) => put.key == *key,
-        Delete::Below(uid, kinds) => kinds.contains(&put.key.kind) && put.key.uid.is_below(uid),
-        Delete::With(kind, key, value) => put.key.kind == *kind && put.filter.contains(&(*key, value.clone())),
-    }
-}
-
-fn matches(query: &Query, put: &Put) -> bool {
-    put.key.kind == query.kind
-        && query.scopes.iter().any(|scope: &Scope| scope.contains(&put.key.uid))
-        && query.filters.iter().all(|filter: &Filter| filter.passes(&put.filter))
-}
-
-/// Returns the position of a record in the order of the query; the uid breaks ties.
-fn sort_key(query: &Query, revision: u64, put: &Put) -> (KeyValue, Uid) {
-    let value = match query.order.by {
-        OrderBy::Uid => KeyValue::default(),
-        OrderBy::Sequence => KeyValue::from_bytes(sequence_value(revision)),
-        OrderBy::Key(name) => {
-            put.sort.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone()).unwrap_or_default()
-        }
-    };
-    (value, put.key.uid.clone())
 }

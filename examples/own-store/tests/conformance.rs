@@ -1,12 +1,11 @@
 //! Runs the conformance suite on the example's store.
 
-use std::process::ExitCode;
+use std::path::PathBuf;
 
-use own_store::MapStore;
-use platform_engine::store::StoreError;
-use platform_testkit::conformance;
+use platform_store_kv::KvStore;
+use platform_testkit::conformance::{self, Suite};
 
-fn main() -> ExitCode {
-    let suite = conformance::Suite::new(async |_directory| Ok::<_, StoreError>(MapStore::default()));
-    conformance::main(suite.without("reopen", "the store is not persistent"))
+fn main() -> std::process::ExitCode {
+    let open = async |directory: PathBuf| own_store::open(&directory.join("store"));
+    conformance::main(Suite::checked(open, KvStore::check))
 }

@@ -17,6 +17,7 @@ use platform_engine::{
     uid::Uid,
 };
 use platform_keys::{Algorithm, Bootstrap, Keys};
+use platform_store_kv::KvStore;
 use platform_store_sled::SledStore;
 use platform_store_sqlite::{SqliteStore, Synchronous};
 use platform_testkit::{SeededEntropy, TestClock};
@@ -38,6 +39,8 @@ pub enum Subject {
     SledLong,
     /// The sled store, with commits so long that sled's splits and merges after them are longer than a segment too.
     SledLoad,
+    /// The store over redb of `examples/own-store`.
+    Redb,
     /// The files of the data directory.
     DataDirectory,
     /// The directory of blobs.
@@ -128,7 +131,12 @@ pub fn work(subject: Subject, directory: &Path, trace: &Path) -> Ran {
 
 fn open(subject: Subject, directory: &Path) -> Result<Box<dyn Store>> {
     Ok(match subject {
-        Subject::Sled | Subject::SledLong | Subject::SledLoad => Box::new(SledStore::open(directory.join("store"))?),
+        Subject::Sled | Subject::SledLong | Subject::SledLoad => {
+            let builder = SledStore::builder();
+            let builder = if subject == Subject::SledLong { builder.delta_bytes(100_000) } else { builder };
+            Box::new(builder.open(directory.join("store"))?)
+        }
+        Subject::Redb => Box::new(own_store::open(&directory.join("store"))?),
         _ => {
             let synchronous = if subject == Subject::SqliteNormal { Synchronous::Normal } else { Synchronous::Full };
             let builder = SqliteStore::builder().synchronous(synchronous);
@@ -285,6 +293,10 @@ pub fn verify(subject: Subject, directory: &Path, ran: &Ran, cut: u64) -> Result
         Subject::Sled | Subject::SledLong | Subject::SledLoad => {
             let store = SledStore::open(directory.join("store"))?;
             verify_store(&store, SledStore::check, ran, acknowledged)
+        }
+        Subject::Redb => {
+            let store = own_store::open(&directory.join("store"))?;
+            verify_store(&store, KvStore::check, ran, acknowledged)
         }
         Subject::Sqlite | Subject::SqliteFolds | Subject::SqliteNormal => {
             let store = SqliteStore::open(directory.join("platform.sqlite"))?;

@@ -114,6 +114,11 @@ fn acknowledged_long_commits_of_sled_survive_power_cuts() {
     survives_power_cuts(Subject::SledLong);
 }
 
+#[test]
+fn acknowledged_commits_of_redb_survive_power_cuts() {
+    survives_power_cuts(Subject::Redb);
+}
+
 /// sled assumes that the position in a segment header is durable, and drops its whole log if the segment of that
 /// position is missing. So a header must be synced before sled writes one with a later position.
 #[test]
@@ -178,6 +183,11 @@ fn sled_does_not_acknowledge_commits_that_a_failed_sync_lost() {
 }
 
 #[test]
+fn redb_does_not_acknowledge_commits_that_a_failed_sync_lost() {
+    reports_failed_syncs(Subject::Redb);
+}
+
+#[test]
 fn the_data_directory_does_not_acknowledge_files_that_a_failed_sync_lost() {
     reports_failed_syncs(Subject::DataDirectory);
 }
@@ -207,6 +217,17 @@ fn loses_writes_without_syncs(subject: Subject, of: impl Fn(&str) -> bool) -> bo
 #[test]
 fn sled_without_the_additional_sync_of_its_log_loses_acknowledged_commits() {
     assert!(loses_writes_without_syncs(Subject::Sled, |path| path == "store/db"));
+}
+
+#[test]
+fn redb_without_its_syncs_loses_acknowledged_commits() {
+    assert!(loses_writes_without_syncs(Subject::Redb, |path| path == "store/data"));
+}
+
+/// redb syncs neither the directory of its file nor the name of that directory.
+#[test]
+fn a_store_over_redb_whose_creation_is_not_synced_is_lost() {
+    assert!(loses_writes_without_syncs(Subject::Redb, |path| path != "store/data"));
 }
 
 #[test]
