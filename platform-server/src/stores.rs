@@ -13,7 +13,7 @@ use platform_engine::{
     store::{Store, memory::MemoryStore},
 };
 #[cfg(feature = "sled")]
-use platform_store_sled::{OpenError as SledError, SledStore};
+use platform_store_sled::{DirectoryError, OpenError as SledError, SledStore};
 use platform_store_sqlite::{OpenError as SqliteError, SqliteStore};
 use platform_system::Pool;
 
@@ -161,7 +161,7 @@ pub(crate) fn reject_memory(config: &Config, otherwise: &str) -> Result<()> {
 /// Returns whether a store cannot be opened because another process has it open.
 pub(crate) fn is_in_use(error: &anyhow::Error) -> bool {
     #[cfg(feature = "sled")]
-    if matches!(error.downcast_ref(), Some(SledError::InUse { .. })) {
+    if matches!(error.downcast_ref(), Some(SledError::Directory(DirectoryError::InUse { .. }))) {
         return true;
     }
     matches!(error.downcast_ref(), Some(SqliteError::InUse { .. }))

@@ -10,10 +10,61 @@ use std::{
 
 use platform_engine::store::StoreError;
 
-use crate::error::unavailable;
-
 /// The file with the name of the format.
 const FORMAT: &str = "format";
+
+/// The error of a directory that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectoryError {
+    /// The store is already open, in this process or in another.
+    #[error("cannot open the store at {path:?}: {owner} has it open; stop that process, or use another directory")]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// The process that has the store open, such as `process 4711`, or `another process` if it is unknown.
+        owner: String,
+    },
+    /// The directory has something else.
+    #[error("{path:?} is not a store, as it has no file `{FORMAT}`: use a new or empty directory, or that of a store")]
+    NotAStore {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The store has another format.
+    #[error(
+        "the store at {path:?} has the format `{found}`, and this version reads `{known}`: \
+         export it with the version that wrote it, and import the file with this one"
+    )]
+    Format {
+        /// The directory.
+        path: PathBuf,
+        /// The format of the store.
+        found: String,
+        /// The format of this version.
+        known: String,
+    },
+    /// A file operation failed.
+    #[error("cannot {action} {path:?}: {source}; a store needs a writable directory on a disk with free space")]
+    File {
+        /// The operation, such as `open`.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The error of the system.
+        #[source]
+        source: io::Error,
+    },
+    /// The files of an empty store cannot be written.
+    #[error("cannot create a store at {path:?}: {source}")]
+    Create {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: StoreError,
+    },
+}
 
 /// The directory of a store, locked until this is dropped.
 ///
@@ -37,12 +88,12 @@ impl Directory {
     /// created for their owner alone.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] with the path, the problem and its remedy, and any error of `create`.
+    /// [`DirectoryError`], with the path, the problem and its remedy.
     pub fn open(
         path: &Path,
         format: &str,
         create: impl FnOnce(&Path) -> Result<(), StoreError>,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, DirectoryError> {
         let path = absolute(path)?;
         let directory = Self { lock: lock(&path)?, path };
         if is_missing_or_empty(&directory.path)? {
@@ -57,13 +108,13 @@ impl Directory {
         &self.path
     }
 
-    fn create(&self, format: &str, create: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<(), StoreError> {
+    fn create(&self, format: &str, create: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<(), DirectoryError> {
         let unfinished = with_suffix(&self.path, ".creating");
         if unfinished.exists() {
             fs::remove_dir_all(&unfinished).map_err(refused("remove", &unfinished))?;
         }
         owner_only().create(&unfinished).map_err(refused("create", &unfinished))?;
-        create(&unfinished)?;
+        create(&unfinished).map_err(|source| DirectoryError::Create { path: self.path.clone(), source })?;
         let file = unfinished.join(FORMAT);
         fs::write(&file, format).map_err(refused("write", &file))?;
         sync_all(&unfinished)?;
@@ -75,18 +126,12 @@ impl Directory {
         self.path.parent().map_or(Ok(()), sync)
     }
 
-    fn check(&self, format: &str) -> Result<(), StoreError> {
-        let file = self.path.join(FORMAT);
+    fn check(&self, format: &str) -> Result<(), DirectoryError> {
+        let (file, path) = (self.path.join(FORMAT), self.path.clone());
         match fs::read_to_string(&file) {
             Ok(found) if found == format => Ok(()),
-            Ok(found) => Err(unavailable(format!(
-                "the store at {} has the format `{found}`, and this version reads `{format}`: use the version that wrote it",
-                self.path.display()
-            ))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(unavailable(format!(
-                "{} is not a store, as it has no file `{FORMAT}`: use a new or empty directory, or that of a store",
-                self.path.display()
-            ))),
+            Ok(found) => Err(DirectoryError::Format { path, found, known: format.to_owned() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(DirectoryError::NotAStore { path }),
             Err(error) => Err(refused("read", &file)(error)),
         }
     }
@@ -101,20 +146,20 @@ impl Drop for Directory {
 
 /// Returns the canonical path of a directory, so that all paths to it share one lock. Creates its parent, because a
 /// directory that is missing has no canonical path.
-fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
+fn absolute(path: &Path) -> Result<PathBuf, DirectoryError> {
     if let Ok(path) = fs::canonicalize(path) {
         return Ok(path);
     }
     let path = std::path::absolute(path).map_err(refused("find", path))?;
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(unavailable(format!("the path {} does not end with the name of a directory", path.display())));
+        return Err(refused("create", &path)(io::ErrorKind::InvalidFilename.into()));
     };
     fs::create_dir_all(parent).map_err(refused("create", parent))?;
     Ok(fs::canonicalize(parent).map_err(refused("find", parent))?.join(name))
 }
 
 /// Locks the file next to the directory, and writes the number of the process to it.
-fn lock(path: &Path) -> Result<File, StoreError> {
+fn lock(path: &Path) -> Result<File, DirectoryError> {
     let file = with_suffix(path, ".lock");
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).read(true).write(true);
@@ -128,10 +173,7 @@ fn lock(path: &Path) -> Result<File, StoreError> {
             let mut owner = String::new();
             let is_known = lock.read_to_string(&mut owner).is_ok() && !owner.is_empty();
             let owner = if is_known { format!("process {owner}") } else { "another process".to_owned() };
-            return Err(unavailable(format!(
-                "{owner} has the store at {} open: stop it, or use another directory",
-                path.display()
-            )));
+            return Err(DirectoryError::InUse { path: path.to_owned(), owner });
         }
         Err(TryLockError::Error(error)) => return Err(refused("lock", &file)(error)),
     }
@@ -148,7 +190,7 @@ fn owner_only() -> fs::DirBuilder {
     builder
 }
 
-fn is_missing_or_empty(path: &Path) -> Result<bool, StoreError> {
+fn is_missing_or_empty(path: &Path) -> Result<bool, DirectoryError> {
     match fs::read_dir(path) {
         Ok(mut entries) => Ok(entries.next().is_none()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
@@ -156,7 +198,7 @@ fn is_missing_or_empty(path: &Path) -> Result<bool, StoreError> {
     }
 }
 
-fn sync_all(path: &Path) -> Result<(), StoreError> {
+fn sync_all(path: &Path) -> Result<(), DirectoryError> {
     for entry in fs::read_dir(path).map_err(refused("read", path))? {
         let entry = entry.map_err(refused("read", path))?.path();
         if entry.is_dir() { sync_all(&entry)? } else { sync(&entry)? }
@@ -164,7 +206,7 @@ fn sync_all(path: &Path) -> Result<(), StoreError> {
     sync(path)
 }
 
-fn sync(path: &Path) -> Result<(), StoreError> {
+fn sync(path: &Path) -> Result<(), DirectoryError> {
     // On other systems, a directory cannot be opened as a file, and its names need no sync.
     if path.is_dir() && !cfg!(unix) {
         return Ok(());
@@ -181,20 +223,15 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Converts an error of the file system.
-fn refused(action: &'static str, path: &Path) -> impl Fn(io::Error) -> StoreError {
-    move |error| {
-        unavailable(format!(
-            "cannot {action} {}: {error}; a store needs a directory that it can write to, on a disk with free space",
-            path.display()
-        ))
-    }
+fn refused(action: &'static str, path: &Path) -> impl Fn(io::Error) -> DirectoryError {
+    move |source| DirectoryError::File { action, path: path.to_owned(), source }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn open(path: &Path) -> Result<Directory, StoreError> {
+    fn open(path: &Path) -> Result<Directory, DirectoryError> {
         Directory::open(path, "map 1", |path| {
             fs::write(path.join("data"), "empty").unwrap();
             Ok(())
@@ -220,7 +257,7 @@ mod tests {
         let directory = open(&path).unwrap();
         for other in [path.clone(), home.path().join("./store"), home.path().join("store/../store")] {
             let error = open(&other).unwrap_err().to_string();
-            assert!(error.contains(&format!("process {} has the store", std::process::id())), "{error}");
+            assert!(error.contains(&format!("process {} has it open", std::process::id())), "{error}");
         }
         drop(directory);
         open(&path).unwrap();
@@ -232,7 +269,7 @@ mod tests {
         let path = home.path().join("store");
         let failed = Directory::open(&path, "map 1", |path| {
             fs::write(path.join("half"), "").unwrap();
-            Err(unavailable("interrupted"))
+            Err(crate::unavailable("interrupted"))
         });
         assert!(failed.is_err() && !path.exists());
         drop(open(&path).unwrap());

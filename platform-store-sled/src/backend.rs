@@ -46,8 +46,8 @@ const PADDING_LEN: usize = 4 * 1024;
 /// that are rewritten.
 const ENTRY_OVERHEAD: usize = 1024;
 
-/// A directory with a sled database.
-pub(crate) struct SledBackend {
+/// A directory with a sled database, opened by [`Builder::open_backend`](crate::Builder::open_backend).
+pub struct SledBackend {
     shared: Arc<Shared>,
     keep_free_bytes: u64,
     /// The number of the last batch.

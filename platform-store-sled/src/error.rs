@@ -8,54 +8,15 @@ use std::{
 };
 
 use platform_engine::store::{Cause, StoreError};
+use platform_store_kv::directory::DirectoryError;
 
 /// The error of opening a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The store is already open, in this process or in another.
-    #[error(
-        "cannot open the store at {path:?}: {owner} has it open; \
-         stop that server, or give this one a directory of its own"
-    )]
-    InUse {
-        /// The store's directory.
-        path: PathBuf,
-        /// The process that has the store open, such as `process 4711`, or `another process` if it is unknown.
-        owner: String,
-    },
-    /// A file operation failed.
-    #[error("cannot {action} {path:?}: {source}; the server needs a writable directory on a disk with free space")]
-    File {
-        /// The operation, such as `open`.
-        action: &'static str,
-        /// The file or directory.
-        path: PathBuf,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// The directory contains something else.
-    #[error("{path:?} is not a store: {reason}; use a new or empty directory, or the directory of an existing store")]
-    NotAStore {
-        /// The directory.
-        path: PathBuf,
-        /// The difference from a store, as a clause.
-        reason: &'static str,
-    },
-    /// The store was written by another version of this library.
-    #[error(
-        "the store at {path:?} has layout version {found}, but this version supports only {known}; \
-         export it with the version that wrote it, and import the file with this one"
-    )]
-    Layout {
-        /// The store's directory.
-        path: PathBuf,
-        /// The store's layout version.
-        found: u32,
-        /// The layout version that this version supports.
-        known: u32,
-    },
+    /// The directory cannot be opened, has something else, or is open already.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
     /// The store's files are damaged.
     #[error("the store at {path:?} is damaged: {reason}; keep a copy of the directory and restore a backup")]
     Damaged {

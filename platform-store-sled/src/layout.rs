@@ -2,7 +2,7 @@
 //!
 //! | First byte | Key | Value |
 //! |---|---|---|
-//! | `h` | | the header: version of this layout, number of the last batch, checksum |
+//! | `h` | | the header: number of the last batch, checksum |
 //! | `0` to `9` | a key of the space with this number, escaped | 0 and the value, or 1 and the number of its pieces |
 //! | `p` | the key of an entry, number of the piece | a piece of a long value |
 //! | `x` | | padding of sled's log, which a crash may leave; it has no meaning |
@@ -25,6 +25,8 @@ use crate::error::corrupt;
 
 /// The version of this layout. A store with another version is not opened.
 pub(crate) const VERSION: u32 = 2;
+/// The format of a store's directory, with the version of the layout.
+pub(crate) const FORMAT: &str = "sled 0.34, layout 2";
 
 pub(crate) const HEADER: &[u8] = b"h";
 pub(crate) const PADDING: &[u8] = b"x";
@@ -179,15 +181,12 @@ pub(crate) fn malformed(entry: &[u8]) -> StoreError {
 
 /// Returns the header of a store after a batch.
 pub(crate) fn header(batch: u64) -> Vec<u8> {
-    seal(HEADER, &[&VERSION.to_le_bytes()[..], &batch.to_le_bytes()].concat())
+    seal(HEADER, &batch.to_le_bytes())
 }
 
-/// Returns the version of the layout, and the number of the last batch, which only this version has.
-pub(crate) fn read_header(stored: &[u8]) -> Option<(u32, u64)> {
-    let (version, rest) = unseal(HEADER, stored)?.split_first_chunk()?;
-    let version = u32::from_le_bytes(*version);
-    let batch = rest.try_into().map(u64::from_le_bytes);
-    if version == VERSION { Some((version, batch.ok()?)) } else { Some((version, 0)) }
+/// Returns the number of the last batch.
+pub(crate) fn read_header(stored: &[u8]) -> Option<u64> {
+    unseal(HEADER, stored)?.try_into().ok().map(u64::from_le_bytes)
 }
 
 /// Appends a checksum to a value, which covers its key too.
@@ -246,10 +245,9 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_another_layout_tells_its_version() {
-        assert_eq!(read_header(&header(7)), Some((VERSION, 7)));
-        let older = seal(HEADER, &[&1_u32.to_le_bytes()[..], &[0; 24]].concat());
-        assert_eq!(read_header(&older), Some((1, 0)));
+    fn a_header_has_a_checksum_and_the_format_the_version() {
+        assert_eq!(read_header(&header(7)), Some(7));
         assert_eq!(read_header(&header(7)[1..]), None);
+        assert!(FORMAT.ends_with(&format!("layout {VERSION}")));
     }
 }

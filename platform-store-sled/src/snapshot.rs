@@ -68,7 +68,7 @@ impl Drop for Version {
 }
 
 /// The tree as it was in one version.
-pub(crate) struct SledSnapshot {
+pub struct SledSnapshot {
     shared: Arc<Shared>,
     since: RefCell<Since>,
 }

@@ -4,7 +4,7 @@ use std::{fmt, path::Path};
 
 use async_trait::async_trait;
 use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, check::Finding};
-use platform_store_kv::{KvOptions, KvStore, Memory};
+use platform_store_kv::{KvOptions, KvStore, Memory, directory::DirectoryError};
 
 use crate::{
     backend::SledBackend,
@@ -68,16 +68,10 @@ impl Builder {
     /// # Errors
     /// [`OpenError`], which states the cause and the remedy.
     pub fn open(self, path: impl AsRef<Path>) -> Result<SledStore, OpenError> {
-        let (directory, db) = Directory::open(path.as_ref(), self.cache_bytes)?;
-        let path = directory.path().to_owned();
-        let batch = last_batch(&directory, &db)?;
-        directory.write_mark(batch).map_err(|source| OpenError::File {
-            action: "write the mark in",
-            path: path.clone(),
-            source,
-        })?;
-        let backend = SledBackend::new(db, directory, batch, self.keep_free_bytes);
-        let memory = Memory { rows: ROWS_BYTES, delta: self.delta_bytes, nodes: 2_000 };
+        let delta = self.delta_bytes;
+        let backend = self.open_backend(path)?;
+        let path = backend.directory().path().to_owned();
+        let memory = Memory { rows: ROWS_BYTES, delta, nodes: 2_000 };
         let options = KvOptions {
             memory,
             group_commits: GROUP_COMMITS,
@@ -91,6 +85,21 @@ impl Builder {
             StoreError::Corrupt(cause) => OpenError::Damaged { path, reason: cause.to_string() },
             other => OpenError::Other { path, cause: other.into() },
         })
+    }
+
+    /// Opens the directory as a backend, for an engine with other options.
+    ///
+    /// # Errors
+    /// See [`Builder::open`].
+    pub fn open_backend(self, path: impl AsRef<Path>) -> Result<SledBackend, OpenError> {
+        let (directory, db) = Directory::open(path.as_ref(), self.cache_bytes)?;
+        let batch = last_batch(&directory, &db)?;
+        directory.write_mark(batch).map_err(|source| DirectoryError::File {
+            action: "write the mark in",
+            path: directory.path().to_owned(),
+            source,
+        })?;
+        Ok(SledBackend::new(db, directory, batch, self.keep_free_bytes))
     }
 }
 
@@ -184,18 +193,13 @@ impl Drop for SledStore {
     }
 }
 
-/// Returns the number of the last batch, if the store has the current layout and everything that was acknowledged.
+/// Returns the number of the last batch, if the store has everything that was acknowledged.
 fn last_batch(directory: &Directory, db: &sled::Db) -> Result<u64, OpenError> {
     let path = || directory.path().to_owned();
-    let damaged = |error: StoreError| OpenError::Damaged { path: path(), reason: error.to_string() };
     let stored = catch(|| db.get(layout::HEADER).map_err(from_sled)).unwrap_or_else(|panic| Err(corrupt(panic)));
-    let stored = stored.map_err(damaged)?;
-    let missing = || OpenError::NotAStore { path: path(), reason: "its sled tree has no store header" };
-    let header = layout::read_header(&stored.ok_or_else(missing)?);
-    let (version, batch) = header.ok_or_else(|| damaged(corrupt("the header is malformed")))?;
-    if version != layout::VERSION {
-        return Err(OpenError::Layout { path: path(), found: version, known: layout::VERSION });
-    }
+    let batch = stored.map(|stored| stored.and_then(|stored| layout::read_header(&stored)));
+    let batch = batch.and_then(|batch| batch.ok_or_else(|| corrupt("the header is missing or malformed")));
+    let batch = batch.map_err(|error| OpenError::Damaged { path: path(), reason: error.to_string() })?;
     // The mark is written after the log was synced, so the store must be at least as far.
     match directory.read_mark() {
         Some(marked) if batch < marked => Err(OpenError::RolledBack { path: path(), found: batch, expected: marked }),

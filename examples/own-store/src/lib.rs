@@ -66,7 +66,8 @@ impl RedbBackend {
         directory: &Path,
         open: impl FnOnce(&Builder, &Path) -> Result<Database, redb::DatabaseError>,
     ) -> Result<Self, StoreError> {
-        let directory = Directory::open(directory, FORMAT, |new| create(&new.join("data")).map_err(refused))?;
+        let directory = Directory::open(directory, FORMAT, |new| create(&new.join("data")).map_err(refused));
+        let directory = directory.map_err(|error| StoreError::Unavailable(error.into()))?;
         let mut builder = Builder::new();
         let opened = open(builder.set_cache_size(CACHE), &directory.path().join("data"));
         Ok(Self(Arc::new(Opened { database: opened.map_err(refused)?, directory })))

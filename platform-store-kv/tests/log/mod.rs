@@ -22,7 +22,7 @@ use platform_engine::store::StoreError;
 use platform_store_kv::{
     Backend,
     backend::{Change, KEY_LEN, KeyRange, NODE_LEN, Snapshot, Space},
-    directory::Directory,
+    directory::{Directory, DirectoryError},
     unavailable,
 };
 use platform_testkit::backend::BackendSuite;
@@ -177,6 +177,10 @@ fn create_in_place(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
+fn cannot_open(error: DirectoryError) -> StoreError {
+    StoreError::Unavailable(error.into())
+}
+
 impl LogBackend {
     pub(crate) fn open(path: &Path, fault: Option<Fault>) -> Result<Self, StoreError> {
         let directory = match fault {
@@ -186,15 +190,15 @@ impl LogBackend {
             }
             Some(Fault::WaitsForLock) => loop {
                 match Directory::open(path, "log 1", create) {
-                    Err(error) if error.to_string().contains("has the store at") => thread::yield_now(),
-                    opened => break Some(opened?),
+                    Err(DirectoryError::InUse { .. }) => thread::yield_now(),
+                    opened => break Some(opened.map_err(cannot_open)?),
                 }
             },
             Some(Fault::AnyFormat) => {
                 let format = fs::read_to_string(path.join("format")).unwrap_or_else(|_| "log 1".to_owned());
-                Some(Directory::open(path, &format, create)?)
+                Some(Directory::open(path, &format, create).map_err(cannot_open)?)
             }
-            _ => Some(Directory::open(path, "log 1", create)?),
+            _ => Some(Directory::open(path, "log 1", create).map_err(cannot_open)?),
         };
         let bytes = fs::read(path.join("log")).map_err(io_error)?;
         let Some(mut rest) = bytes.strip_prefix(HEADER) else { return Err(unavailable("the log is incomplete")) };
