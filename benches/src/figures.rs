@@ -8,6 +8,7 @@ pub mod access;
 pub mod advisories;
 pub mod cold;
 pub mod creates;
+pub mod engines;
 pub mod flat;
 pub mod get;
 pub mod list;
@@ -42,6 +43,7 @@ pub const ALL: &[Figure] = &[
     ("open", open::lines),
     ("memory", memory::lines),
     ("sled", sled::lines),
+    ("engines", engines::lines),
     ("advisories", advisories::lines),
 ];
 

@@ -109,5 +109,5 @@ pub fn sled_lines() -> Vec<Line> {
 /// Measures the figure for the store over redb of `examples/own-store`.
 pub fn redb_lines() -> Vec<Line> {
     let open = |repos| World::over(Arc::new(own_store::open(&Data::One(repos).redb()).unwrap()));
-    compared("redb", &open(large()), &open(small()), Some(Goal::AtMost(3.0, 1.5)))
+    compared("redb", &open(large()), &open(small()), Goal::AtMost(3.0, 1.5))
 }
