@@ -157,7 +157,7 @@ impl Sts {
         party.check_claims(&claims, nonce)?;
         check_typ(jws.typ.as_deref(), false).map_err(proof_error)?;
         let organization = party.uid.as_ref().map(Uid::root).unwrap_or_default();
-        self.check_signature(&jws, &*self.key_of(organization, party.issuer.url(), &jws).await?)?;
+        self.check_signature(organization, party.issuer.url(), &jws).await?;
         Ok(claims)
     }
 

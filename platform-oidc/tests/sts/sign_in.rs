@@ -424,7 +424,7 @@ async fn a_provider_without_allowed_endpoints_has_no_sign_in() {
         (json!({ "authorization_endpoint": null }), Code::NotFound),
         (json!({ "authorization_endpoint": "http://sign-in.tenant.example/auth" }), Code::NotFound),
         (json!({ "authorization_endpoint": "javascript:alert(1)" }), Code::NotFound),
-        (json!({ "issuer": TRUSTED }), Code::Unavailable),
+        (json!({ "issuer": TRUSTED }), Code::FailedPrecondition),
     ] {
         let setting = Setting::new().await;
         setting.publish(TENANT, changes.clone());
@@ -434,7 +434,7 @@ async fn a_provider_without_allowed_endpoints_has_no_sign_in() {
     let setting = Setting::new().await;
     setting.publish(TENANT, json!({ "token_endpoint": "http://169.254.169.254/token" }));
     let completed = setting.up_to_confirmation(&[CALLBACK, ("idp_id", &setting.tenant)], json!({})).await;
-    assert_eq!(failure(completed), (Code::Unavailable, true));
+    assert_eq!(failure(completed), (Code::FailedPrecondition, true));
     assert!(setting.providers.lock().exchanged.is_empty());
 }
 
