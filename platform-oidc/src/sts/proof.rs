@@ -61,6 +61,9 @@ impl Sts {
         let claims = Claims::parse(&jws.payload).map_err(token_error)?;
         claims.check_times(&*self.clock).map_err(token_error)?;
         let own = claims.issuer == self.issuer.url();
+        if !own {
+            check_typ(jws.typ.as_deref(), false).map_err(token_error)?;
+        }
         match (&request.identity, &request.identity_provider) {
             (_, Some(_)) if own => Err(not_authorized()),
             (requested, None) if own => self.prove_by_own_token(credential, &claims, requested.as_ref()).await,
@@ -92,7 +95,6 @@ impl Sts {
     /// Proves an identity of a group by its one relationship.
     async fn prove_identity(&self, jws: &Jws<'_>, claims: &Claims, requested: &Uid) -> Result<Proof> {
         let identity = Iam::of(&self.platform).identity(requested).await?.ok_or_else(not_authorized)?;
-        check_typ(jws.typ.as_deref(), false).map_err(proof_error)?;
         let mut expires = None;
         if let Some(claim_match) = &identity.claim_match {
             // Match before looking up a key: a token that does not match must not trigger a fetch.
@@ -185,7 +187,6 @@ impl Sts {
         {
             return Err(not_authorized());
         }
-        check_typ(jws.typ.as_deref(), false).map_err(proof_error)?;
         // Only now: all checks that need no key come before a fetch of keys.
         self.check_signature(uid.root(), issuer, jws).await?;
 

@@ -34,7 +34,7 @@ use super::{
     Sts, not_authorized,
     pending::{Confirmable, Sent},
     proof::{Proof, act, name, profile},
-    proof_error, token_error,
+    token_error,
 };
 use crate::{claims::Claims, jws::Jws, verifier::check_typ};
 
@@ -155,7 +155,7 @@ impl Sts {
         let claims = Claims::parse(&jws.payload).map_err(token_error)?;
         claims.check_times(&*self.clock).map_err(token_error)?;
         party.check_claims(&claims, nonce)?;
-        check_typ(jws.typ.as_deref(), false).map_err(proof_error)?;
+        check_typ(jws.typ.as_deref(), false).map_err(token_error)?;
         let organization = party.uid.as_ref().map(Uid::root).unwrap_or_default();
         self.check_signature(organization, party.issuer.url(), &jws).await?;
         Ok(claims)
