@@ -42,8 +42,7 @@ impl Claims {
     pub(crate) fn parse(payload: &[u8]) -> Result<Self, TokenError> {
         let all = json::object(payload)
             .ok_or(TokenError::Malformed("the claims must be a JSON object without duplicate keys"))?;
-        let email = all.get("email").and_then(Value::as_str).filter(|email| is_bounded_text(email, MAX_EMAIL));
-        let verified = all.get("email_verified");
+        let (email, email_verified) = email(&all);
         let (expires, issued, not_before) = (time(&all, "exp")?, time(&all, "iat")?, time(&all, "nbf")?);
         Ok(Self {
             issuer: required(&all, "iss")?.to_owned(),
@@ -55,10 +54,21 @@ impl Claims {
             expires: expires.ok_or(TokenError::Claim("exp"))?.down,
             issued: issued.map(|issued| issued.down),
             starts: issued.map(|issued| issued.up).max(not_before.map(|not_before| not_before.up)),
-            email: email.map(str::to_owned),
-            email_verified: verified.is_some_and(|verified| *verified == true || *verified == "true"),
+            email,
+            email_verified,
             all,
         })
+    }
+
+    /// Adds claims about the person from another answer of the issuer. Those of the token stay.
+    pub(crate) fn complete(&mut self, more: Map<String, Value>) {
+        if !self.all.contains_key("email") {
+            self.all.shift_remove("email_verified");
+        }
+        for (name, value) in more {
+            self.all.entry(name).or_insert(value);
+        }
+        (self.email, self.email_verified) = email(&self.all);
     }
 
     /// Checks that the token is valid now and has at least one of these audiences.
@@ -95,6 +105,13 @@ impl Claims {
     pub(crate) fn valid_until(&self) -> Timestamp {
         self.expires.plus_millis(LEEWAY_MILLIS)
     }
+}
+
+/// Returns the address, and whether the issuer has verified it.
+fn email(all: &Map<String, Value>) -> (Option<String>, bool) {
+    let email = all.get("email").and_then(Value::as_str).filter(|email| is_bounded_text(email, MAX_EMAIL));
+    let verified = all.get("email_verified");
+    (email.map(str::to_owned), verified.is_some_and(|verified| *verified == true || *verified == "true"))
 }
 
 fn required<'a>(all: &'a Map<String, Value>, name: &'static str) -> Result<&'a str, TokenError> {

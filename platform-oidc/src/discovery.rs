@@ -38,6 +38,11 @@ const DOCUMENT: &str = "discovery document";
 /// The name of the key set in errors.
 const KEY_SET: &str = "key set";
 
+/// The rule for the certificate of a host.
+const CERTIFICATE: DocumentRule = DocumentRule::Contents(
+    "the certificate of its server must be valid for the host and of a certification authority that this server trusts",
+);
+
 /// The maximum length of a discovery document, in bytes; our choice.
 const MAX_DOCUMENT: usize = 64 * 1024;
 
@@ -82,6 +87,8 @@ pub(crate) struct Endpoints {
     pub(crate) authorization: Option<String>,
     /// The URL at which codes are exchanged, if the issuer has an allowed one.
     pub(crate) token: Option<String>,
+    /// The URL that returns claims about a person for an access token, if the issuer has an allowed one.
+    pub(crate) user_info: Option<String>,
     /// Whether every response to an authorization request has `iss`.
     pub(crate) iss_in_response: bool,
     /// Whether the issuer accepts the client's secret only in the body.
@@ -365,7 +372,8 @@ impl Inner {
         let (key_set, endpoints) = self.read_document(&document)?;
         let key_set = self.get(permit, KEY_SET, &key_set, MAX_KEY_SET).await?;
         let length = |url: &Option<String>| url.as_ref().map_or(0, String::len);
-        let bytes = (key_set.len() + length(&endpoints.authorization) + length(&endpoints.token)) as u64;
+        let urls = [&endpoints.authorization, &endpoints.token, &endpoints.user_info].map(length);
+        let bytes = (key_set.len() + urls.iter().sum::<usize>()) as u64;
         let keys =
             KeySet::parse(&key_set).map_err(|source| DiscoveryError::KeySet { issuer: self.url.clone(), source })?;
         // Adding keys does not change the generation, so that cached tokens stay valid.
@@ -421,6 +429,7 @@ impl Inner {
         let endpoints = Endpoints {
             authorization: url("authorization_endpoint"),
             token: url("token_endpoint"),
+            user_info: url("userinfo_endpoint"),
             iss_in_response: document.get("authorization_response_iss_parameter_supported") == Some(&Value::Bool(true)),
             secret_in_body: accepts("client_secret_post") && !accepts("client_secret_basic"),
         };
@@ -446,7 +455,7 @@ impl DiscoveryError {
             Self::Fetch { document, source: FetchError::TooLong, .. } => {
                 Some((document, DocumentRule::Contents("it is too long")))
             }
-            Self::Fetch { .. } => None,
+            Self::Fetch { document, source, .. } => source.is_certificate().then_some((*document, CERTIFICATE)),
             Self::Document { reason, .. } => Some((DOCUMENT, DocumentRule::Contents(reason))),
             Self::KeySet { source, .. } => Some((KEY_SET, DocumentRule::Contents(source.rule()))),
         }
@@ -462,7 +471,7 @@ pub(crate) const fn no_token_endpoint() -> TokenError {
 /// Sends a request for a sign-in or an identity of AWS, with a permit that is released afterwards.
 ///
 /// # Errors
-/// [`TokenError::Unavailable`] without a response.
+/// [`TokenError::Unavailable`] without a response, [`TokenError::Document`] if the certificate of the host is refused.
 pub(crate) async fn send(
     fetch: &dyn Fetch,
     permit: FetchPermit,
@@ -474,6 +483,9 @@ pub(crate) async fn send(
         permit.record_failure(Some(&error));
         // The operator does not need the path and the query.
         permit.report(&format_args!("{host}: {error}"), false, "a request to an identity provider failed");
+        if error.is_certificate() {
+            return TokenError::Document { document: "token endpoint", rule: CERTIFICATE };
+        }
         TokenError::Unavailable
     })
 }

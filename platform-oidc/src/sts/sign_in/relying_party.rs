@@ -27,7 +27,9 @@ use subtle::ConstantTimeEq;
 use crate::{
     claims::Claims,
     discovery::{self, Endpoints, TrustedIssuer},
+    error::TokenError,
     fetch_limits::FetchPermit,
+    jws::MAX_TOKEN,
     sts::{Sts, not_authorized, token_error},
 };
 
@@ -40,6 +42,7 @@ const MAX_ANSWER: usize = 64 * 1024;
 #[serde(default)]
 struct Answer {
     id_token: Value,
+    access_token: Value,
     error: Value,
 }
 
@@ -55,6 +58,14 @@ pub(super) struct Party {
     client_secret: Option<Secret>,
     /// The scopes in addition to `openid`, `email` and `profile`.
     scopes: Vec<String>,
+    /// The claim with the groups; empty if there is none.
+    pub(super) groups_claim: String,
+}
+
+/// The tokens that a provider gives for a code.
+pub(super) struct Redeemed {
+    pub(super) id_token: Secret,
+    pub(super) access_token: Option<Secret>,
 }
 
 impl Sts {
@@ -85,7 +96,8 @@ impl Sts {
             }
         };
         let (uid, client_id) = (Some(provider.uid), oidc.client_id);
-        Ok(Party { uid, issuer, endpoints, trusted, client_id, client_secret, scopes: oidc.additional_scopes })
+        let (scopes, groups_claim) = (oidc.additional_scopes, oidc.groups_claim);
+        Ok(Party { uid, issuer, endpoints, trusted, client_id, client_secret, scopes, groups_claim })
     }
 
     async fn operator_party(&self) -> Result<Party> {
@@ -104,6 +116,7 @@ impl Sts {
             client_id: provider.client_id.clone(),
             client_secret: provider.client_secret.clone(),
             scopes: Vec::new(),
+            groups_claim: String::new(),
         })
     }
 
@@ -116,19 +129,27 @@ impl Sts {
         if party.issuer.url() == issuer { Ok(party) } else { Err(not_authorized()) }
     }
 
-    /// Exchanges a code for the id token.
-    pub(super) async fn exchange_code(&self, party: &Party, code: &Secret, verifier: &Secret) -> Result<Secret> {
+    /// Returns a permit to send a request of a sign-in to this URL of the provider.
+    pub(super) fn permit(&self, party: &Party, url: &str) -> Result<FetchPermit, TokenError> {
+        match &party.uid {
+            Some(uid) if !party.trusted => self.issuers.acquire(uid.root(), url),
+            _ => Ok(FetchPermit::Operator),
+        }
+    }
+
+    /// Exchanges a code for the tokens.
+    pub(super) async fn exchange_code(&self, party: &Party, code: &Secret, verifier: &Secret) -> Result<Redeemed> {
         let url = party.endpoints.token.as_deref().ok_or_else(|| token_error(discovery::no_token_endpoint()))?;
         let request = party.token_request(self.issuer.url(), url, code, verifier)?;
-        let permit = match &party.uid {
-            Some(uid) if !party.trusted => self.issuers.acquire(uid.root(), url).map_err(token_error)?,
-            _ => FetchPermit::Operator,
-        };
+        let permit = self.permit(party, url).map_err(token_error)?;
         let answer = party.issuer.send(permit, request, MAX_ANSWER).await.map_err(token_error)?;
         let body: Answer = serde_json::from_slice(answer.body()).unwrap_or_default();
         let text = |value: &Value| value.as_str().map(str::to_owned);
         match (answer.status(), text(&body.id_token)) {
-            (StatusCode::OK, Some(id_token)) => Ok(Secret::new(id_token)),
+            (StatusCode::OK, Some(id_token)) => {
+                let access_token = text(&body.access_token).filter(|token| token.len() <= MAX_TOKEN).map(Secret::new);
+                Ok(Redeemed { id_token: Secret::new(id_token), access_token })
+            }
             (status, _) => {
                 let code = text(&body.error);
                 let error = code.as_deref().map(shown).unwrap_or_default();
