@@ -222,10 +222,10 @@ impl Sts {
     /// provider names now. Logs a claim whose groups cannot be read, at most once a minute for each provider, because the
     /// person silently has no roles by them.
     async fn external_groups(&self, provider: &Uid, name: &str, claims: &Claims) -> Result<Vec<String>> {
-        let mut groups = groups(name, &claims.all).unwrap_or_else(|problem| {
+        let (mut groups, problem) = groups(name, &claims.all);
+        if let Some(problem) = problem {
             self.issuers.report(provider, problem);
-            Vec::new()
-        });
+        }
         if !are_within_bounds(&groups) {
             let mapped = Iam::of(&self.platform).mapped_groups(provider).await?;
             groups.retain(|group| mapped.contains(group));
@@ -319,21 +319,23 @@ pub(super) fn profile(claims: &Claims) -> Map<String, Value> {
     profile
 }
 
-/// Returns the external groups in a claim, which is a string or a list of strings, or why they cannot be read. Without the
-/// claim there are none.
-fn groups(name: &str, claims: &Map<String, Value>) -> Result<Vec<String>, &'static str> {
-    const SHAPE: &str = "the claim with the groups must be a text or a list of texts, so no groups count";
-    let text = |group: &Value| group.as_str().map(str::to_owned).ok_or(SHAPE);
-    match find(claims, name).filter(|_| !name.is_empty()) {
-        Some(Value::Array(groups)) => groups.iter().map(text).collect(),
-        Some(group) => Ok(vec![text(group)?]),
-        // Entra names the claims that do not fit into a token (OpenID Connect Core section 5.6.2).
-        None if claims.get("_claim_names").is_some_and(|names| names.get(name).is_some()) => Err(
-            "the identity provider has left out the groups, because there are too many of them (`_claim_names`), so no \
-             groups count; configure it to send only the groups of this application",
-        ),
-        None => Ok(Vec::new()),
-    }
+/// Returns the external groups in a claim, which is a string or a list of strings, and why others cannot be read. Without
+/// the claim there are none.
+fn groups(name: &str, claims: &Map<String, Value>) -> (Vec<String>, Option<&'static str>) {
+    const SHAPE: &str = "the claim with the groups must be a text or a list of texts; other values are no groups";
+    // Entra names the claims that do not fit into a token (OpenID Connect Core section 5.6.2).
+    const OVERAGE: &str = "the identity provider has left out the groups, because there are too many of them \
+                           (`_claim_names`), so no groups count; configure it to send only those of this application";
+    let values = match find(claims, name).filter(|_| !name.is_empty()) {
+        Some(Value::Array(values)) => values.iter().collect(),
+        Some(value) => vec![value],
+        None => Vec::new(),
+    };
+    let groups: Vec<_> = values.iter().filter_map(|value| value.as_str()).map(str::to_owned).collect();
+    let is_overage = || claims.get("_claim_names").is_some_and(|names| names.get(name).is_some());
+    let problem =
+        if groups.len() < values.len() { Some(SHAPE) } else { (values.is_empty() && is_overage()).then_some(OVERAGE) };
+    (groups, problem)
 }
 
 fn are_within_bounds(groups: &[String]) -> bool {
@@ -352,15 +354,17 @@ mod tests {
             "_claim_names": { "overage": "src1", "groups": "src1" },
         });
         let read = |name: &str| groups(name, claims.as_object().unwrap());
-        let list = |names: &[&str]| Ok(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let list = |names: &[&str]| (names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), None);
         assert_eq!(read("groups"), list(&["a", "b"]));
         assert_eq!(read("one"), list(&["a"]));
         assert_eq!(read("realm_access.roles"), list(&["admins"]));
         assert_eq!(read("https://a.example/groups"), list(&["c"]));
         assert_eq!((read("missing"), read("")), (list(&[]), list(&[])));
-        assert!(read("overage").unwrap_err().contains("_claim_names"));
-        for other in ["roles", "named", "numbers", "mixed"] {
-            assert!(read(other).unwrap_err().contains("must be a text or a list of texts"), "{other}");
+        assert!(read("overage").0.is_empty() && read("overage").1.unwrap().contains("_claim_names"));
+        for (other, texts) in [("roles", &[][..]), ("named", &[]), ("numbers", &[]), ("mixed", &["a"])] {
+            let (groups, problem) = read(other);
+            assert_eq!(groups, texts, "{other}");
+            assert!(problem.unwrap().contains("must be a text or a list of texts"), "{other}");
         }
     }
 
