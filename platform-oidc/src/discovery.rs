@@ -1,9 +1,9 @@
 //! Discovers, fetches, caches and refreshes the keys of an issuer.
 //!
-//! The keys decide which tokens are accepted, and anybody can trigger a fetch by sending a token with an unknown `kid` or
-//! an invalid signature, which are the two signs of new keys.
-//! Fetches are therefore rate-limited, bounded and shared: however many tokens arrive, the documents are fetched at
-//! most once per interval, by a task that continues when the request that started it is canceled.
+//! The keys decide which tokens are accepted, and anybody can trigger a fetch by sending a token with an unknown `kid`
+//! or an invalid signature, which are the two signs of new keys. Fetches are therefore rate-limited, bounded and shared:
+//! however many tokens arrive, the documents are fetched at most once per interval, by a task that continues when the
+//! request that started it is canceled.
 
 use std::{
     fmt,
@@ -411,7 +411,7 @@ impl Inner {
     fn read_document(&self, document: &[u8]) -> Result<(String, Endpoints), DiscoveryError> {
         let invalid = |reason| DiscoveryError::Document { issuer: self.url.clone(), reason };
         let document = json::object(document)
-            .ok_or_else(|| invalid("it must be a JSON object without duplicate keys and a byte order mark"))?;
+            .ok_or_else(|| invalid("it must be a JSON object without duplicate keys or a byte order mark"))?;
         if document.get("issuer").and_then(Value::as_str) != Some(&self.url) {
             return Err(invalid("its `issuer` must be exactly the configured issuer, also in a slash at the end"));
         }

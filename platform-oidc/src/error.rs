@@ -17,10 +17,10 @@ pub enum TokenError {
     #[error("the token is malformed: {0}")]
     Malformed(&'static str),
     /// The header's `alg` is outside the allow-list.
-    #[error("the token's algorithm is not accepted")]
+    #[error("the token's algorithm is not accepted; use RS, PS or ES with 256, 384 or 512, or EdDSA with Ed25519")]
     Algorithm,
     /// The header's `typ` belongs to another kind of token.
-    #[error("the token is not an access token")]
+    #[error("the token is not an access token: its `typ` is that of another kind of token")]
     Kind,
     /// `iss` is not a trusted issuer.
     #[error("the token's issuer is not trusted")]

@@ -100,7 +100,7 @@ impl InvalidKeySet {
         match self {
             Self::TooLarge => "it must have at most 256 KiB and 100 keys",
             Self::Malformed => {
-                "it must be a JSON object with an array `keys`, without duplicate keys and a byte order mark"
+                "it must be a JSON object with an array `keys`, without duplicate keys or a byte order mark"
             }
             Self::DuplicateKid => "two of its keys have the same `kid` and algorithm",
         }

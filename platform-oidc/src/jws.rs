@@ -46,7 +46,8 @@ impl<'a> Jws<'a> {
     ///
     /// A token has three base64url parts without padding, without non-zero trailing bits and without any other
     /// character. The header is a JSON object without duplicate keys; `kid` and `typ` may be `null`, which counts as
-    /// absent (our choice). `crit` and `b64` are rejected, since no extension is supported; `jwk`, `jku`, `x5c`, `x5t` and `x5u` are ignored, since keys come only from the issuer.
+    /// absent (our choice). `crit` and `b64` are rejected, since no extension is supported; `jwk`, `jku`, `x5c`, `x5t`
+    /// and `x5u` are ignored, since keys come only from the issuer.
     ///
     /// # Errors
     /// [`TokenError::TooLong`], [`TokenError::Malformed`], [`TokenError::Algorithm`].

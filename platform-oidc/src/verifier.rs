@@ -183,10 +183,10 @@ impl Verifier {
 
     /// Verifies a token: framing, issuer, key, signature, times with 60 seconds of leeway, and audience.
     ///
-    /// Waits for the network only when a trusted issuer's keys are not cached or do not verify the token, and at most once
-    /// per interval for each issuer; and for the server's own keys, if they are [read again](Issuer::reloading_from). In both cases it must be
-    /// called within a tokio runtime. Of the server's own tokens only access
-    /// tokens are accepted, not webhook tokens.
+    /// Waits for the network only when a trusted issuer's keys are not cached or do not verify the token, and at most
+    /// once per interval for each issuer; and for the server's own keys, if they are [read
+    /// again](Issuer::reloading_from). In both cases it must be called within a tokio runtime. Of the server's own
+    /// tokens only access tokens are accepted, not webhook tokens.
     ///
     /// # Errors
     /// [`TokenError`]; every error except [`TokenError::Unavailable`] and [`TokenError::Document`], of the issuer, means

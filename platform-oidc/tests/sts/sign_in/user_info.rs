@@ -34,7 +34,9 @@ async fn a_person_has_the_address_name_and_groups_of_user_info() {
         ..ExternalGroupRoleMapping::default()
     };
     setting.fixture.platform.create(&setting.fixture.operator, &setting.tenant, &mapping).await.unwrap();
-    let answer = json!({ "sub": "alice", "name": "Alice", "email": "a@example.com", "email_verified": true, "roles": ["admins"] });
+    let email = json!({ "sub": "alice", "email": "a@example.com", "email_verified": true });
+    let mut answer = json!({ "name": "Alice", "roles": ["admins"] });
+    answer.as_object_mut().unwrap().extend(email.as_object().unwrap().clone());
     let query = [CALLBACK, ("idp_id", &*setting.tenant)];
     let claims = sign_in(&setting, &query, json!({}), 200, &answer.to_string()).await;
     assert_eq!(claims["internal"]["session"]["groups"], json!(["admins"]));
