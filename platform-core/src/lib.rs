@@ -58,7 +58,7 @@ use crate::{
         KINDS,
         advisory::PublicAdvisories,
         events::SinkPolicy,
-        iam::{GroupSettings, ResourceLimits, Terms},
+        iam::{GroupSettings, ResourceLimits, StaticKeyPolicy, Terms},
     },
 };
 
@@ -84,6 +84,7 @@ pub fn builder_of(kinds: &[Registered], store: Arc<dyn Store>, clock: impl Clock
         .data(GroupSettings::default())
         .data(Terms::default())
         .data(SinkPolicy::default())
+        .data(StaticKeyPolicy::default())
         .data(PublicAdvisories::default())
 }
 

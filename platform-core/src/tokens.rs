@@ -44,7 +44,7 @@ pub trait TokenService: Debug + Send + Sync + 'static {
     /// # Errors
     /// UNAUTHENTICATED when the upstream token does not prove the requested identity, the same whether or not the
     /// identity exists; NOT_FOUND for a person who is not registered; INVALID_ARGUMENT; UNAVAILABLE when an
-    /// issuer or AWS cannot be reached.
+    /// issuer or AWS cannot be reached; FAILED_PRECONDITION when an issuer's documents are refused.
     async fn exchange(&self, credential: &str, request: &Exchange) -> Result<RawToken>;
 
     /// Exchanges a refresh token for an access token and the next refresh token. A refresh token can be used once.

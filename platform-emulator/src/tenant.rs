@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use platform_core::{
     iam::{self, Iam},
     outbox::Outbox,
-    resources::{advisory::PublicAdvisories, events::SinkPolicy},
+    resources::{advisory::PublicAdvisories, events::SinkPolicy, iam::StaticKeyPolicy},
 };
 use platform_engine::{
     access::Caller,
@@ -132,6 +132,7 @@ impl Tenant {
             .offload(Pool::default())
             .settings(settings)
             .data(SinkPolicy::default().allow_http(true))
+            .data(StaticKeyPolicy::default().check(platform_oidc::jwks::check_static_keys))
             .data(PublicAdvisories::of([uids.organization.clone()]))
             .page_keys(keys.page_keys())
             .seal_keys(keys.seal_keys())

@@ -1,6 +1,7 @@
 //! Signing keys: the public half, which verifies, and the private half, which signs.
 //!
-//! A key is for exactly one algorithm (RFC 8725 section 3.1). The key set or key file decides which, never a token.
+//! A key is for exactly one algorithm (RFC 8725 section 3.1), except an RSA key of an issuer that does not say which. The
+//! key set or key file decides, never a token.
 
 use std::fmt;
 
@@ -10,9 +11,12 @@ use aws_lc_rs::{
     rsa::{KeyPair as RsaKeyPair, KeySize},
     signature::{
         ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED,
-        ECDSA_P384_SHA384_FIXED_SIGNING, ED25519, EcdsaKeyPair, EcdsaSigningAlgorithm, EcdsaVerificationAlgorithm,
-        Ed25519KeyPair, KeyPair as _, ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256,
-        RSA_PSS_2048_8192_SHA256, RSA_PSS_SHA256, RsaPublicKeyComponents,
+        ECDSA_P384_SHA384_FIXED_SIGNING, ECDSA_P521_SHA512_FIXED, ECDSA_P521_SHA512_FIXED_SIGNING, ED25519,
+        EcdsaKeyPair, EcdsaSigningAlgorithm, EcdsaVerificationAlgorithm, Ed25519KeyPair, KeyPair as _, ParsedPublicKey,
+        RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, RSA_PKCS1_SHA256,
+        RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_2048_8192_SHA256, RSA_PSS_2048_8192_SHA384,
+        RSA_PSS_2048_8192_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaParameters,
+        RsaPublicKeyComponents, RsaSignatureEncoding,
     },
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -25,11 +29,13 @@ use crate::algorithm::Algorithm;
 /// The accepted sizes of an RSA modulus, in bits: smaller is weak, larger makes verification too expensive. Our choice.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=4096;
 
-/// A public key and the one algorithm that it may be used with.
+/// A public key and the one algorithm that it may be used with, or all those of RSA.
 #[derive(Clone)]
 pub struct VerifyingKey {
     kid: Option<String>,
     algorithm: Algorithm,
+    /// Whether it may be used with every algorithm of RSA.
+    any_rsa: bool,
     public: Public,
     thumbprint: String,
     parsed: ParsedPublicKey,
@@ -71,6 +77,28 @@ static P384: Curve = Curve {
     not_a_point: UnusableKey("not a point on P-384"),
 };
 
+static P521: Curve = Curve {
+    name: "P-521",
+    algorithm: Algorithm::Es512,
+    len: 66,
+    verifying: &ECDSA_P521_SHA512_FIXED,
+    signing: &ECDSA_P521_SHA512_FIXED_SIGNING,
+    not_a_point: UnusableKey("not a point on P-521"),
+};
+
+/// How signatures of an algorithm of RSA are verified and made; `None` for other algorithms.
+const fn rsa_scheme(algorithm: Algorithm) -> Option<(&'static RsaParameters, &'static RsaSignatureEncoding)> {
+    Some(match algorithm {
+        Algorithm::Rs256 => (&RSA_PKCS1_2048_8192_SHA256, &RSA_PKCS1_SHA256),
+        Algorithm::Rs384 => (&RSA_PKCS1_2048_8192_SHA384, &RSA_PKCS1_SHA384),
+        Algorithm::Rs512 => (&RSA_PKCS1_2048_8192_SHA512, &RSA_PKCS1_SHA512),
+        Algorithm::Ps256 => (&RSA_PSS_2048_8192_SHA256, &RSA_PSS_SHA256),
+        Algorithm::Ps384 => (&RSA_PSS_2048_8192_SHA384, &RSA_PSS_SHA384),
+        Algorithm::Ps512 => (&RSA_PSS_2048_8192_SHA512, &RSA_PSS_SHA512),
+        Algorithm::Es256 | Algorithm::Es384 | Algorithm::Es512 | Algorithm::EdDsa => return None,
+    })
+}
+
 /// An error that says why a key cannot be used: malformed, too weak, too large, or a failure to generate it or sign
 /// with it. Contains no key material.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -78,29 +106,37 @@ static P384: Curve = Curve {
 pub struct UnusableKey(pub &'static str);
 
 impl VerifyingKey {
-    /// Creates an RS256 key from a modulus and an exponent, both big-endian without leading zeros.
+    /// Creates an RS256 key; the rules are those of [`VerifyingKey::rsa_for`].
     ///
     /// # Errors
-    /// [`UnusableKey`] for a modulus outside 2048 to 4096 bits, for one from a generator with the ROCA weakness
-    /// (CVE-2017-15361), and for an even modulus or an even or tiny exponent.
+    /// As [`VerifyingKey::rsa_for`].
     pub fn rsa(kid: Option<String>, n: &[u8], e: &[u8]) -> Result<Self, UnusableKey> {
-        Self::rsa_with(Algorithm::Rs256, kid, n, e)
+        Self::rsa_for(Some(Algorithm::Rs256), kid, n, e)
     }
 
-    /// Creates a PS256 key from a modulus and an exponent, both big-endian without leading zeros.
+    /// Creates a PS256 key; the rules are those of [`VerifyingKey::rsa_for`].
     ///
     /// # Errors
-    /// As [`VerifyingKey::rsa`].
+    /// As [`VerifyingKey::rsa_for`].
     pub fn rsa_pss(kid: Option<String>, n: &[u8], e: &[u8]) -> Result<Self, UnusableKey> {
-        Self::rsa_with(Algorithm::Ps256, kid, n, e)
+        Self::rsa_for(Some(Algorithm::Ps256), kid, n, e)
     }
 
-    fn rsa_with(algorithm: Algorithm, kid: Option<String>, n: &[u8], e: &[u8]) -> Result<Self, UnusableKey> {
+    /// Creates an RSA key from a modulus and an exponent, both big-endian without leading zeros. Without an algorithm,
+    /// the key may be used with every algorithm of RSA (RFC 7517 section 4.4: `alg` is optional).
+    ///
+    /// # Errors
+    /// [`UnusableKey`] for an algorithm of other keys, for a modulus outside 2048 to 4096 bits, for one from a generator
+    /// with the ROCA weakness (CVE-2017-15361), and for an even modulus or an even or tiny exponent.
+    pub fn rsa_for(algorithm: Option<Algorithm>, kid: Option<String>, n: &[u8], e: &[u8]) -> Result<Self, UnusableKey> {
+        const MALFORMED: UnusableKey = UnusableKey("not an RSA public key");
+        let first = algorithm.unwrap_or(Algorithm::Rs256);
+        let (parameters, _) = rsa_scheme(first).ok_or(UnusableKey("not an algorithm of RSA keys"))?;
         let is_odd = |number: &[u8]| number.last().is_some_and(|byte| byte & 1 == 1);
         let exponent = e.iter().fold(0u64, |number, byte| (number << 8) | u64::from(*byte));
         // Leading zeros are rejected, so that a key has only one encoding and thumbprint.
         if !is_odd(n) || !is_odd(e) || e.len() > 4 || exponent < 3 || e.first() == Some(&0) {
-            return Err(UnusableKey("not an RSA public key"));
+            return Err(MALFORMED);
         }
         let bits = n.first().map_or(0, |first| n.len() * 8 - first.leading_zeros() as usize);
         if !RSA_BITS.contains(&bits) || n.first() == Some(&0) {
@@ -109,12 +145,9 @@ impl VerifyingKey {
         if is_roca(n) {
             return Err(UnusableKey("the RSA key comes from a generator with a known weakness (ROCA)"));
         }
-        let parameters =
-            if algorithm == Algorithm::Ps256 { &RSA_PSS_2048_8192_SHA256 } else { &RSA_PKCS1_2048_8192_SHA256 };
-        let parsed = RsaPublicKeyComponents { n, e }
-            .to_parsed_public_key(parameters)
-            .map_err(|_| UnusableKey("not an RSA public key"))?;
-        Ok(Self::new(kid, algorithm, Public::Rsa { n: n.to_vec(), e: e.to_vec() }, parsed))
+        let parsed = RsaPublicKeyComponents { n, e }.to_parsed_public_key(parameters).map_err(|_| MALFORMED)?;
+        let key = Self::new(kid, first, Public::Rsa { n: n.to_vec(), e: e.to_vec() }, parsed);
+        Ok(Self { any_rsa: algorithm.is_none(), ..key })
     }
 
     /// Creates an ES256 key from the coordinates of a point on P-256, 32 big-endian bytes each.
@@ -131,6 +164,14 @@ impl VerifyingKey {
     /// [`UnusableKey`] for other lengths and for coordinates that are not a point on the curve.
     pub fn p384(kid: Option<String>, x: &[u8], y: &[u8]) -> Result<Self, UnusableKey> {
         Self::ec(&P384, kid, x, y)
+    }
+
+    /// Creates an ES512 key from the coordinates of a point on P-521, 66 big-endian bytes each.
+    ///
+    /// # Errors
+    /// [`UnusableKey`] for other lengths and for coordinates that are not a point on the curve.
+    pub fn p521(kid: Option<String>, x: &[u8], y: &[u8]) -> Result<Self, UnusableKey> {
+        Self::ec(&P521, kid, x, y)
     }
 
     fn ec(curve: &'static Curve, kid: Option<String>, x: &[u8], y: &[u8]) -> Result<Self, UnusableKey> {
@@ -164,7 +205,7 @@ impl VerifyingKey {
             }
             Public::Ed25519 { x } => format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{}"}}"#, encode(x)),
         };
-        Self { kid, algorithm, public, thumbprint: encode(&Sha256::digest(canonical)), parsed }
+        Self { kid, algorithm, any_rsa: false, public, thumbprint: encode(&Sha256::digest(canonical)), parsed }
     }
 
     /// Returns the `kid` by which tokens select this key.
@@ -172,9 +213,14 @@ impl VerifyingKey {
         self.kid.as_deref()
     }
 
-    /// Returns the only algorithm that this key verifies.
+    /// Returns the algorithm of this key; RS256 for a key of every algorithm of RSA.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
+    }
+
+    /// Returns whether this key may be used with an algorithm.
+    pub fn allows(&self, algorithm: Algorithm) -> bool {
+        self.algorithm == algorithm || (self.any_rsa && algorithm.is_rsa())
     }
 
     /// Returns the key's SHA-256 thumbprint (RFC 7638) in base64url. Equal keys have equal thumbprints, whatever their
@@ -183,12 +229,23 @@ impl VerifyingKey {
         &self.thumbprint
     }
 
-    /// Returns whether `signature` is a signature of `message` by this key.
-    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        self.parsed.verify_sig(message, signature).is_ok()
+    /// Returns whether `signature` is a signature of `message` by this key with this algorithm; `false` for an algorithm
+    /// that the key does not [allow](Self::allows).
+    pub fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
+        if algorithm == self.algorithm {
+            return self.parsed.verify_sig(message, signature).is_ok();
+        }
+        // Parsed for each signature: few issuers omit `alg` and use another algorithm than RS256.
+        match (&self.public, rsa_scheme(algorithm)) {
+            (Public::Rsa { n, e }, Some((parameters, _))) if self.any_rsa => {
+                RsaPublicKeyComponents { n, e }.verify(parameters, message, signature).is_ok()
+            }
+            _ => false,
+        }
     }
 
-    /// Returns the key as a JSON Web Key with `kty`, `use`, `alg`, `kid` and its public members.
+    /// Returns the key as a JSON Web Key with `kty`, `use`, `alg`, `kid` and its public members; without `alg` if it may
+    /// be used with every algorithm of RSA.
     pub fn to_jwk(&self) -> Value {
         let alg = self.algorithm.name();
         let mut jwk = match &self.public {
@@ -200,8 +257,9 @@ impl VerifyingKey {
                 json!({"kty": "OKP", "use": "sig", "alg": alg, "crv": "Ed25519", "x": encode(x)})
             }
         };
-        if let (Some(kid), Some(members)) = (&self.kid, jwk.as_object_mut()) {
-            members.insert("kid".into(), kid.as_str().into());
+        if let Some(members) = jwk.as_object_mut() {
+            members.retain(|name, _| name != "alg" || !self.any_rsa);
+            members.extend(self.kid.iter().map(|kid| ("kid".into(), kid.as_str().into())));
         }
         jwk
     }
@@ -237,13 +295,14 @@ impl SigningKey {
             EcdsaKeyPair::generate(curve.signing).map_err(|_| FAILED).and_then(|pair| Self::from_ec(curve, pair))
         };
         match algorithm {
-            Algorithm::Rs256 | Algorithm::Ps256 => {
-                let pair = RsaKeyPair::generate(KeySize::Rsa2048).map_err(|_| FAILED)?;
-                Self::from_rsa(algorithm, pair)
-            }
             Algorithm::Es256 => ec(&P256),
             Algorithm::Es384 => ec(&P384),
+            Algorithm::Es512 => ec(&P521),
             Algorithm::EdDsa => Ed25519KeyPair::generate().map_err(|_| FAILED).and_then(Self::from_ed25519),
+            rsa => {
+                let pair = RsaKeyPair::generate(KeySize::Rsa2048).map_err(|_| FAILED)?;
+                Self::from_rsa(rsa, pair)
+            }
         }
     }
 
@@ -258,19 +317,18 @@ impl SigningKey {
             Self::from_ec(curve, pair)
         };
         match algorithm {
-            Algorithm::Rs256 | Algorithm::Ps256 => {
-                RsaKeyPair::from_pkcs8(der).map_err(|_| MALFORMED).and_then(|pair| Self::from_rsa(algorithm, pair))
-            }
             Algorithm::Es256 => ec(&P256),
             Algorithm::Es384 => ec(&P384),
+            Algorithm::Es512 => ec(&P521),
             Algorithm::EdDsa => Ed25519KeyPair::from_pkcs8(der).map_err(|_| MALFORMED).and_then(Self::from_ed25519),
+            rsa => RsaKeyPair::from_pkcs8(der).map_err(|_| MALFORMED).and_then(|pair| Self::from_rsa(rsa, pair)),
         }
     }
 
     fn from_rsa(algorithm: Algorithm, pair: RsaKeyPair) -> Result<Self, UnusableKey> {
         let (n, e) = (pair.public_key().modulus(), pair.public_key().exponent());
         let (n, e) = (n.big_endian_without_leading_zero(), e.big_endian_without_leading_zero());
-        let verifying = VerifyingKey::rsa_with(algorithm, None, n, e)?;
+        let verifying = VerifyingKey::rsa_for(Some(algorithm), None, n, e)?;
         Ok(Self::new(Pair::Rsa(pair), verifying))
     }
 
@@ -333,8 +391,7 @@ impl SigningKey {
         let random = SystemRandom::new();
         match &self.pair {
             Pair::Rsa(pair) => {
-                let padding =
-                    if self.verifying.algorithm == Algorithm::Ps256 { &RSA_PSS_SHA256 } else { &RSA_PKCS1_SHA256 };
+                let (_, padding) = rsa_scheme(self.verifying.algorithm).ok_or(FAILED)?;
                 let mut signature = vec![0; pair.public_modulus_len()];
                 pair.sign(padding, &random, message, &mut signature).map_err(|_| FAILED)?;
                 Ok(signature)
@@ -410,137 +467,4 @@ fn encode(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_survives_a_pkcs8_round_trip_only_with_its_algorithm() {
-        for algorithm in Algorithm::ALL {
-            let key = SigningKey::generate(algorithm).unwrap();
-            let der = key.to_pkcs8().unwrap();
-            assert_eq!(SigningKey::from_pkcs8(algorithm, &der).unwrap().kid(), key.kid());
-            // PKCS #8 does not record the padding of an RSA key.
-            let is_rsa = |algorithm| matches!(algorithm, Algorithm::Rs256 | Algorithm::Ps256);
-            for other in Algorithm::ALL.into_iter().filter(|other| *other != algorithm) {
-                let read = SigningKey::from_pkcs8(other, &der);
-                assert_eq!(read.is_ok(), is_rsa(algorithm) && is_rsa(other), "{algorithm:?} as {other:?}");
-            }
-            assert!(SigningKey::from_pkcs8(algorithm, &der[..der.len() - 1]).is_err());
-        }
-    }
-
-    #[test]
-    fn thumbprints_match_the_examples_of_the_rfcs() {
-        // The example key of RFC 7638 section 3.1; the expected thumbprint was computed with another tool.
-        let n = "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3\
-                 oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdA\
-                 ZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-\
-                 kEgU8awapJzKnqDKgw";
-        let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).unwrap();
-        let key = VerifyingKey::rsa(None, &decode(n), &decode("AQAB")).unwrap();
-        assert_eq!(key.thumbprint(), "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs");
-        // RFC 8037 appendix A.3.
-        let key = VerifyingKey::ed25519(None, &decode("11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo")).unwrap();
-        assert_eq!(key.thumbprint(), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
-    }
-
-    #[test]
-    fn weak_and_malformed_rsa_keys_are_rejected() {
-        let strong = SigningKey::generate(Algorithm::Rs256).unwrap();
-        let Public::Rsa { n, e } = &strong.verifying().public else { unreachable!("an RSA key") };
-        assert!(VerifyingKey::rsa(None, n, e).is_ok());
-        let even = [&n[..255], &[n[255] & 0xfe]].concat();
-        let padded = [&[0], &n[..]].concat();
-        let huge = [&[0xff; 257][..], &n[..]].concat();
-        for (n, e) in [
-            (&n[..128], &e[..]),
-            (&[], e),
-            (&even, e),
-            (&padded, e),
-            (&huge, e),
-            (n, &[]),
-            (n, &[1]),
-            (n, &[2]),
-            (n, &[0, 1, 0, 1]),
-            (n, &[1, 0, 0, 0, 1]),
-        ] {
-            assert!(VerifyingKey::rsa(None, n, e).is_err(), "{} {e:?}", n.len());
-            assert!(VerifyingKey::rsa_pss(None, n, e).is_err(), "{} {e:?}", n.len());
-        }
-    }
-
-    #[test]
-    fn a_modulus_with_the_roca_fingerprint_is_rejected() {
-        // 65537^128 has 2049 bits and is a power of 65537 modulo every prime.
-        let mut number = vec![1u8];
-        for _ in 0..128 {
-            let mut product = vec![0u32; number.len() + 2];
-            for (index, byte) in number.iter().enumerate() {
-                product[index + 2] += u32::from(*byte);
-                product[index] += u32::from(*byte);
-            }
-            let carried = product.iter().rev().scan(0, |carry, digit| {
-                let sum = digit + *carry;
-                *carry = sum >> 8;
-                Some(sum as u8)
-            });
-            number = carried.collect::<Vec<_>>().into_iter().rev().skip_while(|byte| *byte == 0).collect();
-        }
-        assert_eq!(
-            VerifyingKey::rsa(None, &number, &[1, 0, 1]).map(drop),
-            Err(UnusableKey("the RSA key comes from a generator with a known weakness (ROCA)"))
-        );
-    }
-
-    #[test]
-    fn points_off_the_curve_are_rejected() {
-        for (x, y) in [([0; 32], [0; 32]), ([1; 32], [1; 32]), ([0xff; 32], [0xff; 32])] {
-            assert!(VerifyingKey::p256(None, &x, &y).is_err());
-        }
-        assert!(VerifyingKey::p256(None, &[0; 31], &[0; 32]).is_err());
-        for (x, y) in [([0; 48], [0; 48]), ([1; 48], [1; 48]), ([0xff; 48], [0xff; 48])] {
-            assert!(VerifyingKey::p384(None, &x, &y).is_err());
-        }
-        let of_p256 = SigningKey::generate(Algorithm::Es256).unwrap();
-        let Public::Ec { x, y, .. } = &of_p256.verifying().public else { unreachable!("an EC key") };
-        let padded = |coordinate: &[u8]| [&[0; 16], coordinate].concat();
-        assert!(VerifyingKey::p384(None, x, y).is_err());
-        assert!(VerifyingKey::p384(None, &padded(x), &padded(y)).is_err(), "a point of another curve");
-        assert!(VerifyingKey::ed25519(None, &[0; 31]).is_err() && VerifyingKey::ed25519(None, &[0; 33]).is_err());
-    }
-
-    #[test]
-    fn ed25519_points_of_small_order_are_rejected() {
-        let order_8 = [
-            "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
-            "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
-        ];
-        let zeros = "00".repeat(31);
-        let full = "ff".repeat(30);
-        let orders = [
-            format!("01{zeros}"),
-            format!("00{zeros}"),
-            format!("ec{full}7f"),
-            // At least the field's size: non-canonical encodings of 0, 1 and 18.
-            format!("ed{full}7f"),
-            format!("ee{full}7f"),
-            format!("ff{full}7f"),
-        ];
-        for point in order_8.map(str::to_owned).into_iter().chain(orders) {
-            let mut bytes = hex::decode(&point).unwrap();
-            for _ in 0..2 {
-                assert!(VerifyingKey::ed25519(None, &bytes).is_err(), "{point}");
-                bytes[31] ^= 0x80;
-            }
-        }
-    }
-
-    #[test]
-    fn debug_omits_secrets() {
-        let key = SigningKey::generate(Algorithm::Es256).unwrap();
-        assert_eq!(
-            format!("{key:?}"),
-            format!("SigningKey(VerifyingKey {{ kid: {:?}, algorithm: Es256 }})", Some(key.kid()))
-        );
-    }
-}
+mod tests;

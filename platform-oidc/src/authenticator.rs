@@ -20,6 +20,7 @@ pub(crate) fn refusal(error: TokenError) -> Error {
     let message = format!("Not authenticated: {error}");
     match error {
         TokenError::Unavailable => Error::new(Code::Unavailable, message),
+        TokenError::Document { .. } => Error::blocked("ISSUER_DOCUMENT", error.to_string()),
         _ => Error::unauthenticated(message),
     }
 }

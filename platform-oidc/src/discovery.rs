@@ -1,8 +1,9 @@
 //! Discovers, fetches, caches and refreshes the keys of an issuer.
 //!
-//! The keys decide which tokens are accepted, and anybody can trigger a fetch by sending a token with an unknown `kid`.
-//! Fetches are therefore rate-limited, bounded and shared: however many tokens arrive, the documents are fetched at
-//! most once per interval, by a task that continues when the request that started it is canceled.
+//! The keys decide which tokens are accepted, and anybody can trigger a fetch by sending a token with an unknown `kid`
+//! or an invalid signature, which are the two signs of new keys. Fetches are therefore rate-limited, bounded and shared:
+//! however many tokens arrive, the documents are fetched at most once per interval, by a task that continues when the
+//! request that started it is canceled.
 
 use std::{
     fmt,
@@ -16,6 +17,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::{Request, Response};
+use parking_lot::Mutex;
 use platform_core::resources::iam::normalize_issuer;
 use platform_engine::{clock::Clock, timestamp::Timestamp};
 use platform_keys::VerifyingKey;
@@ -23,16 +25,23 @@ use platform_outbound::fetch::{Fetch, FetchError};
 use serde_json::Value;
 
 use crate::{
-    error::TokenError,
+    error::{DocumentRule, TokenError},
     fetch_limits::FetchPermit,
     json,
     jwks::{InvalidKeySet, KeySet, MAX_KEY_SET},
-    jws::KeySelector,
+    jws::Jws,
     url::{self, InvalidIssuer},
 };
 
 /// The name of the discovery document in errors.
 const DOCUMENT: &str = "discovery document";
+/// The name of the key set in errors.
+const KEY_SET: &str = "key set";
+
+/// The rule for the certificate of a host.
+const CERTIFICATE: DocumentRule = DocumentRule::Contents(
+    "the certificate of its server must be valid for the host and of a certification authority that this server trusts",
+);
 
 /// The maximum length of a discovery document, in bytes; our choice.
 const MAX_DOCUMENT: usize = 64 * 1024;
@@ -50,6 +59,8 @@ struct Inner {
     fetch: Arc<dyn Fetch>,
     clock: Arc<dyn Clock>,
     snapshot: ArcSwapOption<Snapshot>,
+    /// Why the last fetch failed, if a repetition cannot help.
+    refusal: Mutex<Option<TokenError>>,
     /// The start of the last fetch, in milliseconds; `NEVER` before the first.
     last_attempt: AtomicI64,
     /// Locked by the task that fetches (single flight).
@@ -76,6 +87,8 @@ pub(crate) struct Endpoints {
     pub(crate) authorization: Option<String>,
     /// The URL at which codes are exchanged, if the issuer has an allowed one.
     pub(crate) token: Option<String>,
+    /// The URL that returns claims about a person for an access token, if the issuer has an allowed one.
+    pub(crate) user_info: Option<String>,
     /// Whether every response to an authorization request has `iss`.
     pub(crate) iss_in_response: bool,
     /// Whether the issuer accepts the client's secret only in the body.
@@ -163,6 +176,7 @@ impl TrustedIssuer {
             fetch,
             clock,
             snapshot: ArcSwapOption::empty(),
+            refusal: Mutex::default(),
             last_attempt: AtomicI64::new(NEVER),
             fetch_lock: Arc::default(),
         })))
@@ -183,36 +197,57 @@ impl TrustedIssuer {
         self.0.fetch_keys(&mut FetchPermit::Operator).await
     }
 
-    /// Returns the key with this `kid` and algorithm, and the generation that it was found in. Fetches the keys when
-    /// there are none or none with this `kid`, at most once per interval.
+    /// Verifies the signature of a token, and returns the generation of the keys that it was verified by. Calls `count`
+    /// for each signature that it checks.
+    ///
+    /// Fetches the keys, at most once per interval, when there are none, none with the token's `kid`, or when the
+    /// signature is not of the key with this `kid`: an issuer without `kid`s, or one that gives a new key the `kid` of an
+    /// old one, shows a rotation in no other way. The signature is checked a second time only if its key has changed.
     ///
     /// # Errors
-    /// [`TokenError::Unavailable`] when there are no keys, [`TokenError::Key`] when none of them matches.
-    pub(crate) async fn key(&self, selector: KeySelector<'_>) -> Result<(Arc<VerifyingKey>, u64), TokenError> {
-        self.key_with_permit(selector, &|| Ok(FetchPermit::Operator)).await
+    /// [`TokenError::Unavailable`] or [`TokenError::Document`] when there are no keys, [`TokenError::Key`] or
+    /// [`TokenError::UnusableKey`] when none of them matches, [`TokenError::Signature`].
+    pub(crate) async fn verify(&self, jws: &Jws<'_>, count: &(dyn Fn() + Sync)) -> Result<u64, TokenError> {
+        self.verify_with_permit(jws, count, &|| Ok(FetchPermit::Operator)).await
     }
 
-    /// As [`TrustedIssuer::key`], with a permit for the fetch. `acquire` is called only before a fetch.
+    /// As [`TrustedIssuer::verify`], with a permit for the fetch. `acquire` is called only before a fetch.
     ///
     /// # Errors
-    /// As [`TrustedIssuer::key`], and the errors of `acquire`.
-    pub(crate) async fn key_with_permit(
+    /// As [`TrustedIssuer::verify`], and the errors of `acquire`, except for a token whose signature is invalid.
+    pub(crate) async fn verify_with_permit(
         &self,
-        selector: KeySelector<'_>,
+        jws: &Jws<'_>,
+        count: &(dyn Fn() + Sync),
         acquire: &(dyn Fn() -> Result<FetchPermit, TokenError> + Sync),
-    ) -> Result<(Arc<VerifyingKey>, u64), TokenError> {
-        if let Some(found) = self.usable_snapshot(acquire).and_then(|snapshot| snapshot.find(selector)) {
-            return Ok(found);
+    ) -> Result<u64, TokenError> {
+        let mut failed_by = None;
+        if let Some(snapshot) = self.usable_snapshot(acquire)
+            && let Ok(key) = snapshot.find(jws)
+        {
+            count();
+            if jws.verify(&key).is_ok() {
+                return Ok(snapshot.generation);
+            }
+            failed_by = Some(key);
         }
-        self.fetch_when_due(acquire).await?;
-        let snapshot = self.usable_snapshot(acquire).ok_or(TokenError::Unavailable)?;
-        snapshot.find(selector).ok_or(TokenError::Key)
+        match self.fetch_when_due(acquire).await {
+            Err(_) if failed_by.is_some() => return Err(TokenError::Signature),
+            fetched => fetched?,
+        }
+        let snapshot = self.usable_snapshot(acquire).ok_or_else(|| self.unavailable())?;
+        let key = snapshot.find(jws)?;
+        if failed_by.is_some_and(|failed_by| failed_by.thumbprint() == key.thumbprint()) {
+            return Err(TokenError::Signature);
+        }
+        count();
+        jws.verify(&key).map(|()| snapshot.generation)
     }
 
     /// Returns the endpoints for sign-ins. Fetches the documents when there are none, as for a key.
     ///
     /// # Errors
-    /// [`TokenError::Unavailable`] when there are none, and the errors of `acquire`.
+    /// [`TokenError::Unavailable`] or [`TokenError::Document`] when there are none, and the errors of `acquire`.
     pub(crate) async fn endpoints(
         &self,
         acquire: &(dyn Fn() -> Result<FetchPermit, TokenError> + Sync),
@@ -220,8 +255,13 @@ impl TrustedIssuer {
         if self.usable_snapshot(acquire).is_none() {
             self.fetch_when_due(acquire).await?;
         }
-        let snapshot = self.usable_snapshot(acquire).ok_or(TokenError::Unavailable)?;
+        let snapshot = self.usable_snapshot(acquire).ok_or_else(|| self.unavailable())?;
         Ok(Arc::clone(&snapshot.endpoints))
+    }
+
+    /// Returns why there are no keys.
+    fn unavailable(&self) -> TokenError {
+        self.0.refusal.lock().unwrap_or(TokenError::Unavailable)
     }
 
     /// Sends a request to an endpoint of the issuer.
@@ -271,7 +311,11 @@ impl TrustedIssuer {
     ) -> Result<(), TokenError> {
         let fetch_lock = Arc::clone(&self.0.fetch_lock).lock_owned().await;
         if self.0.is_due(self.0.clock.now()) {
-            let permit = acquire()?;
+            // A limit does not make a lasting refusal a passing one.
+            let permit = acquire().map_err(|error| match error {
+                TokenError::Unavailable => self.unavailable(),
+                other => other,
+            })?;
             // Spawned, because a fetch as part of the request would be canceled when the client disconnects, and would
             // still use up the interval.
             let result = tokio::spawn(Arc::clone(&self.0).run_fetch(fetch_lock, permit)).await;
@@ -303,10 +347,7 @@ impl Inner {
                     // A limit prevented all requests, so this does not count as an attempt.
                     self.last_attempt.store(NEVER, Ordering::Relaxed);
                 }
-                // Tenants can configure any number of broken issuers; warnings are for problems that the operator can
-                // fix.
-                Err(error) if permit.is_tenant() => tracing::debug!(%error, "cannot refresh an issuer's keys"),
-                Err(error) => tracing::warn!(%error, "cannot refresh an issuer's keys"),
+                Err(error) => permit.report(&error, error.rule().is_some(), "cannot refresh an issuer's keys"),
             }
         }
         drop((fetch_lock, permit));
@@ -314,6 +355,8 @@ impl Inner {
 
     async fn fetch_keys(&self, permit: &mut FetchPermit) -> Result<(), DiscoveryError> {
         let fetched = self.try_fetch_keys(permit).await;
+        let rule = fetched.as_ref().err().and_then(DiscoveryError::rule);
+        *self.refusal.lock() = rule.map(|(document, rule)| TokenError::Document { document, rule });
         if let Err(error) = &fetched {
             permit.record_failure(match error {
                 DiscoveryError::Fetch { source, .. } => Some(source),
@@ -327,16 +370,20 @@ impl Inner {
         let document = format!("{}/.well-known/openid-configuration", self.url.strip_suffix('/').unwrap_or(&self.url));
         let document = self.get(permit, DOCUMENT, &document, MAX_DOCUMENT).await?;
         let (key_set, endpoints) = self.read_document(&document)?;
-        let key_set = self.get(permit, "key set", &key_set, MAX_KEY_SET).await?;
+        let key_set = self.get(permit, KEY_SET, &key_set, MAX_KEY_SET).await?;
         let length = |url: &Option<String>| url.as_ref().map_or(0, String::len);
-        let bytes = (key_set.len() + length(&endpoints.authorization) + length(&endpoints.token)) as u64;
+        let urls = [&endpoints.authorization, &endpoints.token, &endpoints.user_info].map(length);
+        let bytes = (key_set.len() + urls.iter().sum::<usize>()) as u64;
         let keys =
             KeySet::parse(&key_set).map_err(|source| DiscoveryError::KeySet { issuer: self.url.clone(), source })?;
         // Adding keys does not change the generation, so that cached tokens stay valid.
-        let generation = match self.snapshot.load_full() {
-            Some(old) => old.generation + u64::from(!keys.contains_all(&old.keys)),
-            None => 0,
-        };
+        let old = self.snapshot.load_full();
+        let generation = old.as_ref().map_or(0, |old| old.generation + u64::from(!keys.contains_all(&old.keys)));
+        // Once for each change, because the keys are fetched every hour.
+        if !keys.skipped().is_empty() && old.is_none_or(|old| old.keys.skipped() != keys.skipped()) {
+            let skipped = keys.describe_skipped();
+            permit.report(&format_args!("issuer {}: {skipped}", self.url), true, "some keys of an issuer are not used");
+        }
         self.snapshot.store(Some(Arc::new(Snapshot {
             keys,
             fetched: self.clock.now(),
@@ -363,16 +410,16 @@ impl Inner {
     /// Returns `jwks_uri` and the endpoints of a document whose `issuer` is this issuer, byte for byte.
     fn read_document(&self, document: &[u8]) -> Result<(String, Endpoints), DiscoveryError> {
         let invalid = |reason| DiscoveryError::Document { issuer: self.url.clone(), reason };
-        let document =
-            json::object(document).ok_or_else(|| invalid("it must be a JSON object without duplicate keys"))?;
+        let document = json::object(document)
+            .ok_or_else(|| invalid("it must be a JSON object without duplicate keys or a byte order mark"))?;
         if document.get("issuer").and_then(Value::as_str) != Some(&self.url) {
-            return Err(invalid("`issuer` must be exactly the configured issuer"));
+            return Err(invalid("its `issuer` must be exactly the configured issuer, also in a slash at the end"));
         }
         let key_set =
-            document.get("jwks_uri").and_then(Value::as_str).ok_or_else(|| invalid("`jwks_uri` is missing"))?;
+            document.get("jwks_uri").and_then(Value::as_str).ok_or_else(|| invalid("its `jwks_uri` is missing"))?;
         // An issuer reached over TLS must not name a key set that anybody on the network path can forge.
         let allow_http = self.options.allow_http && self.url.starts_with("http:");
-        url::check(key_set, allow_http).map_err(|_| invalid("`jwks_uri` is not an allowed URL"))?;
+        url::check(key_set, allow_http).map_err(|_| invalid("its `jwks_uri` must be an https URL without a user"))?;
         let url = |name: &str| {
             let url = document.get(name).and_then(Value::as_str).filter(|url| url::check(url, allow_http).is_ok());
             url.map(str::to_owned)
@@ -382,6 +429,7 @@ impl Inner {
         let endpoints = Endpoints {
             authorization: url("authorization_endpoint"),
             token: url("token_endpoint"),
+            user_info: url("userinfo_endpoint"),
             iss_in_response: document.get("authorization_response_iss_parameter_supported") == Some(&Value::Bool(true)),
             secret_in_body: accepts("client_secret_post") && !accepts("client_secret_basic"),
         };
@@ -390,15 +438,40 @@ impl Inner {
 }
 
 impl Snapshot {
-    fn find(&self, KeySelector { kid, algorithm }: KeySelector<'_>) -> Option<(Arc<VerifyingKey>, u64)> {
-        self.keys.find(kid, algorithm).map(|key| (Arc::clone(key), self.generation))
+    fn find(&self, jws: &Jws<'_>) -> Result<Arc<VerifyingKey>, TokenError> {
+        self.keys.find_for(jws).map(Arc::clone)
     }
+}
+
+impl DiscoveryError {
+    /// Returns the document and the rule that it violates, if a repetition cannot help before somebody corrects it.
+    fn rule(&self) -> Option<(&'static str, DocumentRule)> {
+        match self {
+            Self::Fetch { document, source: FetchError::Status(status @ 300..500), .. }
+                if ![408, 425, 429].contains(status) =>
+            {
+                Some((document, DocumentRule::Status(*status)))
+            }
+            Self::Fetch { document, source: FetchError::TooLong, .. } => {
+                Some((document, DocumentRule::Contents("it is too long")))
+            }
+            Self::Fetch { document, source, .. } => source.is_certificate().then_some((*document, CERTIFICATE)),
+            Self::Document { reason, .. } => Some((DOCUMENT, DocumentRule::Contents(reason))),
+            Self::KeySet { source, .. } => Some((KEY_SET, DocumentRule::Contents(source.rule()))),
+        }
+    }
+}
+
+/// Returns the error for an issuer without a usable token endpoint, which browser sign-ins need.
+pub(crate) const fn no_token_endpoint() -> TokenError {
+    let rule = DocumentRule::Contents("its `token_endpoint` must be an https URL without a user");
+    TokenError::Document { document: DOCUMENT, rule }
 }
 
 /// Sends a request for a sign-in or an identity of AWS, with a permit that is released afterwards.
 ///
 /// # Errors
-/// [`TokenError::Unavailable`] without a response.
+/// [`TokenError::Unavailable`] without a response, [`TokenError::Document`] if the certificate of the host is refused.
 pub(crate) async fn send(
     fetch: &dyn Fetch,
     permit: FetchPermit,
@@ -409,10 +482,9 @@ pub(crate) async fn send(
     fetch.send(request, max_bytes).await.map_err(|error| {
         permit.record_failure(Some(&error));
         // The operator does not need the path and the query.
-        if permit.is_tenant() {
-            tracing::debug!(host, %error, "a request to an identity provider failed");
-        } else {
-            tracing::warn!(host, %error, "a request to an identity provider failed");
+        permit.report(&format_args!("{host}: {error}"), false, "a request to an identity provider failed");
+        if error.is_certificate() {
+            return TokenError::Document { document: "token endpoint", rule: CERTIFICATE };
         }
         TokenError::Unavailable
     })

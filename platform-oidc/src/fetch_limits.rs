@@ -24,6 +24,8 @@ const MAX_PER_TENANT_AND_HOST: usize = 4;
 const MAX_PER_HOST: usize = 32;
 /// The time for which a host that failed a tenant is not asked again for that tenant, in milliseconds; our choice.
 const BACKOFF_MILLIS: u64 = 30_000;
+/// The minimum time between two warnings about one tenant's issuers, in milliseconds; our choice.
+const WARNING_MILLIS: u64 = 60_000;
 /// The number of unusable responses after which a host counts as failed; a host that does not respond at all fails
 /// immediately. Our choice: one issuer with a mistyped name does not block others on the same host.
 const FAILURE_THRESHOLD: u32 = 8;
@@ -34,6 +36,8 @@ const FAILURE_CACHE_BYTES: u64 = 1024 * 1024;
 pub(crate) struct FetchLimits {
     in_flight: Mutex<InFlight>,
     failures: BytesCache<(String, String), HostFailure>,
+    /// When a problem of a tenant was last logged as a warning.
+    warned: BytesCache<String, Timestamp>,
     clock: Arc<dyn Clock>,
 }
 
@@ -56,7 +60,9 @@ impl FetchLimits {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let bytes_of = |(tenant, host): &(String, String), _: &HostFailure| (128 + tenant.len() + host.len()) as u64;
         let failures = BytesCache::new(FAILURE_CACHE_BYTES, 192, bytes_of);
-        Self { in_flight: Mutex::default(), failures, clock }
+        let warned =
+            BytesCache::new(FAILURE_CACHE_BYTES, 128, |tenant: &String, _: &Timestamp| 64 + tenant.len() as u64);
+        Self { in_flight: Mutex::default(), failures, warned, clock }
     }
 
     /// Acquires a permit for a tenant to fetch from the host of this URL. `tenant` is the uid of an organization.
@@ -80,6 +86,18 @@ impl FetchLimits {
         *in_flight.tenants.entry(tenant.to_owned()).or_default() += 1;
         in_flight.add(tenant, &host);
         Ok(FetchPermit::Tenant { limits: Arc::clone(self), tenant: tenant.to_owned(), host })
+    }
+
+    /// Returns whether a problem that a tenant has to mend is logged as a warning: one of each tenant in a minute, because
+    /// tenants can configure any number of broken issuers.
+    pub(crate) fn may_warn(&self, tenant: &str) -> bool {
+        let now = self.clock.now();
+        let is_recent = |last: Timestamp| now.millis().abs_diff(last.millis()) < WARNING_MILLIS;
+        let may_warn = !self.warned.get(tenant).is_some_and(is_recent);
+        if may_warn {
+            self.warned.insert(tenant.to_owned(), now);
+        }
+        may_warn
     }
 
     fn has_failed(&self, tenant: &str, host: &str) -> bool {
@@ -186,9 +204,16 @@ impl FetchPermit {
         }
     }
 
-    /// Returns whether a tenant configured the issuer.
-    pub(crate) const fn is_tenant(&self) -> bool {
-        matches!(self, Self::Tenant { .. })
+    /// Logs a problem: as a warning if the operator configured the issuer, or if it lasts until somebody mends it and
+    /// its tenant has had no warning for a minute. Passing problems of tenants' issuers are for debugging.
+    pub(crate) fn report(&self, problem: &dyn fmt::Display, is_lasting: bool, what: &'static str) {
+        match self {
+            Self::Operator => tracing::warn!(%problem, "{what}"),
+            Self::Tenant { limits, tenant, .. } if is_lasting && limits.may_warn(tenant) => {
+                tracing::warn!(organization = %tenant, %problem, "{what}");
+            }
+            Self::Tenant { tenant, .. } => tracing::debug!(organization = %tenant, %problem, "{what}"),
+        }
     }
 }
 
@@ -287,6 +312,17 @@ mod tests {
             permit.record_failure(Some(&FetchError::Status(404)));
         }
         assert_eq!(limits.acquire("a", "https://wrong.example/x").err(), Some(TokenError::Unavailable));
+    }
+
+    #[test]
+    fn a_tenant_causes_one_warning_in_a_minute() {
+        let (limits, clock) = fetch_limits();
+        assert!(limits.may_warn("a") && limits.may_warn("b"));
+        assert!(!limits.may_warn("a"));
+        clock.advance(WARNING_MILLIS.cast_signed() - 1);
+        assert!(!limits.may_warn("a"));
+        clock.advance(1);
+        assert!(limits.may_warn("a"));
     }
 
     #[test]

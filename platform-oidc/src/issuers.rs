@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http::{Request, Response};
 use platform_core::resources::iam::normalize_issuer;
 use platform_engine::{cache::BytesCache, clock::Clock};
-use platform_keys::VerifyingKey;
 use platform_outbound::fetch::Fetch;
 use quick_cache::sync::Cache;
 
@@ -15,7 +14,7 @@ use crate::{
     discovery::{self, DiscoveryOptions, Endpoints, TrustedIssuer},
     error::TokenError,
     fetch_limits::{FetchLimits, FetchPermit},
-    jws::KeySelector,
+    jws::Jws,
 };
 
 /// The capacity of the key cache, in bytes (approximate); our choice: the keys of a thousand issuers with a few keys
@@ -49,34 +48,35 @@ impl TenantIssuers {
         Self { fetch, options, clock, with_keys, without_keys: Cache::new(MAX_WITHOUT_KEYS), limits }
     }
 
-    /// Returns the published key of an issuer that a token selects. `tenant` is the uid of the organization that
-    /// configured the issuer.
+    /// Verifies the signature of a token by the published keys of an issuer. `tenant` is the uid of the organization that
+    /// configured the issuer. Calls `count` for each signature that it checks.
     ///
-    /// Returns cached keys immediately, whatever fetches are in progress. Otherwise waits for this issuer alone, and
-    /// fails when the tenant has used up its limit of concurrent fetches.
+    /// Uses cached keys immediately, whatever fetches are in progress. Otherwise waits for this issuer alone, and fails
+    /// when the tenant has used up its limit of concurrent fetches.
     ///
     /// # Errors
-    /// [`TokenError::Issuer`] for an invalid issuer URL, [`TokenError::Unavailable`], [`TokenError::Busy`],
-    /// [`TokenError::Key`].
-    pub(crate) async fn key(
+    /// [`TokenError::Issuer`] for an invalid issuer URL, [`TokenError::Busy`], and those of [`TrustedIssuer::verify`].
+    pub(crate) async fn verify(
         &self,
         tenant: &str,
         url: &str,
-        selector: KeySelector<'_>,
-    ) -> Result<Arc<VerifyingKey>, TokenError> {
+        jws: &Jws<'_>,
+        count: &(dyn Fn() + Sync),
+    ) -> Result<(), TokenError> {
         let (issuer, is_new) = self.find(url)?;
-        let found = issuer.key_with_permit(selector, &|| self.acquire(tenant, issuer.url())).await;
+        let verified = issuer.verify_with_permit(jws, count, &|| self.acquire(tenant, issuer.url())).await;
         // Also when no key matched: the issuer has been fetched and belongs to the other cache.
         if is_new {
             self.keep(&issuer);
         }
-        found.map(|(key, _)| key)
+        verified.map(drop)
     }
 
-    /// Returns an issuer with its endpoints for sign-ins. The rules are those of [`TenantIssuers::key`].
+    /// Returns an issuer with its endpoints for sign-ins. The rules are those of [`TenantIssuers::verify`].
     ///
     /// # Errors
-    /// [`TokenError::Issuer`] for an invalid issuer URL, [`TokenError::Unavailable`], [`TokenError::Busy`].
+    /// [`TokenError::Issuer`] for an invalid issuer URL, [`TokenError::Unavailable`], [`TokenError::Document`],
+    /// [`TokenError::Busy`].
     pub(crate) async fn endpoints(
         &self,
         tenant: &str,
@@ -110,6 +110,15 @@ impl TenantIssuers {
     ) -> Result<Response<Bytes>, TokenError> {
         let permit = self.acquire(tenant, &request.uri().to_string())?;
         discovery::send(&*self.fetch, permit, request, max_bytes).await
+    }
+
+    /// Logs a problem with the tokens of a tenant's identity provider as a warning, at most once a minute for each one.
+    pub(crate) fn report(&self, provider: &str, problem: &'static str) {
+        if self.limits.may_warn(provider) {
+            tracing::warn!(identity_provider = provider, problem, "a token of an identity provider is not fully used");
+        } else {
+            tracing::debug!(identity_provider = provider, problem, "a token of an identity provider is not fully used");
+        }
     }
 
     /// Returns an issuer, and whether its documents have never been fetched.

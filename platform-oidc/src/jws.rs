@@ -45,8 +45,9 @@ impl<'a> Jws<'a> {
     /// Parses a token without verifying it.
     ///
     /// A token has three base64url parts without padding, without non-zero trailing bits and without any other
-    /// character. The header is a JSON object without duplicate keys. `crit` and `b64` are rejected, since no extension
-    /// is supported; `jwk`, `jku`, `x5c`, `x5t` and `x5u` are ignored, since keys come only from the issuer.
+    /// character. The header is a JSON object without duplicate keys; `kid` and `typ` may be `null`, which counts as
+    /// absent (our choice). `crit` and `b64` are rejected, since no extension is supported; `jwk`, `jku`, `x5c`, `x5t`
+    /// and `x5u` are ignored, since keys come only from the issuer.
     ///
     /// # Errors
     /// [`TokenError::TooLong`], [`TokenError::Malformed`], [`TokenError::Algorithm`].
@@ -87,15 +88,16 @@ impl<'a> Jws<'a> {
         KeySelector { kid: self.kid.as_deref(), algorithm: self.algorithm }
     }
 
-    /// Verifies the signature with a key, which must be for the header's algorithm.
+    /// Verifies the signature with a key, which must allow the header's algorithm.
     ///
     /// # Errors
-    /// [`TokenError::Key`] for a key of another algorithm, [`TokenError::Signature`] for an invalid signature.
+    /// [`TokenError::Key`] for a key that does not allow the algorithm, [`TokenError::Signature`] for an invalid signature.
     pub fn verify(&self, key: &VerifyingKey) -> Result<(), TokenError> {
-        if key.algorithm() != self.algorithm {
+        if !key.allows(self.algorithm) {
             return Err(TokenError::Key);
         }
-        if key.verifies(self.signed, &self.signature) { Ok(()) } else { Err(TokenError::Signature) }
+        let is_valid = key.verifies(self.algorithm, self.signed, &self.signature);
+        if is_valid { Ok(()) } else { Err(TokenError::Signature) }
     }
 }
 
@@ -112,7 +114,7 @@ fn decode(part: &str) -> Result<Vec<u8>, TokenError> {
 
 fn text<'a>(header: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, TokenError> {
     match header.get(name) {
-        None => Ok(None),
+        None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
         Some(_) => Err(TokenError::Malformed("a header parameter is not a string")),
     }
@@ -133,9 +135,10 @@ mod tests {
         for algorithm in Algorithm::ALL {
             assert_eq!(Algorithm::from_name(algorithm.name()), Some(algorithm));
         }
+        assert_eq!(Algorithm::from_name("Ed25519"), Some(Algorithm::EdDsa), "the name of RFC 9864");
         for name in [
-            "", "none", "None", "nOnE", "rs256", "RS256 ", "HS256", "RS384", "PS384", "ES256K", "ES512", "EDDSA",
-            "Ed25519",
+            "", "none", "None", "nOnE", "rs256", "RS256 ", "HS256", "HS384", "HS512", "ES256K", "EDDSA", "ed25519",
+            "Ed448", "RSA-OAEP",
         ] {
             assert_eq!(Algorithm::from_name(name), None, "{name}");
         }
@@ -171,14 +174,16 @@ mod tests {
             r#"{"alg":"none","alg":"RS256"}"#,
             r#"{"alg":["RS256"]}"#,
             r#"{"alg":"RS256","kid":1}"#,
-            r#"{"alg":"RS256","kid":null}"#,
             r#"{"alg":"RS256","typ":{}}"#,
             r#"["RS256"]"#,
             "",
         ] {
             assert!(matches!(parse_with_header(header), Err(TokenError::Malformed(_))), "{header}");
         }
-        for header in ["{}", r#"{"alg":""}"#, r#"{"alg":"none"}"#, r#"{"alg":"HS256"}"#, r#"{"ALG":"RS256"}"#] {
+        assert_eq!(parse_with_header(r#"{"alg":"RS256","kid":null,"typ":null}"#), Ok(()));
+        for header in
+            ["{}", r#"{"alg":null}"#, r#"{"alg":""}"#, r#"{"alg":"none"}"#, r#"{"alg":"HS256"}"#, r#"{"ALG":"RS256"}"#]
+        {
             assert_eq!(parse_with_header(header), Err(TokenError::Algorithm), "{header}");
         }
         let long = |length| format!(r#"{{"alg":"RS256","kid":"{}"}}"#, "k".repeat(length));
@@ -219,6 +224,13 @@ mod tests {
         }
     }
 
+    /// Returns an RSA key as its issuer publishes it without `alg`.
+    fn for_any_algorithm(key: &VerifyingKey) -> Option<VerifyingKey> {
+        let jwk = key.to_jwk();
+        let number = |name: &str| jwk.get(name)?.as_str().and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
+        VerifyingKey::rsa_for(None, None, &number("n")?, &number("e")?).ok()
+    }
+
     #[test]
     fn a_signature_verifies_only_with_the_public_half_of_its_key() {
         let keys = Algorithm::ALL.map(|algorithm| SigningKey::generate(algorithm).unwrap());
@@ -235,6 +247,8 @@ mod tests {
             for other in keys.iter().filter(|other| other.verifying().algorithm() != algorithm) {
                 assert_eq!(jws.verify(other.verifying()), Err(TokenError::Key));
             }
+            let any = for_any_algorithm(key.verifying());
+            assert_eq!(any.map(|any| jws.verify(&any)), algorithm.is_rsa().then_some(Ok(())), "{algorithm:?}");
         }
     }
 }

@@ -219,15 +219,19 @@ fn token_error(error: TokenError) -> Error {
     let message = format!("Not authenticated: {error}");
     match error {
         TokenError::Unavailable => Error::new(Code::Unavailable, message),
+        TokenError::Document { .. } => Error::blocked("ISSUER_DOCUMENT", error.to_string()),
         TokenError::Busy => Error::new(Code::ResourceExhausted, message).with(Detail::RetryInfo { millis: 1000 }),
         _ => Error::unauthenticated(message),
     }
 }
 
-/// Describes an error of a token for an identity, without revealing more than that the token does not authorize it.
+/// Describes an error of a token for an identity, without revealing more than that the token does not authorize it. The
+/// state of an issuer's published documents is not secret, and its owner has no other way to learn why they are refused.
 fn proof_error(error: TokenError) -> Error {
     match error {
-        TokenError::Unavailable | TokenError::Busy => token_error(error),
+        TokenError::Unavailable | TokenError::Busy | TokenError::Document { .. } | TokenError::UnusableKey(_) => {
+            token_error(error)
+        }
         _ => not_authorized(),
     }
 }

@@ -18,7 +18,6 @@ use platform_engine::{
     timestamp::Timestamp,
     uid::Uid,
 };
-use platform_keys::VerifyingKey;
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
@@ -27,7 +26,7 @@ use crate::{
     discovery::TrustedIssuer,
     error::TokenError,
     issuer::{ACCESS_TOKEN_TYPE, Issuer, WEBHOOK_AUDIENCE, WEBHOOK_SUBJECT},
-    jws::{Jws, KeySelector},
+    jws::Jws,
     sts::private::PrivateClaims,
 };
 
@@ -184,13 +183,14 @@ impl Verifier {
 
     /// Verifies a token: framing, issuer, key, signature, times with 60 seconds of leeway, and audience.
     ///
-    /// Waits for the network only when a trusted issuer's keys are not cached, and at most once per interval for each
-    /// issuer; and for the server's own keys, if they are [read again](Issuer::reloading_from). In both cases it must be
-    /// called within a tokio runtime. Of the server's own tokens only access
-    /// tokens are accepted, not webhook tokens.
+    /// Waits for the network only when a trusted issuer's keys are not cached or do not verify the token, and at most
+    /// once per interval for each issuer; and for the server's own keys, if they are [read
+    /// again](Issuer::reloading_from). In both cases it must be called within a tokio runtime. Of the server's own
+    /// tokens only access tokens are accepted, not webhook tokens.
     ///
     /// # Errors
-    /// [`TokenError`]; every error except [`TokenError::Unavailable`] means that the token is not accepted.
+    /// [`TokenError`]; every error except [`TokenError::Unavailable`] and [`TokenError::Document`], of the issuer, means
+    /// that the token is not accepted.
     /// [`TokenError::Busy`] does not occur, because fetches for trusted issuers have no limits.
     pub async fn verify(&self, token: &str) -> Result<Arc<Verified>, TokenError> {
         if let Some(verified) = self.cached(token) {
@@ -198,9 +198,7 @@ impl Verifier {
         }
         let jws = Jws::parse(token)?;
         let claims = Claims::parse(&jws.payload)?;
-        let (issuer, key, generation) = self.key(&claims.issuer, jws.key_selector()).await?;
-        self.signature_checks.fetch_add(1, Ordering::Relaxed);
-        jws.verify(&key)?;
+        let (issuer, generation) = self.verify_signature(&claims.issuer, &jws).await?;
         // Trust the claims only from here on, after the signature is verified.
         claims.check(&*self.clock, &self.audiences)?;
         let own = issuer.is_none();
@@ -264,25 +262,26 @@ impl Verifier {
         is_valid.then_some(cached.verified)
     }
 
-    /// Returns the selected key of the issuer whose URL is exactly `iss`, the index of that issuer in `trusted` (`None`
-    /// for the server's own) and the generation of its keys.
-    async fn key(
-        &self,
-        iss: &str,
-        selector: KeySelector<'_>,
-    ) -> Result<(Option<usize>, Arc<VerifyingKey>, u64), TokenError> {
+    /// Verifies a token's signature by the issuer whose URL is exactly `iss`. Returns the index of that issuer in
+    /// `trusted` (`None` for the server's own) and the generation of its keys.
+    async fn verify_signature(&self, iss: &str, jws: &Jws<'_>) -> Result<(Option<usize>, u64), TokenError> {
+        let count = || {
+            self.signature_checks.fetch_add(1, Ordering::Relaxed);
+        };
         if let Some(own) = self.own.as_ref().filter(|own| own.url() == iss) {
-            let mut found = own.key(selector);
+            let mut found = own.key(jws.key_selector());
             if found.is_none() {
                 own.reload().await;
-                found = own.key(selector);
+                found = own.key(jws.key_selector());
             }
-            return found.map(|(key, generation)| (None, key, generation)).ok_or(TokenError::Key);
+            let (key, generation) = found.ok_or(TokenError::Key)?;
+            count();
+            return jws.verify(&key).map(|()| (None, generation));
         }
         let iss = normalize_issuer(iss);
         let mut trusted = self.trusted.iter().enumerate();
         let (index, issuer) = trusted.find(|(_, issuer)| issuer.url() == iss).ok_or(TokenError::Issuer)?;
-        issuer.key(selector).await.map(|(key, generation)| (Some(index), key, generation))
+        issuer.verify(jws, &count).await.map(|generation| (Some(index), generation))
     }
 }
 
@@ -331,11 +330,13 @@ impl Verified {
 }
 
 /// Checks the header's `typ` (RFC 8725 section 3.11). The server's own access tokens must have [`ACCESS_TOKEN_TYPE`];
-/// those of other issuers may also have `JWT` or none.
+/// those of other issuers may also have `JWT`, `JOSE` (RFC 7515 section 4.1.9), `id_token+jwt`, an empty one or none. The
+/// types of other kinds of tokens, such as `logout+jwt`, are rejected.
 pub(crate) fn check_typ(typ: Option<&str>, own: bool) -> Result<(), TokenError> {
     let typ = typ.map(|typ| typ.strip_prefix("application/").unwrap_or(typ));
     let is_access_token = typ.is_some_and(|typ| typ.eq_ignore_ascii_case(ACCESS_TOKEN_TYPE));
-    let is_untyped_foreign = !own && typ.is_none_or(|typ| typ.eq_ignore_ascii_case("JWT"));
+    let is_plain = |typ: &str| ["", "JWT", "JOSE", "id_token+jwt"].iter().any(|plain| typ.eq_ignore_ascii_case(plain));
+    let is_untyped_foreign = !own && typ.is_none_or(is_plain);
     if is_access_token || is_untyped_foreign { Ok(()) } else { Err(TokenError::Kind) }
 }
 

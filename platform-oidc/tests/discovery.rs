@@ -12,8 +12,12 @@ mod common;
 
 use std::sync::Arc;
 
+use aws_lc_rs::{
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _},
+};
 use common::*;
-use platform_keys::{Algorithm, SigningKey};
+use platform_keys::{Algorithm, SigningKey, VerifyingKey};
 use platform_oidc::{DiscoveryOptions, TokenError, TrustedIssuer, Verifier, discovery::DiscoveryError};
 use platform_testkit::TestClock;
 use serde_json::json;
@@ -174,6 +178,7 @@ async fn keys_are_used_for_a_day_while_the_issuer_is_unavailable() {
 async fn an_issuer_that_was_never_available_is_tried_once_per_interval() {
     let (fixture, key) = (Fixture::new(), key(Algorithm::Es256));
     let token = fixture.token(&key);
+    fixture.stub.fail();
     for fetches in 1..=3 {
         for _ in 0..10 {
             assert_eq!(fixture.verify(&token).await, Err(TokenError::Unavailable));
@@ -240,9 +245,6 @@ async fn invalid_documents_change_nothing() {
         document[name] = value;
         document.to_string()
     };
-    let other = key(Algorithm::Es256);
-    let mut secret = other.verifying().to_jwk();
-    secret["d"] = json!("AQAB");
     let documents = [
         document("issuer", json!("https://issuer.example/")),
         document("issuer", json!("https://Issuer.example")),
@@ -259,14 +261,12 @@ async fn invalid_documents_change_nothing() {
         format!("[{valid}]"),
         "<html>".into(),
         String::new(),
+        format!("\u{feff}{valid}"),
         document("x", json!("x".repeat(64 * 1024))),
     ];
     let sets = [
-        json!({"keys": [secret]}).to_string(),
-        json!({"keys": [{"kty": "oct", "k": "AQAB"}]}).to_string(),
-        json!({"keys": [other.verifying().to_jwk(), other.verifying().to_jwk()]}).to_string(),
-        json!({"keys": vec![json!({}); 101]}).to_string(),
         json!({"keys": [], "x": "x".repeat(256 * 1024)}).to_string(),
+        "\u{feff}{\"keys\":[]}".into(),
         json!([]).to_string(),
         String::new(),
     ];
@@ -281,13 +281,161 @@ async fn invalid_documents_change_nothing() {
         }
         fixture.stub.respond(&url, Ok(response.clone()));
         let shown: String = response.chars().take(100).collect();
-        assert_eq!(fixture.verify(&fixture.token(&key)).await, Err(TokenError::Unavailable), "{shown}");
+        let refused = fixture.verify(&fixture.token(&key)).await;
+        assert!(matches!(refused, Err(TokenError::Document { .. })), "{shown}: {refused:?}");
+        // However often, and whatever the token is, the error stays until the documents are fetched again.
+        assert_eq!(fixture.verify(&fixture.token(&key)).await, refused, "{shown}");
 
         fixture.stub.publish(&[key.verifying()]);
         fixture.issuer.refresh().await.unwrap();
         fixture.stub.respond(&url, Ok(response));
         fixture.issuer.refresh().await.unwrap_err();
         fixture.verify(&fixture.token(&key)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_an_issuer_s_documents_names_the_rule_and_only_a_passing_one_is_unavailable() {
+    let (jwks, issuer) = (format!("{TRUSTED}/keys"), format!("{TRUSTED}/"));
+    let document = json!({"issuer": TRUSTED, "jwks_uri": jwks}).to_string();
+    let slash = json!({"issuer": issuer, "jwks_uri": jwks}).to_string();
+    let twice = format!(r#"{{"issuer":"{TRUSTED}","jwks_uri":"{jwks}","x":1,"x":2}}"#);
+    let big = json!({"keys": [], "x": "x".repeat(256 * 1024)}).to_string();
+    let found = |set: String| (Ok(document.clone()), Ok(set));
+    for ((document, set), text) in [
+        ((Ok(slash), Err(404)), "discovery document of the token's issuer is refused: its `issuer` must be exactly"),
+        (
+            (Ok(twice), Err(404)),
+            "discovery document of the token's issuer is refused: it must be a JSON object without",
+        ),
+        (
+            (Err(302), Err(404)),
+            "discovery document of the token's issuer is refused: the issuer answers with status 302",
+        ),
+        (
+            (Err(404), Err(404)),
+            "discovery document of the token's issuer is refused: the issuer answers with status 404",
+        ),
+        (
+            (Ok(document.clone()), Err(403)),
+            "key set of the token's issuer is refused: the issuer answers with status 403",
+        ),
+        (found(big), "key set of the token's issuer is refused: it is too long"),
+        (found("\u{feff}{}".to_owned()), "key set of the token's issuer is refused: it must be a JSON object"),
+        ((Err(500), Err(404)), "the token's issuer cannot be reached"),
+        ((Err(429), Err(404)), "the token's issuer cannot be reached"),
+        ((Err(408), Err(404)), "the token's issuer cannot be reached"),
+        ((Ok(document.clone()), Err(503)), "the token's issuer cannot be reached"),
+    ] {
+        let (fixture, key) = (Fixture::new(), key(Algorithm::Es256));
+        fixture.stub.respond(&configuration(), document);
+        fixture.stub.respond(&jwks, set);
+        let error = fixture.verify(&fixture.token(&key)).await.unwrap_err();
+        assert!(error.to_string().contains(text), "{text}: {error}");
+        assert_eq!(error == TokenError::Unavailable, text.ends_with("reached"), "{text}");
+        // A refusal ends when the documents are right.
+        fixture.stub.publish(&[key.verifying()]);
+        fixture.clock.advance(INTERVAL);
+        fixture.verify(&fixture.token(&key)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_unusable_entry_of_a_key_set_disables_no_other_key() {
+    let key = key(Algorithm::Es256);
+    let mut secret = key.verifying().to_jwk();
+    secret["d"] = json!("AQAB");
+    secret["kid"] = json!("secret");
+    let good = key.verifying().to_jwk();
+    for (keys, usable) in [
+        (vec![good.clone(), good.clone()], true),
+        (vec![good.clone(), secret.clone()], true),
+        (vec![json!({"kty": "oct", "k": "AQAB"}), good.clone()], true),
+        ([vec![json!({}); 101], vec![good.clone()]].concat(), true),
+        (vec![json!("x"), good.clone()], true),
+        (vec![secret], false),
+    ] {
+        let fixture = Fixture::new();
+        fixture.stub.publish(&[]);
+        fixture.stub.respond(&format!("{TRUSTED}/keys"), Ok(json!({ "keys": keys }).to_string()));
+        let verified = fixture.verify(&fixture.token(&key)).await;
+        assert_eq!(verified, if usable { Ok(()) } else { Err(TokenError::Key) }, "{keys:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_key_of_a_token_that_is_not_used_is_named_with_the_reason() {
+    let (fixture, key) = (Fixture::new(), key(Algorithm::Es256));
+    let mut unusable = key.verifying().to_jwk();
+    unusable["use"] = json!("enc");
+    fixture.stub.publish(&[]);
+    fixture.stub.respond(&format!("{TRUSTED}/keys"), Ok(json!({ "keys": [unusable] }).to_string()));
+    let error = fixture.verify(&fixture.token(&key)).await.unwrap_err();
+    assert_eq!(error, TokenError::UnusableKey("its `use` is not `sig`"));
+    assert!(error.to_string().ends_with("cannot be used: its `use` is not `sig`"), "{error}");
+}
+
+/// Returns a token by this key, with or without a `kid` in its header.
+fn signed(pair: &EcdsaKeyPair, kid: Option<&str>) -> String {
+    let mut header = json!({"alg": "ES256", "kid": kid});
+    header.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    let claims = serde_json::Value::Object(claims(json!({"exp": NOW + 40 * 3600})));
+    let input = format!("{}.{}", encode(header.to_string()), encode(claims.to_string()));
+    let signature = pair.sign(&SystemRandom::new(), input.as_bytes()).unwrap();
+    format!("{input}.{}", encode(signature))
+}
+
+#[tokio::test]
+async fn an_invalid_signature_shows_a_rotation_without_a_new_kid() {
+    for kid in [None, Some("default")] {
+        let fixture = Fixture::new();
+        let generate = || EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+        let (old, new) = (generate(), generate());
+        let publish = |pair: &EcdsaKeyPair| {
+            let (x, y) = pair.public_key().as_ref()[1..].split_at(32);
+            fixture.stub.publish(&[&VerifyingKey::p256(kid.map(str::to_owned), x, y).unwrap()]);
+        };
+        publish(&old);
+        let (of_old, of_new) = (signed(&old, kid), signed(&new, kid));
+        fixture.verify(&of_old).await.unwrap();
+        publish(&new);
+        assert_eq!(fixture.verify(&of_new).await, Err(TokenError::Signature), "not due yet");
+        assert_eq!(fixture.stub.fetches(), 1);
+        fixture.clock.advance(INTERVAL);
+        fixture.verify(&of_new).await.unwrap();
+        assert_eq!(fixture.stub.fetches(), 2);
+        assert_eq!(fixture.verify(&of_old).await, Err(TokenError::Signature), "the replaced key");
+        // While the issuer cannot be reached, nothing changes.
+        fixture.stub.fail();
+        fixture.clock.advance(INTERVAL);
+        assert_eq!(fixture.verify(&of_old).await, Err(TokenError::Signature));
+        fixture.verify(&of_new).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn invalid_signatures_cause_one_fetch_per_interval_and_one_check_each() {
+    let (fixture, key) = (Arc::new(Fixture::new()), key(Algorithm::Es256));
+    fixture.stub.publish(&[key.verifying()]);
+    let token = fixture.token(&key);
+    fixture.verify(&token).await.unwrap();
+    let (signed, _) = token.rsplit_once('.').unwrap();
+    for round in 1..=2_u64 {
+        fixture.clock.advance(INTERVAL);
+        let tasks = (0..100).map(|task| {
+            let (fixture, signed) = (fixture.clone(), signed.to_owned());
+            tokio::spawn(async move {
+                for number in 0..50_u8 {
+                    let forged = format!("{signed}.{}", encode([[task; 32], [number; 32]].concat()));
+                    assert_eq!(fixture.verify(&forged).await, Err(TokenError::Signature));
+                }
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+        assert_eq!(fixture.stub.fetches() as u64, 1 + round);
+        assert_eq!(fixture.verifier.signature_checks(), 1 + round * 5000, "an unchanged key is not tried again");
     }
 }
 

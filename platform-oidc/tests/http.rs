@@ -17,13 +17,42 @@ use std::{
 
 use common::*;
 use platform_keys::{Algorithm, Keys};
-use platform_oidc::{DiscoveryOptions, Issuer, TrustedIssuer};
+use platform_oidc::{DiscoveryOptions, Issuer, TokenError, TrustedIssuer};
 use platform_outbound::{Fetch, HttpFetch, fetch::FetchError};
+use rcgen::{CertificateParams, KeyPair};
+use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::mpsc,
 };
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{ServerConfig, crypto::aws_lc_rs, pki_types::PrivateKeyDer},
+};
+
+/// Returns the URL of a server with a certificate that nobody has signed but itself.
+async fn serve_self_signed() -> String {
+    let pair = KeyPair::generate().unwrap();
+    let signed = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&pair).unwrap();
+    let key = PrivateKeyDer::try_from(pair.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![signed.der().clone()], key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            // The client ends the handshake.
+            let _ = acceptor.accept(stream).await;
+        }
+    });
+    url
+}
 
 /// Serves each connection the result of `respond` for the request's head. Returns the URL, and a channel of the
 /// received heads.
@@ -95,6 +124,21 @@ async fn a_server_trusts_another_over_http_if_its_operator_allows_it() {
     assert!(head.contains("user-agent: platform-oidc/") && head.contains("accept: application/json"), "{head}");
     assert!(received.recv().await.unwrap().starts_with("GET /.well-known/jwks.json HTTP/1.1"));
     assert!(received.try_recv().is_err(), "exactly two documents are fetched");
+}
+
+#[tokio::test]
+async fn a_refused_certificate_of_an_issuer_is_not_a_passing_failure() {
+    let url = serve_self_signed().await;
+    let error = fetch().get(&url, 1000).await.unwrap_err();
+    assert!(error.is_certificate(), "{error}");
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    assert!(!fetch().get(&format!("https://{closed}"), 1000).await.unwrap_err().is_certificate());
+    let issuer = TrustedIssuer::new(&url, DiscoveryOptions::default(), Arc::new(fetch()), clock()).unwrap();
+    let verifier = verifier(None, vec![issuer], &clock());
+    let token = key(Algorithm::Es256).sign("JWT", &claims(json!({ "iss": url }))).unwrap();
+    let error = verifier.verify(&token).await.unwrap_err();
+    assert!(matches!(error, TokenError::Document { .. }), "{error:?}");
+    assert!(error.to_string().contains("certification authority that this server trusts"), "{error}");
 }
 
 #[tokio::test]

@@ -51,6 +51,24 @@ pub enum FetchError {
     Transport(Box<dyn Error + Send + Sync>),
 }
 
+impl FetchError {
+    /// Returns whether the certificate of the host was refused, which a repetition does not change.
+    pub fn is_certificate(&self) -> bool {
+        matches!(self, Self::Transport(error) if is_certificate_error(&**error))
+    }
+}
+
+/// Returns whether an error or one that caused it refuses a certificate. Errors of I/O contain that of TLS, and may contain
+/// each other, while their sources are those of the error inside.
+fn is_certificate_error(error: &(dyn Error + 'static)) -> bool {
+    if let Some(error) = error.downcast_ref::<rustls::Error>() {
+        return matches!(error, rustls::Error::InvalidCertificate(_));
+    }
+    let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    let inner = inner.map(|inner| inner as &(dyn Error + 'static));
+    inner.or_else(|| error.source()).is_some_and(is_certificate_error)
+}
+
 /// [`Fetch`] over HTTP/1.1, with TLS by rustls on aws-lc.
 ///
 /// Uses no proxy, reads no environment variables and installs no process-wide provider. Accepts `http` URLs:

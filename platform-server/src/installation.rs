@@ -17,7 +17,7 @@ use platform_core::{
     resources::{
         advisory::PublicAdvisories,
         events::SinkPolicy,
-        iam::{GroupSettings, Terms},
+        iam::{GroupSettings, StaticKeyPolicy, Terms},
     },
 };
 use platform_engine::{
@@ -354,6 +354,7 @@ impl Installation {
             .data(GroupSettings::default().open_organizations(config.open_organisations))
             .data(terms)
             .data(sinks)
+            .data(StaticKeyPolicy::default().check(platform_oidc::jwks::check_static_keys))
             .data(PublicAdvisories::of(config.public_advisory_group.iter().cloned()))
             .page_keys(self.keys.page_keys())
             .seal_keys(self.keys.seal_keys())

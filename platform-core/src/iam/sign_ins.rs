@@ -1,5 +1,7 @@
 //! Registration of persons, their sign-ins with refresh tokens, and their deletion.
 
+use std::collections::BTreeSet;
+
 use platform_engine::{
     access::{Caller, Credential, RegistrationId},
     context::retry,
@@ -14,7 +16,10 @@ use platform_engine::{
 use super::Iam;
 use crate::{
     iam::identity_epoch,
-    resources::iam::{ClaimMatch, Identity, IdentityProvider, NewSignIn, Presented, SignIn, group, identity, sign_in},
+    resources::iam::{
+        ClaimMatch, ExternalGroupRoleMapping, Identity, IdentityProvider, NewSignIn, Presented, SignIn, group,
+        identity, sign_in,
+    },
 };
 
 /// A person as described by a token issuer.
@@ -153,6 +158,16 @@ impl Iam<'_> {
     /// Those of the store.
     pub async fn identity_provider(&self, uid: &Uid) -> Result<Option<IdentityProvider>> {
         self.0.without_caller(async |cx| cx.read::<IdentityProvider>(uid).await).await
+    }
+
+    /// Returns the external groups that a provider's mappings name. Checks no capabilities.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn mapped_groups(&self, provider: &Uid) -> Result<BTreeSet<String>> {
+        let mappings = Query::new(ExternalGroupRoleMapping::KIND.name, Scope::Children(provider.clone()));
+        let find = || self.0.without_caller(async |cx| cx.find::<ExternalGroupRoleMapping>(mappings.clone()).await);
+        Ok(find().await?.into_iter().map(|mapping| mapping.external_group_id).collect())
     }
 
     /// Returns the uid of the verified organization of this name, compared bytewise. Checks no capabilities.

@@ -26,7 +26,7 @@ pub use external_group_role_mapping::ExternalGroupRoleMapping;
 pub use group::{Group, GroupSettings, OrgKind, OrgStatus};
 pub use group_access_request::GroupAccessRequest;
 pub use group_invite::{GroupInvite, InvitedRole, Redeemed};
-pub use identity::{AwsIdentity, ClaimMatch, Identity, ServicePrincipal, StaticKeys};
+pub use identity::{AwsIdentity, ClaimMatch, Identity, ServicePrincipal, StaticKeyPolicy, StaticKeys};
 pub use identity_metadata::IdentityMetadata;
 pub use identity_provider::{CorrelationRule, CredentialState, IdentityProvider, Oidc, Scim, ScimAccess};
 pub use person::{normalize_issuer, person_uid, provider_person_uid};

@@ -1,6 +1,6 @@
 //! Identities: relationships, patterns, lookups and metadata (`docs/api.md`, Identities and Claim patterns).
 
-use platform_core::resources::iam::person_uid;
+use platform_core::resources::iam::{StaticKeyPolicy, person_uid};
 use platform_engine::{access::Caller, error::Code};
 use serde_json::{Value, json};
 
@@ -127,6 +127,31 @@ fn static_keys_must_be_public_keys() {
     {
         assert_eq!(violated_fields(keys(bad)), ["staticKeys.issuerKeys"], "{bad}");
     }
+}
+
+#[test]
+fn static_keys_are_checked_by_the_policy_of_the_installation_whenever_they_change() {
+    const BAD: &str = r#"{"keys":[{"kty":"RSA","kid":"bad"}]}"#;
+    const OTHER: &str = r#"{"keys":[{"kty":"RSA","kid":"other"}]}"#;
+    let check = |keys: &str| if keys.contains("bad") { Err("keys[0]: is bad".to_owned()) } else { Ok(()) };
+    let world = World::with(|builder| builder.data(StaticKeyPolicy::default().check(check)));
+    let keys = |keys: &str| json!({ "staticKeys": { "issuer": "i", "subject": "s", "issuerKeys": keys } });
+    let refused = create(&world, keys(BAD)).unwrap_err();
+    assert_eq!(refused.violations()[0].description, "keys[0]: is bad");
+    assert_eq!(violated_fields(create(&world, keys(BAD))), ["staticKeys.issuerKeys"]);
+    let uid = text(&create(&world, keys(OTHER)).unwrap(), "uid").to_owned();
+    let update = |body: Value, mask| world.update(&world.operator, "Identity", &uid, body, mask);
+    for mask in [None, Some("staticKeys"), Some("staticKeys.issuerKeys"), Some("*")] {
+        let mut body = keys(BAD);
+        body["name"] = json!("ci");
+        assert_eq!(violated_fields(update(body, mask)), ["staticKeys.issuerKeys"], "{mask:?}");
+    }
+    update(keys(OTHER), Some("staticKeys")).unwrap();
+    // An identity with another relationship gets static keys.
+    let claims = json!({ "claimMatch": { "issuer": "i", "subject": "s" } });
+    let uid = text(&create(&world, claims).unwrap(), "uid").to_owned();
+    let changed = world.update(&world.operator, "Identity", &uid, keys(BAD), Some("staticKeys,claimMatch"));
+    assert_eq!(violated_fields(changed), ["staticKeys.issuerKeys"]);
 }
 
 #[test]

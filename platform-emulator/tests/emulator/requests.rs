@@ -58,3 +58,24 @@ async fn a_log_has_the_requests_of_its_tenant_alone() {
     other.get("/iam/v2/groups").await;
     assert_eq!((one.tenant.requests("*").len(), other.tenant.requests("*").len()), (0, 1));
 }
+
+#[tokio::test]
+async fn static_keys_that_no_token_could_pass_are_rejected_in_both_versions() {
+    let client = Client::new().await;
+    let organization = client.tenant.organization().to_owned();
+    // RSA keys of 2048 and of 1024 bits.
+    let good = json!({ "kty": "RSA", "kid": "k", "n": format!("{}Q", "z".repeat(341)), "e": "AQAB" });
+    let bad = json!({ "kty": "RSA", "kid": "small", "n": format!("{}E", "z".repeat(170)), "e": "AQAB" });
+    let keys = |keys: &[&serde_json::Value]| {
+        let set = json!({ "keys": keys }).to_string();
+        json!({ "issuer": "https://a.example", "subject": "s", "issuerKeys": set })
+    };
+    for (form, path) in [("staticKeys", "/iam/v2/identities/"), ("static", "/iam/v1/identities/")] {
+        let path = format!("{path}{organization}");
+        client.post(&path, json!({ "name": "ci", form: keys(&[&good]) })).await.ok();
+        let refused = client.post(&path, json!({ "name": "ci", form: keys(&[&good, &bad]) })).await;
+        assert_eq!((refused.status, refused.fields()), (400, vec![&*format!("{form}.issuerKeys")]), "{}", refused.body);
+        let text = refused.body.to_string();
+        assert!(text.contains(r#"keys[1] (kid \"small\")"#) && text.contains("2048 to 4096 bits"), "{text}");
+    }
+}

@@ -13,7 +13,7 @@ use http::{
 use platform_core::{iam::Iam, tokens::Exchange};
 use platform_engine::{
     access::{Caller, Credential},
-    error::{Error, Result},
+    error::{Code, Detail, Error, Result},
     timestamp::Timestamp,
 };
 use serde_json::{Map, Value, json};
@@ -23,12 +23,13 @@ use super::{
     matching::{CallerIdentity, matches_aws},
     not_authorized,
     proof::Proof,
-    proof_error, token_error,
+    token_error,
 };
 use crate::{error::TokenError, json, jws::MAX_TOKEN};
 
-/// The request target that is sent to AWS.
+/// The request target that is sent to AWS, and the same query in the other order, whose signature is the same.
 const TARGET: &str = "/?Action=GetCallerIdentity&Version=2011-06-15";
+const SAME_TARGET: &str = "/?Version=2011-06-15&Action=GetCallerIdentity";
 /// The audience and the identity that the request is for.
 const FOR_AUDIENCE: HeaderName = HeaderName::from_static("chainguard-audience");
 const FOR_IDENTITY: HeaderName = HeaderName::from_static("chainguard-identity");
@@ -45,6 +46,8 @@ const MAX_ANSWER: usize = 16 * 1024;
 #[derive(Debug)]
 struct SignedRequest {
     host: String,
+    /// The partition of AWS that the host belongs to.
+    partition: &'static str,
     date: Timestamp,
     audience: String,
     identity: String,
@@ -74,8 +77,14 @@ impl Sts {
         // Before the call: a request for an identity that cannot match must not trigger one.
         let identity = Iam::of(&self.platform).identity(requested).await?.ok_or_else(not_authorized)?;
         let aws = identity.aws_identity.as_ref().ok_or_else(not_authorized)?;
+        // Account numbers of different partitions may be equal, and most identities were created for the first two.
+        let of_partition = format!("arn:{}:", signed.partition);
+        let is_named = [&aws.arn, &aws.arn_pattern].iter().any(|arn| arn.starts_with(&of_partition));
+        if !["aws", "aws-us-gov"].contains(&signed.partition) && !is_named {
+            return Err(not_authorized());
+        }
         let found = self.ask_aws(requested.root(), &signed).await?;
-        if !matches_aws(aws, &found) {
+        if !matches_aws(aws, &found) || !found.arn.starts_with(&of_partition) {
             return Err(not_authorized());
         }
         let act = json!({ "iss": "https://sts.amazonaws.com", "sub": found.arn, "aud": signed.audience });
@@ -90,11 +99,12 @@ impl Sts {
         *request.uri_mut() = format!("https://{}{TARGET}", signed.host).parse().map_err(Error::internal)?;
         *request.headers_mut() = signed.headers.clone();
         self.count_operation();
-        let answer = self.issuers.send(organization, request, MAX_ANSWER).await.map_err(proof_error)?;
+        let answer = self.issuers.send(organization, request, MAX_ANSWER).await.map_err(aws_error)?;
         match answer.status() {
-            StatusCode::OK => caller_identity(answer.body()).ok_or_else(|| proof_error(TokenError::Unavailable)),
-            status if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => Err(not_authorized()),
-            _ => Err(proof_error(TokenError::Unavailable)),
+            StatusCode::OK => caller_identity(answer.body()).ok_or_else(unavailable),
+            StatusCode::TOO_MANY_REQUESTS => Err(unavailable()),
+            status if status.is_client_error() && !is_throttled(answer.body()) => Err(not_authorized()),
+            _ => Err(unavailable()),
         }
     }
 }
@@ -103,7 +113,7 @@ impl SignedRequest {
     /// Parses a request and checks that nothing in it is ambiguous, that it can only be sent to AWS, and that the
     /// signature covers what matters. Returns the rule that it breaks.
     fn parse(credential: &str) -> Result<Self, &'static str> {
-        const FORM: &str = "expected a signed request to AWS";
+        const FORM: &str = "expected a POST to AWS whose headers are signed, as HTTP/1.1 text in base64url";
         let decoded = Some(credential.trim_end_matches('=')).filter(|_| credential.len() <= MAX_TOKEN);
         let decoded = decoded.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok()).ok_or(FORM)?;
         let mut space = [httparse::EMPTY_HEADER; MAX_HEADERS];
@@ -112,8 +122,12 @@ impl SignedRequest {
             Ok(httparse::Status::Complete(length)) if length == decoded.len() => {}
             _ => return Err("the signed request must be a head without a body"),
         }
-        if (parsed.method, parsed.path, parsed.version) != (Some("POST"), Some(TARGET), Some(1)) {
-            return Err("the signed request must be a POST for GetCallerIdentity");
+        let is_target = [TARGET, SAME_TARGET].map(Some).contains(&parsed.path);
+        if !is_target || (parsed.method, parsed.version) != (Some("POST"), Some(1)) {
+            return Err(
+                "the signed request must be a POST of HTTP/1.1 for /?Action=GetCallerIdentity&Version=2011-06-15 with the \
+                 signature in its headers; a GET, a presigned URL and an action in the body are not accepted",
+            );
         }
         let mut all = HeaderMap::new();
         for header in parsed.headers.iter() {
@@ -124,15 +138,17 @@ impl SignedRequest {
             }
         }
         let text = |name: &HeaderName| all.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-        let host = text(&HOST).filter(|host| is_sts(host)).ok_or("the signed request must be for the STS of AWS")?;
-        if text(&ACCEPT).is_some_and(|accept| accept != "application/json") {
-            return Err("the signed request must accept application/json");
-        }
+        let host = text(&HOST).unwrap_or_default();
+        let partition = partition(host).ok_or("the signed request must be for an endpoint of the STS of AWS")?;
         if text(&CONTENT_LENGTH).is_some_and(|length| length != "0") {
             return Err("the signed request must have no body");
         }
         let signature = all.get(AUTHORIZATION).ok_or("the request to AWS is not signed")?;
         let signed = signature.to_str().ok().and_then(signed_headers).ok_or("the signature must be of version 4")?;
+        // AWS answers in the form that the signed header asks for, and in JSON otherwise, because it is set below.
+        if signed.contains(&ACCEPT.as_str()) && text(&ACCEPT) != Some("application/json") {
+            return Err("the signed header Accept must be application/json; or leave it out of the signature");
+        }
         let mut headers = HeaderMap::new();
         for name in &signed {
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| FORM)?;
@@ -154,6 +170,7 @@ impl SignedRequest {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         Ok(Self {
             host: host.to_owned(),
+            partition,
             date: text(&DATE).and_then(date).ok_or("x-amz-date must be a time")?,
             audience: text(&FOR_AUDIENCE).unwrap_or_default().to_owned(),
             identity: text(&FOR_IDENTITY).unwrap_or_default().to_owned(),
@@ -162,26 +179,71 @@ impl SignedRequest {
     }
 }
 
-/// Returns whether a host is the global endpoint of AWS's STS or that of a region. Other names below `amazonaws.com`
-/// belong to customers of AWS.
-fn is_sts(host: &str) -> bool {
-    let Some(region) = host.strip_prefix("sts.").and_then(|rest| rest.strip_suffix(".amazonaws.com")) else {
-        return host == "sts.amazonaws.com";
-    };
-    // Such as eu-west-1 or us-gov-east-1: two letters, words, a number.
-    let parts: Vec<&str> = region.split('-').collect();
-    let is_word = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase());
-    match parts.as_slice() {
-        [country, middle @ .., number] => {
-            country.len() == 2
-                && is_word(country)
-                && (1..=2).contains(&middle.len())
-                && middle.iter().all(is_word)
-                && number.len() == 1
-                && number.bytes().all(|byte| byte.is_ascii_digit())
-        }
-        _ => false,
+/// The error when AWS cannot be asked, or does not answer for now.
+fn unavailable() -> Error {
+    Error::new(Code::Unavailable, "AWS cannot be reached, or does not answer now")
+}
+
+fn aws_error(error: TokenError) -> Error {
+    match error {
+        TokenError::Busy => Error::new(Code::ResourceExhausted, "Too many requests to AWS are in progress")
+            .with(Detail::RetryInfo { millis: 1000 }),
+        _ => unavailable(),
     }
+}
+
+/// Returns whether an answer says that AWS throttles the caller, which it does with status 400, too.
+fn is_throttled(body: &[u8]) -> bool {
+    const CODES: [&str; 6] = [
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "RequestThrottled",
+        "RequestLimitExceeded",
+        "TooManyRequestsException",
+    ];
+    let answer = json::object(body).unwrap_or_default();
+    let code = answer.get("Error").and_then(|error| error.get("Code")).and_then(Value::as_str);
+    code.is_some_and(|code| CODES.contains(&code))
+}
+
+/// Returns the partition of AWS whose STS has this host; `None` for any other host. Other names below `amazonaws.com`
+/// belong to customers of AWS.
+///
+/// The hosts are the global endpoint, and those of regions: with `sts-fips` where AWS has them, and dual-stack ones. The
+/// isolated partitions are left out, because their networks cannot be reached (our choice).
+fn partition(host: &str) -> Option<&'static str> {
+    /// The ends of the names, and the partition.
+    const SUFFIXES: [(&str, &str); 6] = [
+        (".amazonaws.com", "aws"),
+        (".api.aws", "aws"),
+        (".amazonaws.com.cn", "aws-cn"),
+        (".api.amazonwebservices.com.cn", "aws-cn"),
+        (".amazonaws.eu", "aws-eusc"),
+        (".api.amazonwebservices.eu", "aws-eusc"),
+    ];
+    if host == "sts.amazonaws.com" {
+        return Some("aws");
+    }
+    let regional = host.strip_prefix("sts.").or_else(|| host.strip_prefix("sts-fips."))?;
+    SUFFIXES.into_iter().find_map(|(suffix, partition)| {
+        // Such as eu-west-1 or us-gov-east-1: two letters (`eusc` in its partition), words, a number.
+        let parts: Vec<&str> = regional.strip_suffix(suffix)?.split('-').collect();
+        let is_word = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase());
+        let [country, middle @ .., number] = parts.as_slice() else { return None };
+        let is_region = is_word(country)
+            && (1..=2).contains(&middle.len())
+            && middle.iter().all(is_word)
+            && number.len() == 1
+            && number.bytes().all(|byte| byte.is_ascii_digit());
+        match (partition, *country, middle.first()) {
+            _ if !is_region => None,
+            ("aws-cn", "cn", _) | ("aws-eusc", "eusc", _) => Some(partition),
+            ("aws", "us", Some(&"gov")) => Some("aws-us-gov"),
+            ("aws", country, _) if country.len() == 2 && country != "cn" => Some(partition),
+            _ => None,
+        }
+    })
 }
 
 /// Returns whether a signed header is sent to AWS: not those that belong to a connection.
@@ -227,8 +289,20 @@ mod tests {
 
     #[test]
     fn only_the_endpoints_of_sts_are_accepted() {
-        for host in ["sts.amazonaws.com", "sts.eu-west-1.amazonaws.com", "sts.us-gov-east-1.amazonaws.com"] {
-            assert!(is_sts(host), "{host}");
+        for (host, expected) in [
+            ("sts.amazonaws.com", "aws"),
+            ("sts.eu-west-1.amazonaws.com", "aws"),
+            ("sts-fips.us-east-1.amazonaws.com", "aws"),
+            ("sts.us-east-1.api.aws", "aws"),
+            ("sts-fips.us-east-1.api.aws", "aws"),
+            ("sts.us-gov-east-1.amazonaws.com", "aws-us-gov"),
+            ("sts.us-gov-west-1.api.aws", "aws-us-gov"),
+            ("sts.cn-north-1.amazonaws.com.cn", "aws-cn"),
+            ("sts.cn-northwest-1.api.amazonwebservices.com.cn", "aws-cn"),
+            ("sts.eusc-de-east-1.amazonaws.eu", "aws-eusc"),
+            ("sts.eusc-de-east-1.api.amazonwebservices.eu", "aws-eusc"),
+        ] {
+            assert_eq!(partition(host), Some(expected), "{host}");
         }
         for host in [
             "",
@@ -246,8 +320,32 @@ mod tests {
             "sts.eu-west-1.amazonaws.com.",
             "sts.eu-west-1/.amazonaws.com",
             "sts..amazonaws.com",
+            "sts-fips.amazonaws.com",
+            "sts.api.aws",
+            "sts.amazonaws.com.cn",
+            "sts.us-east-1.amazonaws.com.cn",
+            "sts.cn-north-1.amazonaws.com",
+            "sts.eu-west-1.amazonaws.eu",
+            "sts.eusc-de-east-1.amazonaws.com",
+            "sts.us-east-1.api.aws.evil.example",
+            "sts.us-east-1.amazonaws.eu.evil",
+            "sts.us-iso-east-1.c2s.ic.gov",
         ] {
-            assert!(!is_sts(host), "{host}");
+            assert_eq!(partition(host), None, "{host}");
+        }
+    }
+
+    #[test]
+    fn throttling_is_told_from_other_errors_of_the_caller() {
+        for (body, throttled) in [
+            (r#"{"Error":{"Code":"Throttling","Message":"Rate exceeded","Type":"Sender"},"RequestId":"x"}"#, true),
+            (r#"{"Error":{"Code":"ThrottlingException"}}"#, true),
+            (r#"{"Error":{"Code":"SignatureDoesNotMatch"}}"#, false),
+            (r#"{"Error":"Throttling"}"#, false),
+            ("{}", false),
+            ("", false),
+        ] {
+            assert_eq!(is_throttled(body.as_bytes()), throttled, "{body}");
         }
     }
 

@@ -9,7 +9,7 @@ use platform_core::{
 };
 use serde_json::Value;
 
-use crate::claims::Claims;
+use crate::claims::{Claims, find};
 
 /// The caller that made a signed request, according to AWS.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,11 +36,11 @@ pub(super) fn matches_claims(requested: &ClaimMatch, claims: &Claims, default_au
                 any(literal, pattern, &audiences)
             }
         }
-        && requested.claims.iter().all(|(name, value)| claim(claims, name).is_some_and(|found| found == *value))
-        && requested
-            .claim_patterns
-            .iter()
-            .all(|(name, pattern)| claim(claims, name).is_some_and(|found| any_matches(pattern, &[&found])))
+        && requested.claims.iter().all(|(name, value)| texts(claims, name).contains(value))
+        && requested.claim_patterns.iter().all(|(name, pattern)| {
+            let found = texts(claims, name);
+            any_matches(pattern, &found.iter().map(String::as_str).collect::<Vec<_>>())
+        })
 }
 
 /// Returns whether a token has the issuer and subject of static keys, and one of their audiences or, if they have none,
@@ -73,14 +73,19 @@ pub(super) fn intersects(found: &[String], wanted: &[String]) -> bool {
     found.iter().any(|audience| wanted.contains(audience))
 }
 
-/// Returns a claim as the string to compare: strings unchanged, booleans and integers as in JSON, and `None` for any
-/// other type.
-fn claim(claims: &Claims, name: &str) -> Option<String> {
-    match claims.all.get(name)? {
+/// Returns the strings to compare of a claim by its name or path: strings unchanged, booleans and integers as in JSON, of
+/// a list those of its elements, and none for any other type.
+fn texts(claims: &Claims, name: &str) -> Vec<String> {
+    let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Bool(truth) => Some(truth.to_string()),
         Value::Number(number) if number.is_i64() || number.is_u64() => Some(number.to_string()),
         _ => None,
+    };
+    match find(&claims.all, name) {
+        Some(Value::Array(values)) => values.iter().filter_map(text).collect(),
+        Some(value) => text(value).into_iter().collect(),
+        None => Vec::new(),
     }
 }
 
@@ -98,7 +103,9 @@ mod tests {
 
     fn token(changes: Value) -> Claims {
         let mut claims = json!({"iss": "https://a", "sub": "repo:org/app", "aud": "api", "exp": 1,
-            "ref": "refs/heads/main", "protected": true, "run": 7, "ratio": 1.5, "groups": ["a"], "nested": {"a": "b"}});
+            "ref": "refs/heads/main", "protected": true, "run": 7, "ratio": 1.5, "groups": ["group/a", 7, true, ["deep"]],
+            "nested": {"a": "b", "list": ["c"]}, "kubernetes.io": {"namespace": "prod", "pod": {"name": "p-1"}},
+            "nested.literal": "d", "nothing": null, "big": 1e300});
         claims.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         Claims::parse(claims.to_string().as_bytes()).unwrap()
     }
@@ -132,8 +139,24 @@ mod tests {
             (json!({"claims": {"ref": "refs/heads/mai"}}), false),
             (json!({"claims": {"missing": ""}}), false),
             (json!({"claims": {"ratio": "1.5"}}), false),
-            (json!({"claims": {"groups": "a"}}), false),
+            (json!({"claims": {"groups": "group/a"}}), true),
+            (json!({"claims": {"groups": "7"}}), true),
+            (json!({"claims": {"groups": "true"}}), true),
+            (json!({"claims": {"groups": "group"}}), false),
+            (json!({"claims": {"groups": "deep"}}), false),
+            (json!({"claims": {"groups": r#"["group/a"]"#}}), false),
             (json!({"claims": {"nested": "b"}}), false),
+            (json!({"claims": {"nested.a": "b", "nested.list": "c", "nested.literal": "d"}}), true),
+            (json!({"claims": {"kubernetes.io.namespace": "prod", "kubernetes.io.pod.name": "p-1"}}), true),
+            (json!({"claims": {"kubernetes.io.namespace": "dev"}}), false),
+            (json!({"claims": {"kubernetes.io": "prod"}}), false),
+            (json!({"claims": {"nothing": ""}}), false),
+            (json!({"claims": {"nothing": "null"}}), false),
+            (json!({"claims": {"big": "1e300"}}), false),
+            (json!({"claimPatterns": {"groups": "group/.*", "kubernetes.io.pod.name": "p-[0-9]"}}), true),
+            (json!({"claimPatterns": {"groups": "group"}}), false),
+            (json!({"claimPatterns": {"nested": ".*"}}), false),
+            (json!({"claimPatterns": {"groups": ".*deep.*"}}), false),
             (json!({"claimPatterns": {"ref": "refs/heads/.*"}}), true),
             (json!({"claimPatterns": {"ref": "refs"}}), false),
             (json!({"claimPatterns": {"missing": ".*"}}), false),

@@ -44,6 +44,8 @@ pub(super) struct Confirmable {
     pub(super) issuer: String,
     pub(super) nonce: Secret,
     pub(super) id_token: Secret,
+    /// The claims of the UserInfo endpoint that are added to those of the id token, as a JSON object.
+    pub(super) user_info: Secret,
     pub(super) person: Uid,
     pub(super) name: String,
     pub(super) registered: bool,

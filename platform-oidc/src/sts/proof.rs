@@ -18,15 +18,20 @@ use platform_engine::{
     timestamp::Timestamp,
     uid::Uid,
 };
-use platform_keys::VerifyingKey;
 use serde_json::{Map, Value, json};
 
 use super::{Sts, matching, not_authorized, proof_error, token_error};
-use crate::{claims::Claims, jwks::KeySet, jws::Jws, verifier::check_typ};
+use crate::{
+    claims::{Claims, find},
+    jwks::KeySet,
+    jws::Jws,
+    verifier::check_typ,
+};
 
-/// The maximum number of external groups of a sign-in, and their maximum total length in bytes; our choice.
+/// The maximum number of external groups of a sign-in, and their maximum total length in bytes; our choice. Entra puts at
+/// most 200 groups of 36 bytes into a token, and more would not fit into the tokens of this server.
 const MAX_GROUPS: usize = 500;
-const MAX_GROUP_BYTES: usize = 6 * 1024;
+const MAX_GROUP_BYTES: usize = 8 * 1024;
 
 /// The identity that an upstream token may assume, and the claims to copy from the token.
 #[derive(Debug)]
@@ -56,6 +61,9 @@ impl Sts {
         let claims = Claims::parse(&jws.payload).map_err(token_error)?;
         claims.check_times(&*self.clock).map_err(token_error)?;
         let own = claims.issuer == self.issuer.url();
+        if !own {
+            check_typ(jws.typ.as_deref(), false).map_err(token_error)?;
+        }
         match (&request.identity, &request.identity_provider) {
             (_, Some(_)) if own => Err(not_authorized()),
             (requested, None) if own => self.prove_by_own_token(credential, &claims, requested.as_ref()).await,
@@ -87,14 +95,13 @@ impl Sts {
     /// Proves an identity of a group by its one relationship.
     async fn prove_identity(&self, jws: &Jws<'_>, claims: &Claims, requested: &Uid) -> Result<Proof> {
         let identity = Iam::of(&self.platform).identity(requested).await?.ok_or_else(not_authorized)?;
-        check_typ(jws.typ.as_deref(), false).map_err(proof_error)?;
         let mut expires = None;
         if let Some(claim_match) = &identity.claim_match {
             // Match before looking up a key: a token that does not match must not trigger a fetch.
             if !matching::matches_claims(claim_match, claims, &self.audiences) {
                 return Err(not_authorized());
             }
-            self.check_signature(jws, &*self.key_of(requested.root(), &claims.issuer, jws).await?)?;
+            self.check_signature(requested.root(), &claims.issuer, jws).await?;
         } else if let Some(keys) = &identity.static_keys {
             if !matching::matches_static_keys(keys, claims, &self.audiences) {
                 return Err(not_authorized());
@@ -113,7 +120,8 @@ impl Sts {
         let expires = keys.expiration_time.filter(|expires| self.clock.now() < *expires).ok_or_else(not_authorized)?;
         let set = KeySet::parse(keys.issuer_keys.as_bytes()).map_err(|_| not_authorized())?;
         let key = set.find(jws.kid.as_deref(), jws.algorithm).ok_or_else(not_authorized)?;
-        self.check_signature(jws, key)?;
+        self.count_operation();
+        jws.verify(key).map_err(proof_error)?;
         Ok(expires)
     }
 
@@ -179,12 +187,11 @@ impl Sts {
         {
             return Err(not_authorized());
         }
-        check_typ(jws.typ.as_deref(), false).map_err(proof_error)?;
         // Only now: all checks that need no key come before a fetch of keys.
-        self.check_signature(jws, &*self.key_of(uid.root(), issuer, jws).await?)?;
+        self.check_signature(uid.root(), issuer, jws).await?;
 
         let user = self.directory_entry(&provider, oidc, claims).await?;
-        let groups = groups(&oidc.groups_claim, claims)?;
+        let groups = self.external_groups(uid, &oidc.groups_claim, claims).await?;
         // Email addresses that a tenant's issuer calls verified count as unverified: other tenants do not trust that
         // issuer.
         let email_unverified = claims.email.as_deref();
@@ -211,6 +218,28 @@ impl Sts {
         Ok(Proof { caller, identity, act: act(claims), profile, expires: None, refreshable })
     }
 
+    /// Returns the external groups of a person: those in the claim or, if these are too many, those that a mapping of the
+    /// provider names now. Logs a claim whose groups cannot be read, at most once a minute for each provider, because the
+    /// person silently has no roles by them.
+    async fn external_groups(&self, provider: &Uid, name: &str, claims: &Claims) -> Result<Vec<String>> {
+        let (mut groups, problem) = groups(name, &claims.all);
+        if let Some(problem) = problem {
+            self.issuers.report(provider, problem);
+        }
+        if !are_within_bounds(&groups) {
+            let mapped = Iam::of(&self.platform).mapped_groups(provider).await?;
+            groups.retain(|group| mapped.contains(group));
+        }
+        if are_within_bounds(&groups) {
+            return Ok(groups);
+        }
+        Err(Error::unauthenticated(format!(
+            "The token has too many groups that mappings of the identity provider name: {} of at most {MAX_GROUPS}, in at \
+             most {MAX_GROUP_BYTES} bytes; configure the identity provider to send fewer, or delete mappings",
+            groups.len()
+        )))
+    }
+
     /// Returns the person's entry in the provider's directory, found by the id that the provider's correlation rule
     /// selects and never by an email address. If the directory is enabled, an entry is required; an existing entry
     /// must be active in any case.
@@ -232,26 +261,25 @@ impl Sts {
         }
     }
 
-    /// Returns the issuer's key that a token selects: cached for issuers that the operator trusts, and otherwise
-    /// fetched within the limits of the organization that configured the issuer.
-    pub(super) async fn key_of(&self, organization: &str, issuer: &str, jws: &Jws<'_>) -> Result<Arc<VerifyingKey>> {
-        let found = match self.verifier.trusted(issuer) {
-            Some(trusted) => trusted.key(jws.key_selector()).await.map(|(key, _)| key),
-            None => self.issuers.key(organization, issuer, jws.key_selector()).await,
+    /// Verifies a signature by the keys of an issuer: those of an issuer that the operator trusts, or otherwise fetched
+    /// within the limits of the organization that configured the issuer.
+    pub(super) async fn check_signature(&self, organization: &str, issuer: &str, jws: &Jws<'_>) -> Result<()> {
+        let count = || self.count_operation();
+        let verified = match self.verifier.trusted(issuer) {
+            Some(trusted) => trusted.verify(jws, &count).await.map(drop),
+            None => self.issuers.verify(organization, issuer, jws, &count).await,
         };
-        found.map_err(proof_error)
-    }
-
-    pub(super) fn check_signature(&self, jws: &Jws<'_>, key: &VerifyingKey) -> Result<()> {
-        self.count_operation();
-        jws.verify(key).map_err(proof_error)
+        verified.map_err(proof_error)
     }
 }
 
-/// Returns whether a credential is a signed request to AWS in base64url, instead of a token.
+/// Returns whether a credential is a signed request to AWS instead of a token: one in base64url, or in a form that is not
+/// accepted, for an error that says so.
 pub(super) fn is_signed_request(credential: &str) -> bool {
     let start: String = credential.chars().take(8).collect();
-    URL_SAFE_NO_PAD.decode(start).is_ok_and(|bytes| bytes.starts_with(b"POST "))
+    let is_request = |bytes: Vec<u8>| bytes.starts_with(b"POST ") || bytes.starts_with(b"GET /");
+    ["https://sts", "k8s-aws-v1."].iter().any(|form| credential.starts_with(form))
+        || URL_SAFE_NO_PAD.decode(start).is_ok_and(is_request)
 }
 
 pub(super) fn act(claims: &Claims) -> Value {
@@ -291,19 +319,27 @@ pub(super) fn profile(claims: &Claims) -> Map<String, Value> {
     profile
 }
 
-/// Returns the external groups in a claim, which is a string or a list of strings.
-fn groups(name: &str, claims: &Claims) -> Result<Vec<String>> {
-    let groups: Vec<String> = match claims.all.get(name).filter(|_| !name.is_empty()) {
-        Some(Value::String(group)) => vec![group.clone()],
-        Some(Value::Array(groups)) => groups.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-        _ => Vec::new(),
+/// Returns the external groups in a claim, which is a string or a list of strings, and why others cannot be read. Without
+/// the claim there are none.
+fn groups(name: &str, claims: &Map<String, Value>) -> (Vec<String>, Option<&'static str>) {
+    const SHAPE: &str = "the claim with the groups must be a text or a list of texts; other values are no groups";
+    // Entra names the claims that do not fit into a token (OpenID Connect Core section 5.6.2).
+    const OVERAGE: &str = "the identity provider has left out the groups, because there are too many of them \
+                           (`_claim_names`), so no groups count; configure it to send only those of this application";
+    let values = match find(claims, name).filter(|_| !name.is_empty()) {
+        Some(Value::Array(values)) => values.iter().collect(),
+        Some(value) => vec![value],
+        None => Vec::new(),
     };
-    if groups.len() > MAX_GROUPS || groups.iter().map(String::len).sum::<usize>() > MAX_GROUP_BYTES {
-        return Err(Error::unauthenticated(
-            "The token has too many groups; configure the identity provider to send fewer",
-        ));
-    }
-    Ok(groups)
+    let groups: Vec<_> = values.iter().filter_map(|value| value.as_str()).map(str::to_owned).collect();
+    let is_overage = || claims.get("_claim_names").is_some_and(|names| names.get(name).is_some());
+    let problem =
+        if groups.len() < values.len() { Some(SHAPE) } else { (values.is_empty() && is_overage()).then_some(OVERAGE) };
+    (groups, problem)
+}
+
+fn are_within_bounds(groups: &[String]) -> bool {
+    groups.len() <= MAX_GROUPS && groups.iter().map(String::len).sum::<usize>() <= MAX_GROUP_BYTES
 }
 
 #[cfg(test)]
@@ -311,23 +347,45 @@ mod tests {
     use super::*;
 
     #[test]
+    fn groups_are_a_text_or_a_list_of_texts_by_name_or_path() {
+        let claims = json!({
+            "groups": ["a", "b"], "one": "a", "realm_access": { "roles": ["admins"] }, "https://a.example/groups": ["c"],
+            "roles": { "admins": { "1": "x" } }, "named": [{ "name": "admins" }], "numbers": [1], "mixed": ["a", 1],
+            "_claim_names": { "overage": "src1", "groups": "src1" },
+        });
+        let read = |name: &str| groups(name, claims.as_object().unwrap());
+        let list = |names: &[&str]| (names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), None);
+        assert_eq!(read("groups"), list(&["a", "b"]));
+        assert_eq!(read("one"), list(&["a"]));
+        assert_eq!(read("realm_access.roles"), list(&["admins"]));
+        assert_eq!(read("https://a.example/groups"), list(&["c"]));
+        assert_eq!((read("missing"), read("")), (list(&[]), list(&[])));
+        assert!(read("overage").0.is_empty() && read("overage").1.unwrap().contains("_claim_names"));
+        for (other, texts) in [("roles", &[][..]), ("named", &[]), ("numbers", &[]), ("mixed", &["a"])] {
+            let (groups, problem) = read(other);
+            assert_eq!(groups, texts, "{other}");
+            assert!(problem.unwrap().contains("must be a text or a list of texts"), "{other}");
+        }
+    }
+
+    #[test]
     fn groups_are_bounded_in_number_and_bytes() {
-        let named = |named: Vec<String>| {
-            let claims = json!({ "iss": "i", "sub": "s", "exp": 1, "iat": 0, "aud": "a", "groups": named });
-            let claims = Claims::parse(claims.to_string().as_bytes()).map_err(token_error)?;
-            groups("groups", &claims).map(|groups| groups.len())
-        };
-        assert_eq!(named(vec!["g".to_owned(); MAX_GROUPS]).unwrap(), MAX_GROUPS);
-        assert!(named(vec!["g".to_owned(); MAX_GROUPS + 1]).is_err());
-        assert_eq!(named(vec!["g".repeat(MAX_GROUP_BYTES / 2); 2]).unwrap(), 2);
-        assert!(named(vec!["g".repeat(MAX_GROUP_BYTES / 2 + 1); 2]).is_err());
+        assert!(are_within_bounds(&vec!["0".repeat(36); 200]), "as Entra sends them");
+        assert!(are_within_bounds(&vec!["g".to_owned(); MAX_GROUPS]));
+        assert!(!are_within_bounds(&vec!["g".to_owned(); MAX_GROUPS + 1]));
+        assert!(are_within_bounds(&vec!["g".repeat(MAX_GROUP_BYTES / 2); 2]));
+        assert!(!are_within_bounds(&vec!["g".repeat(MAX_GROUP_BYTES / 2 + 1); 2]));
     }
 
     #[test]
     fn signed_requests_are_distinguished_from_tokens() {
         let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
         assert!(is_signed_request(&encode("POST / HTTP/1.1\r\nHost: sts.amazonaws.com\r\n\r\n")));
-        for other in ["", "a", "eyJhbGciOiJSUzI1NiJ9.e30.AAAA", &encode("GET / HTTP/1.1"), &encode("POST")] {
+        for form in [encode("GET /?Action=GetCallerIdentity HTTP/1.1"), "k8s-aws-v1.aHR0cHM6Ly9zdHM".to_owned()] {
+            assert!(is_signed_request(&form), "{form}");
+        }
+        assert!(is_signed_request("https://sts.amazonaws.com/?Action=GetCallerIdentity"));
+        for other in ["", "a", "eyJhbGciOiJSUzI1NiJ9.e30.AAAA", &encode("GET"), &encode("POST")] {
             assert!(!is_signed_request(other), "{other}");
         }
     }

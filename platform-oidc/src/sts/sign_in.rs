@@ -7,6 +7,7 @@
 
 mod headless;
 mod relying_party;
+mod user_info;
 
 use std::sync::Arc;
 
@@ -27,16 +28,17 @@ use platform_engine::{
     seal::Secret,
     uid::Uid,
 };
+use serde_json::Value;
 use subtle::ConstantTimeEq;
 
-use self::relying_party::Party;
+use self::relying_party::{Party, Redeemed};
 use super::{
     Sts, not_authorized,
     pending::{Confirmable, Sent},
     proof::{Proof, act, name, profile},
-    proof_error, token_error,
+    token_error,
 };
-use crate::{claims::Claims, jws::Jws, verifier::check_typ};
+use crate::{claims::Claims, json, jws::Jws, verifier::check_typ};
 
 /// Returns the error when a browser has no sign-in at this step, the same for every reason.
 fn no_sign_in() -> Error {
@@ -126,8 +128,10 @@ impl Sts {
         if party.endpoints.iss_in_response && response.issuer.is_none() {
             return Err(relying_party::refusal("no iss"));
         }
-        let id_token = self.exchange_code(&party, &code, &sent.verifier).await?;
-        let claims = self.verify_id_token(&party, id_token.expose(), &sent.nonce).await?;
+        let Redeemed { id_token, access_token } = self.exchange_code(&party, &code, &sent.verifier).await?;
+        let mut claims = self.verify_id_token(&party, id_token.expose(), &sent.nonce).await?;
+        let user_info = self.user_info(&party, access_token.as_ref(), &claims).await;
+        claims.complete(user_info.clone());
         let person = party.person_uid(&claims);
         let registered = Iam::of(&self.platform).identity(&person).await?.is_some();
         let texts = [name(&claims.all), claims.email.clone()].into_iter().flatten();
@@ -139,6 +143,7 @@ impl Sts {
             issuer: sent.issuer,
             nonce: sent.nonce,
             id_token,
+            user_info: Secret::new(Value::Object(user_info).to_string()),
             person,
             name,
             registered,
@@ -155,16 +160,17 @@ impl Sts {
         let claims = Claims::parse(&jws.payload).map_err(token_error)?;
         claims.check_times(&*self.clock).map_err(token_error)?;
         party.check_claims(&claims, nonce)?;
-        check_typ(jws.typ.as_deref(), false).map_err(proof_error)?;
+        check_typ(jws.typ.as_deref(), false).map_err(token_error)?;
         let organization = party.uid.as_ref().map(Uid::root).unwrap_or_default();
-        self.check_signature(&jws, &*self.key_of(organization, party.issuer.url(), &jws).await?)?;
+        self.check_signature(organization, party.issuer.url(), &jws).await?;
         Ok(claims)
     }
 
     /// Registers the person if necessary, redeems the invite, and issues the tokens.
     async fn finish(&self, open: Confirmable) -> Result<Finished> {
         let party = self.same_party(open.provider.as_ref(), &open.issuer).await?;
-        let claims = self.verify_id_token(&party, open.id_token.expose(), &open.nonce).await?;
+        let mut claims = self.verify_id_token(&party, open.id_token.expose(), &open.nonce).await?;
+        claims.complete(json::object(open.user_info.expose().as_bytes()).unwrap_or_default());
         let iam = Iam::of(&self.platform);
         if open.request.skip_registration && iam.identity(&open.person).await?.is_none() {
             return Err(Error::new(Code::NotFound, "The person is not registered")

@@ -44,6 +44,11 @@ fn signature(headers: &[(String, String)], date: &str, region: &str) -> String {
 
 /// The stand-in: answers a request whose signature is valid with the caller's identity.
 fn sts_of_aws(request: &Request<Bytes>) -> Response<Bytes> {
+    sts_of_partition(request, ARN)
+}
+
+/// As [`sts_of_aws`], of the partition of this ARN.
+fn sts_of_partition(request: &Request<Bytes>, arn: &str) -> Response<Bytes> {
     let respond =
         |status: u16, body: Value| Response::builder().status(status).body(Bytes::from(body.to_string())).unwrap();
     let header = |name: &str| match name {
@@ -64,7 +69,7 @@ fn sts_of_aws(request: &Request<Bytes>) -> Response<Bytes> {
     if (scope[0], scope[3]) != (KEY_ID, "sts") || part("Signature") != expected {
         return respond(403, json!({ "Error": { "Code": "SignatureDoesNotMatch" } }));
     }
-    let result = json!({ "Account": ACCOUNT, "Arn": ARN, "UserId": USER_ID });
+    let result = json!({ "Account": ACCOUNT, "Arn": arn, "UserId": USER_ID });
     respond(200, json!({ "GetCallerIdentityResponse": { "GetCallerIdentityResult": result } }))
 }
 
@@ -249,6 +254,10 @@ async fn an_ambiguous_request_is_not_sent_to_aws() {
         ("a body", more("\r\nbody")),
         ("a chunked body", signed.clone().with("transfer-encoding", "chunked")),
         ("another format", signed.clone().with("accept", "text/xml")),
+        ("any format", signed.clone().with("accept", "*/*")),
+        ("a GET", start(&format!("GET {TARGET} HTTP/1.1"))),
+        ("an action in the body", start("POST / HTTP/1.1")),
+        ("another region of another partition", host("sts.eu-west-1.amazonaws.com.cn")),
         ("a header of the connection", signed.clone().with("connection", "upgrade")),
         ("another action", start("POST /?Action=AssumeRole&Version=2011-06-15 HTTP/1.1")),
         ("an absolute target", start("POST https://evil.example/ HTTP/1.1")),
@@ -286,6 +295,9 @@ async fn only_a_complete_answer_of_aws_counts() {
         ),
         (302, "", Code::Unavailable),
         (400, "{}", Code::Unauthenticated),
+        (400, r#"{"Error":{"Code":"Throttling"}}"#, Code::Unavailable),
+        (400, r#"{"Error":{"Code":"ThrottlingException"}}"#, Code::Unavailable),
+        (400, r#"{"Error":{"Code":"ExpiredToken"}}"#, Code::Unauthenticated),
         (403, "{}", Code::Unauthenticated),
         (429, "{}", Code::Unavailable),
         (500, "{}", Code::Unavailable),
@@ -295,6 +307,61 @@ async fn only_a_complete_answer_of_aws_counts() {
             .respond_to(move |_| Response::builder().status(status).body(Bytes::from_static(body.as_bytes())).unwrap());
         assert_eq!(error_of(fixture.assume(&credential, &identity).await).0, code, "{status} {body}");
     }
+}
+
+#[tokio::test]
+async fn each_partition_of_aws_is_asked_at_its_own_hosts_and_must_be_named() {
+    const CHINA: &str = "arn:aws-cn:sts::123456789012:assumed-role/deploy/run-7";
+    let any = json!({ "awsAccount": ACCOUNT, "arnPattern": ".*", "userIdPattern": ".*" });
+    let china = json!({ "awsAccount": ACCOUNT, "arnPattern": "arn:aws-cn:sts::.*", "userId": USER_ID });
+    for (host, region, arn, aws, accepted) in [
+        ("sts.cn-north-1.amazonaws.com.cn", "cn-north-1", CHINA, &china, true),
+        ("sts.cn-north-1.amazonaws.com.cn", "cn-north-1", CHINA, &any, false),
+        ("sts.cn-north-1.amazonaws.com.cn", "cn-north-1", ARN, &china, false),
+        ("sts-fips.us-east-1.amazonaws.com", "us-east-1", ARN, &any, true),
+        ("sts.us-east-1.api.aws", "us-east-1", ARN, &any, true),
+        ("sts.us-east-1.amazonaws.com", "us-east-1", CHINA, &any, false),
+    ] {
+        let fixture = Fixture::new().await;
+        fixture.stub.respond_to(move |request| sts_of_partition(request, arn));
+        let identity = aws_identity(&fixture, aws.clone()).await;
+        let signed = Signed { host: host.to_owned(), region: region.to_owned(), ..Signed::new(&identity) };
+        let reply = fixture.assume(&signed.credential(), &identity).await;
+        assert_eq!(
+            reply.map_err(|error| error.code()).err(),
+            (!accepted).then_some(Code::Unauthenticated),
+            "{host} {aws}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_query_may_have_either_order_and_an_unsigned_accept_does_not_count() {
+    let (fixture, identity) = setting().await;
+    let signed = Signed::new(&identity);
+    let start = "POST /?Version=2011-06-15&Action=GetCallerIdentity HTTP/1.1".to_owned();
+    let accept = Signed { more: "accept: */*\r\n".to_owned(), ..signed.clone().without("accept") };
+    for signed in [Signed { start, ..signed.clone() }, accept] {
+        fixture.assume(&signed.credential(), &identity).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_error_says_which_form_of_a_signed_request_is_accepted_and_who_cannot_be_reached() {
+    let (fixture, identity) = setting().await;
+    for credential in [
+        encode(format!("GET {TARGET} HTTP/1.1\r\nHost: sts.amazonaws.com\r\n\r\n")),
+        "k8s-aws-v1.aHR0cHM6Ly9zdHMuYW1hem9uYXdzLmNvbS8".to_owned(),
+        format!("https://sts.amazonaws.com{TARGET}&X-Amz-Signature=0"),
+    ] {
+        let (code, message) = error_of(fixture.assume(&credential, &identity).await);
+        assert_eq!(code, Code::Unauthenticated);
+        assert!(message.contains("POST") && message.contains("signed"), "{message}");
+    }
+    fixture.stub.respond_to(|_| Response::builder().status(503).body(Bytes::new()).unwrap());
+    let (code, message) = error_of(fixture.assume(&Signed::new(&identity).credential(), &identity).await);
+    assert_eq!(code, Code::Unavailable);
+    assert!(message.contains("AWS") && !message.contains("issuer"), "{message}");
 }
 
 fn credential_with_another_signature(identity: &str) -> String {

@@ -9,7 +9,7 @@ use platform_core::{
 };
 use platform_engine::{
     access::{Authenticator, Caller},
-    error::Code,
+    error::{Code, Detail},
     timestamp::Timestamp,
 };
 use platform_keys::{Algorithm, Keys, SigningKey};
@@ -17,7 +17,7 @@ use platform_oidc::{AccessToken, jwks::KeySet};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    common::{API, NOW, OWN, TRUSTED, at, decode, encode, entropy, key},
+    common::{API, NOW, OWN, TRUSTED, at, claims, decode, encode, entropy, key},
     fixture::{Fixture, VIEWER, claims_of, code_of, error_of, token},
 };
 
@@ -385,4 +385,90 @@ async fn updating_an_identity_controls_the_identities_that_trust_it() {
     let token = fixture.assume(&upstream, &trusted).await.unwrap().token;
     let token = fixture.assume(token.expose(), &trusting).await.unwrap().token;
     assert!(fixture.sees(token.expose(), &fixture.org).await);
+}
+
+#[tokio::test]
+async fn lists_and_nested_claims_of_a_token_can_be_required() {
+    let fixture = Fixture::new().await;
+    let required = json!({ "claimMatch": {
+        "issuer": TRUSTED, "subject": "alice",
+        "claims": { "groups_direct": "group/a", "oidc.circleci.com/context-ids": "c-1" },
+        "claimPatterns": { "kubernetes.io.namespace": "prod-.*" },
+    }});
+    let ci = fixture.identity(&fixture.org, required).await;
+    let token = |changes: Value| {
+        let mut claims = json!({
+            "groups_direct": ["group/b", "group/a"], "oidc.circleci.com/context-ids": ["c-1"],
+            "kubernetes.io": { "namespace": "prod-eu" },
+        });
+        claims.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        fixture.upstream(claims)
+    };
+    fixture.assume(&token(json!({})), &ci).await.unwrap();
+    for changes in [
+        json!({ "groups_direct": ["group/b"] }),
+        json!({ "groups_direct": [] }),
+        json!({ "groups_direct": "group/a,group/b" }),
+        json!({ "kubernetes.io": { "namespace": "dev" } }),
+        json!({ "kubernetes.io": {} }),
+    ] {
+        assert_eq!(code_of(fixture.assume(&token(changes.clone()), &ci).await), Code::Unauthenticated, "{changes}");
+    }
+}
+
+#[tokio::test]
+async fn times_of_upstream_tokens_may_have_a_fraction() {
+    let fixture = Fixture::new().await;
+    let alice = fixture.alice().await;
+    let now = json!(NOW as f64 - 0.25);
+    let claims = json!({ "exp": NOW as f64 + 60.5, "iat": now, "nbf": now });
+    let reply = fixture.assume(&fixture.upstream(claims), &alice).await.unwrap();
+    // A fraction makes no token newer: it was issued in the second before.
+    assert_eq!(claims_of(reply.token.expose())["internal"]["since"], json!(NOW - 1));
+    let late = json!({ "exp": NOW as f64 - 60.0001 });
+    assert_eq!(code_of(fixture.assume(&fixture.upstream(late), &alice).await), Code::Unauthenticated);
+}
+
+#[tokio::test]
+async fn the_type_in_the_header_may_be_one_of_a_plain_token() {
+    let fixture = Fixture::new().await;
+    let alice = fixture.alice().await;
+    let claims = claims(json!({}));
+    for typ in ["JWT", "jwt", "JOSE", "jose", "application/JOSE", "id_token+jwt", "at+jwt", ""] {
+        fixture.assume(&fixture.key.sign(typ, &claims).unwrap(), &alice).await.unwrap();
+    }
+    for typ in ["logout+jwt", "secevent+jwt", "dpop+jwt", "JWE", "JOSE+JSON"] {
+        let (code, message) = error_of(fixture.assume(&fixture.key.sign(typ, &claims).unwrap(), &alice).await);
+        assert_eq!(code, Code::Unauthenticated);
+        assert!(message.contains("not an access token"), "{typ}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn refused_documents_of_an_issuer_are_a_precondition_that_names_the_rule() {
+    let fixture = Fixture::new().await;
+    let issuer = "https://ci.example";
+    let ci = fixture.identity(&fixture.org, json!({ "claimMatch": { "issuer": issuer, "subject": "alice" } })).await;
+    let document = json!({ "issuer": format!("{issuer}/"), "jwks_uri": format!("{issuer}/keys") }).to_string();
+    fixture.stub.respond(&format!("{issuer}/.well-known/openid-configuration"), Ok(document));
+    let token = || fixture.upstream(json!({ "iss": issuer }));
+    for _ in 0..2 {
+        let error = fixture.assume(&token(), &ci).await.unwrap_err();
+        assert_eq!(error.code(), Code::FailedPrecondition);
+        let is_named = |detail: &Detail| match detail {
+            Detail::PreconditionFailure { kind, description } => {
+                *kind == "ISSUER_DOCUMENT" && description.contains("`issuer` must be exactly the configured issuer")
+            }
+            _ => false,
+        };
+        assert!(error.details().iter().any(is_named), "{error:?}");
+    }
+    // A token that does not match learns nothing of it.
+    let other = fixture.upstream(json!({ "iss": issuer, "sub": "mallory" }));
+    assert_eq!(code_of(fixture.assume(&other, &ci).await), Code::Unauthenticated);
+    // The operator's issuers, at requests to the API.
+    fixture.stub.respond(&format!("{TRUSTED}/.well-known/openid-configuration"), Err(302));
+    let error = fixture.verifier.authenticate(&fixture.upstream(json!({}))).await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    assert!(error.message().contains("status 302"), "{error:?}");
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     common::{API, OWN, key},
-    fixture::{Fixture, VIEWER, claims_of, code_of, object, token},
+    fixture::{Fixture, VIEWER, claims_of, code_of, error_of, object, token},
 };
 
 const TENANT: &str = "https://sign-in.tenant.example";
@@ -246,4 +246,90 @@ async fn a_deactivated_or_deleted_directory_user_loses_access_at_once() {
     Iam::of(&fixture.platform).delete_directory_user(&tenant.provider, &id).await.unwrap();
     assert!(!fixture.sees(access, &tenant.org).await);
     assert_eq!(code_of(fixture.exchange(&alice, tenant.request()).await), Code::Unauthenticated);
+}
+
+/// Maps an external group to a role of the tenant.
+async fn map(fixture: &Fixture, tenant: &Tenant, group: &str, role: &str) {
+    let mapping = ExternalGroupRoleMapping {
+        external_group_id: group.to_owned(),
+        role_uid: built_in(role),
+        scope: tenant.org.clone(),
+        ..ExternalGroupRoleMapping::default()
+    };
+    fixture.platform.create(&fixture.operator, &tenant.provider, &mapping).await.unwrap();
+}
+
+/// Returns the external groups in the session of an access token.
+fn groups_of(access: &str) -> Vec<String> {
+    serde_json::from_value(claims_of(access)["internal"]["session"]["groups"].clone()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn two_hundred_groups_of_entra_are_kept_and_of_more_those_that_a_mapping_names() {
+    let fixture = Fixture::new().await;
+    let tenant = tenant(&fixture, TENANT, json!({ "groupsClaim": "groups" })).await;
+    let guids = |count: usize| (0..count).map(|number| format!("{number:08x}-89ab-4cde-8f01-23456789abcd")).collect();
+    let sign_in = async |groups: Vec<String>| {
+        fixture.exchange(&tenant.token(json!({ "groups": groups })), tenant.request()).await
+    };
+    let all: Vec<String> = guids(200);
+    let reply = sign_in(all.clone()).await.unwrap();
+    assert_eq!(groups_of(reply.token.expose()), all);
+    fixture.caller(reply.token.expose()).await;
+    // More than fit: nobody is locked out by groups that mean nothing here.
+    let many: Vec<String> = guids(280);
+    let reply = sign_in(many.clone()).await.unwrap();
+    assert_eq!(groups_of(reply.token.expose()), [""; 0]);
+    let last = many.last().unwrap();
+    map(&fixture, &tenant, last, "editor").await;
+    let reply = sign_in(many.clone()).await.unwrap();
+    assert_eq!(groups_of(reply.token.expose()), [last.as_str()]);
+    let editor = fixture.caller(reply.token.expose()).await;
+    let repo = platform_core::resources::registry::Repo { name: "r".to_owned(), ..Default::default() };
+    fixture.platform.create(&editor, &tenant.org, &repo).await.unwrap();
+}
+
+#[tokio::test]
+async fn more_mapped_groups_than_fit_into_a_token_are_an_error_that_says_so() {
+    let fixture = Fixture::new().await;
+    let tenant = tenant(&fixture, TENANT, json!({ "groupsClaim": "groups" })).await;
+    let groups: Vec<String> = (0..20).map(|number| format!("{number}-{}", "g".repeat(500))).collect();
+    for group in &groups {
+        map(&fixture, &tenant, group, "viewer").await;
+    }
+    let token = tenant.token(json!({ "groups": groups }));
+    let (code, message) = error_of(fixture.exchange(&token, tenant.request()).await);
+    assert_eq!(code, Code::Unauthenticated);
+    assert!(message.contains("20 of at most 500, in at most 8192 bytes"), "{message}");
+}
+
+#[tokio::test]
+async fn groups_may_be_nested_and_other_shapes_are_no_groups() {
+    let fixture = Fixture::new().await;
+    for (claim, claims, groups) in [
+        ("realm_access.roles", json!({ "realm_access": { "roles": ["admins"] } }), &["admins"][..]),
+        ("resource_access.app.roles", json!({ "resource_access": { "app": { "roles": ["admins"] } } }), &["admins"]),
+        ("https://t.example/claims.groups", json!({ "https://t.example/claims.groups": ["admins"] }), &["admins"]),
+        ("groups", json!({ "_claim_names": { "groups": "src1" }, "_claim_sources": {} }), &[]),
+        ("groups", json!({ "groups": { "admins": {} } }), &[]),
+        ("groups", json!({ "groups": [{ "name": "admins" }] }), &[]),
+    ] {
+        let tenant = tenant(&fixture, TENANT, json!({ "groupsClaim": claim })).await;
+        let reply = fixture.exchange(&tenant.token(claims.clone()), tenant.request()).await.unwrap();
+        assert_eq!(groups_of(reply.token.expose()), groups, "{claim}: {claims}");
+        // The keys of the next provider, which has the same issuer.
+        fixture.clock.advance(30_000);
+    }
+}
+
+#[tokio::test]
+async fn the_owner_of_a_provider_learns_why_a_key_of_its_issuer_is_not_used() {
+    let fixture = Fixture::new().await;
+    let tenant = tenant(&fixture, TENANT, json!({})).await;
+    let mut jwk = tenant.key.verifying().to_jwk();
+    jwk["alg"] = json!("ES256K");
+    fixture.stub.respond(&format!("{TENANT}/keys"), Ok(json!({ "keys": [jwk] }).to_string()));
+    let (code, message) = error_of(fixture.exchange(&tenant.token(json!({})), tenant.request()).await);
+    assert_eq!(code, Code::Unauthenticated);
+    assert!(message.ends_with("cannot be used: its `alg` is not supported"), "{message}");
 }

@@ -124,13 +124,13 @@ async fn a_token_triggers_fetches_only_from_the_issuer_that_the_identity_names()
     });
     let claims = json!({"iss": tenant, "sub": "alice", "aud": crate::common::API, "exp": crate::common::NOW + 60});
     let forged = raw_token(&header.to_string(), &claims.to_string(), &[0; 64]);
-    assert_eq!(code_of(fixture.assume(&forged, &named).await), Code::Unavailable);
+    assert_eq!(code_of(fixture.assume(&forged, &named).await), Code::FailedPrecondition);
     assert_eq!(fixture.stub.requested(), [format!("{tenant}/.well-known/openid-configuration")]);
     // However many tokens arrive, the issuer is asked once per interval.
     for number in 0..50 {
         let header = json!({"alg": "ES256", "kid": number.to_string()});
         let forged = raw_token(&header.to_string(), &claims.to_string(), &[0; 64]);
-        assert_eq!(code_of(fixture.assume(&forged, &named).await), Code::Unavailable);
+        assert_eq!(code_of(fixture.assume(&forged, &named).await), Code::FailedPrecondition);
     }
     assert_eq!(fixture.stub.requested().len(), 1);
     assert_eq!(encode("a"), "YQ");
@@ -164,7 +164,7 @@ async fn an_issuer_whose_key_set_is_on_a_failed_host_is_asked_once_per_interval(
         let issuer = format!("https://issuer-{number}.example");
         let identity = named(&issuer).await;
         let token = fixture.upstream(json!({ "iss": issuer }));
-        assert_eq!(code_of(fixture.assume(&token, &identity).await), Code::Unavailable);
+        assert_eq!(code_of(fixture.assume(&token, &identity).await), Code::FailedPrecondition);
     }
     let asked = || fixture.stub.requested().iter().filter(|url| url.starts_with("https://late.example/")).count();
     let identity = named("https://late.example").await;

@@ -1,6 +1,7 @@
 //! Browser sign-ins, with a stand-in for the identity provider.
 
 mod attacks;
+mod user_info;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -58,10 +59,19 @@ struct Providers {
     exchanged: Vec<(String, HashMap<String, String>)>,
     /// Whether codes are exchanged without the check of PKCE.
     ignore_pkce: bool,
+    /// The status and the body of the UserInfo endpoint; without it there are no access tokens.
+    user_info: Option<(u16, String)>,
+    /// The `authorization` headers of requests to the UserInfo endpoint.
+    asked: Vec<String>,
 }
 
 impl Providers {
     fn exchange(&mut self, request: &Request<Bytes>) -> Response<Bytes> {
+        if request.uri().path() == "/userinfo" {
+            self.asked.push(request.headers()["authorization"].to_str().unwrap().to_owned());
+            let (status, body) = self.user_info.clone().unwrap();
+            return Response::builder().status(status).body(body.into()).unwrap();
+        }
         let form: HashMap<String, String> = parse(request.body()).into_owned().collect();
         let authorization = request.headers().get("authorization").map(|value| value.to_str().unwrap().to_owned());
         let challenge = encode(Sha256::digest(form.get("code_verifier").cloned().unwrap_or_default()));
@@ -81,7 +91,14 @@ impl Providers {
                 && (self.ignore_pkce || challenge == grant.challenge)
         };
         match grant.filter(is_valid) {
-            Some(grant) => Response::new(json!({ "id_token": grant.id_token }).to_string().into()),
+            Some(grant) => {
+                let mut answer = json!({ "id_token": grant.id_token, "token_type": "Bearer" });
+                if self.user_info.is_some() {
+                    answer["access_token"] = json!("access");
+                }
+                // A member that means nothing here, twice.
+                Response::new(answer.to_string().replacen('{', r#"{"x":1,"x":2,"#, 1).into())
+            }
             None => Response::builder().status(400).body(r#"{"error":"invalid_grant"}"#.into()).unwrap(),
         }
     }
@@ -134,6 +151,7 @@ impl Setting {
             "jwks_uri": format!("{issuer}/keys"),
             "authorization_endpoint": format!("{issuer}/auth?tenant=1"),
             "token_endpoint": format!("{issuer}/token"),
+            "userinfo_endpoint": format!("{issuer}/userinfo"),
         });
         document.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         self.fixture.stub.respond(&format!("{issuer}/.well-known/openid-configuration"), Ok(document.to_string()));
@@ -424,7 +442,7 @@ async fn a_provider_without_allowed_endpoints_has_no_sign_in() {
         (json!({ "authorization_endpoint": null }), Code::NotFound),
         (json!({ "authorization_endpoint": "http://sign-in.tenant.example/auth" }), Code::NotFound),
         (json!({ "authorization_endpoint": "javascript:alert(1)" }), Code::NotFound),
-        (json!({ "issuer": TRUSTED }), Code::Unavailable),
+        (json!({ "issuer": TRUSTED }), Code::FailedPrecondition),
     ] {
         let setting = Setting::new().await;
         setting.publish(TENANT, changes.clone());
@@ -434,7 +452,7 @@ async fn a_provider_without_allowed_endpoints_has_no_sign_in() {
     let setting = Setting::new().await;
     setting.publish(TENANT, json!({ "token_endpoint": "http://169.254.169.254/token" }));
     let completed = setting.up_to_confirmation(&[CALLBACK, ("idp_id", &setting.tenant)], json!({})).await;
-    assert_eq!(failure(completed), (Code::Unavailable, true));
+    assert_eq!(failure(completed), (Code::FailedPrecondition, true));
     assert!(setting.providers.lock().exchanged.is_empty());
 }
 

@@ -1,6 +1,6 @@
 //! Groups, identities, roles and role bindings.
 
-use platform_core::resources::iam::person_uid;
+use platform_core::resources::iam::{StaticKeyPolicy, person_uid};
 
 use super::*;
 
@@ -109,6 +109,23 @@ fn an_identity_has_the_names_of_version_1() {
     assert_eq!(field, "servicePrincipal");
     assert!(rule.starts_with("must be one of UNKNOWN, COSIGNED"), "{rule}");
     assert_eq!(violation(create(json!({ "name": "x", "static": { "issuer": "i" } }))).0, "static.subject");
+}
+
+#[test]
+fn static_keys_are_checked_by_the_policy_of_the_installation() {
+    let check = |keys: &str| if keys.contains("bad") { Err("keys[0]: is bad".to_owned()) } else { Ok(()) };
+    let world = World::with(|builder| builder.data(StaticKeyPolicy::default().check(check)));
+    let identity = |kid: &str| {
+        let keys = json!({ "keys": [{ "kty": "RSA", "kid": kid }] }).to_string();
+        json!({ "name": "ci", "static": { "issuer": "i", "subject": "s", "issuerKeys": keys } })
+    };
+    let create =
+        |kid: &str| world.call("Identities.Create", json!({ "parentId": world.org, "identity": identity(kid) }));
+    let rule = ("static.issuerKeys".to_owned(), "keys[0]: is bad".to_owned());
+    assert_eq!(violation(create("bad")), rule);
+    let mut changed = identity("bad");
+    changed["id"] = create("good").unwrap()["id"].clone();
+    assert_eq!(violation(world.call("Identities.Update", changed)), rule);
 }
 
 #[test]

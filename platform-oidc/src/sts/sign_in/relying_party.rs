@@ -19,21 +19,32 @@ use platform_engine::{
     seal::Secret,
     uid::Uid,
 };
+use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::{
     claims::Claims,
-    discovery::{Endpoints, TrustedIssuer},
+    discovery::{self, Endpoints, TrustedIssuer},
     error::TokenError,
     fetch_limits::FetchPermit,
-    json,
+    jws::MAX_TOKEN,
     sts::{Sts, not_authorized, token_error},
 };
 
 /// The maximum length of a token endpoint's answer, in bytes; our choice.
 const MAX_ANSWER: usize = 64 * 1024;
+
+/// The members of a token endpoint's answer that are read. A repeated one is an error; others are ignored, repeated or
+/// not (RFC 6749 section 5.1).
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Answer {
+    id_token: Value,
+    access_token: Value,
+    error: Value,
+}
 
 /// This server as the client of a provider.
 pub(super) struct Party {
@@ -47,6 +58,14 @@ pub(super) struct Party {
     client_secret: Option<Secret>,
     /// The scopes in addition to `openid`, `email` and `profile`.
     scopes: Vec<String>,
+    /// The claim with the groups; empty if there is none.
+    pub(super) groups_claim: String,
+}
+
+/// The tokens that a provider gives for a code.
+pub(super) struct Redeemed {
+    pub(super) id_token: Secret,
+    pub(super) access_token: Option<Secret>,
 }
 
 impl Sts {
@@ -77,7 +96,8 @@ impl Sts {
             }
         };
         let (uid, client_id) = (Some(provider.uid), oidc.client_id);
-        Ok(Party { uid, issuer, endpoints, trusted, client_id, client_secret, scopes: oidc.additional_scopes })
+        let (scopes, groups_claim) = (oidc.additional_scopes, oidc.groups_claim);
+        Ok(Party { uid, issuer, endpoints, trusted, client_id, client_secret, scopes, groups_claim })
     }
 
     async fn operator_party(&self) -> Result<Party> {
@@ -96,6 +116,7 @@ impl Sts {
             client_id: provider.client_id.clone(),
             client_secret: provider.client_secret.clone(),
             scopes: Vec::new(),
+            groups_claim: String::new(),
         })
     }
 
@@ -108,27 +129,36 @@ impl Sts {
         if party.issuer.url() == issuer { Ok(party) } else { Err(not_authorized()) }
     }
 
-    /// Exchanges a code for the id token.
-    pub(super) async fn exchange_code(&self, party: &Party, code: &Secret, verifier: &Secret) -> Result<Secret> {
-        let url = party.endpoints.token.as_deref().ok_or_else(|| token_error(TokenError::Unavailable))?;
+    /// Returns a permit to send a request of a sign-in to this URL of the provider.
+    pub(super) fn permit(&self, party: &Party, url: &str) -> Result<FetchPermit, TokenError> {
+        match &party.uid {
+            Some(uid) if !party.trusted => self.issuers.acquire(uid.root(), url),
+            _ => Ok(FetchPermit::Operator),
+        }
+    }
+
+    /// Exchanges a code for the tokens.
+    pub(super) async fn exchange_code(&self, party: &Party, code: &Secret, verifier: &Secret) -> Result<Redeemed> {
+        let url = party.endpoints.token.as_deref().ok_or_else(|| token_error(discovery::no_token_endpoint()))?;
         let request = party.token_request(self.issuer.url(), url, code, verifier)?;
-        let permit = match &party.uid {
-            Some(uid) if !party.trusted => self.issuers.acquire(uid.root(), url).map_err(token_error)?,
-            _ => FetchPermit::Operator,
-        };
+        let permit = self.permit(party, url).map_err(token_error)?;
         let answer = party.issuer.send(permit, request, MAX_ANSWER).await.map_err(token_error)?;
-        let body = json::object(answer.body()).unwrap_or_default();
-        let text = |name: &str| body.get(name).and_then(Value::as_str);
-        match (answer.status(), text("id_token")) {
-            (StatusCode::OK, Some(id_token)) => Ok(Secret::new(id_token)),
+        let body: Answer = serde_json::from_slice(answer.body()).unwrap_or_default();
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        match (answer.status(), text(&body.id_token)) {
+            (StatusCode::OK, Some(id_token)) => {
+                let access_token = text(&body.access_token).filter(|token| token.len() <= MAX_TOKEN).map(Secret::new);
+                Ok(Redeemed { id_token: Secret::new(id_token), access_token })
+            }
             (status, _) => {
-                let error = text("error").map(shown).unwrap_or_default();
+                let code = text(&body.error);
+                let error = code.as_deref().map(shown).unwrap_or_default();
                 // Tenants can configure any number of broken providers; warnings are for problems of the operator's.
                 match party.uid {
                     None => tracing::warn!(%status, error, "the identity provider rejects the exchange of a code"),
                     Some(_) => tracing::debug!(%status, error, "an identity provider rejects the exchange of a code"),
                 }
-                Err(refusal(text("error").unwrap_or("no id token")))
+                Err(refusal(code.as_deref().unwrap_or("no id token")))
             }
         }
     }
@@ -208,11 +238,10 @@ impl Party {
     pub(super) fn check_claims(&self, claims: &Claims, nonce: &Secret) -> Result<()> {
         let is_nonce = |found: &str| bool::from(found.as_bytes().ct_eq(nonce.expose().as_bytes()));
         let authorized = claims.all.get("azp");
+        // Without `azp`, several audiences are accepted: the nonce and the code are of this sign-in, so that a token for
+        // another client cannot be replayed here.
         let is_for_us = claims.audiences.contains(&self.client_id)
-            && match authorized {
-                Some(authorized) => authorized.as_str() == Some(&self.client_id),
-                None => claims.audiences.len() == 1,
-            };
+            && authorized.is_none_or(|authorized| authorized.as_str() == Some(&self.client_id));
         let is_valid = normalize_issuer(&claims.issuer) == self.issuer.url()
             && is_for_us
             && claims.all.get("nonce").and_then(Value::as_str).is_some_and(is_nonce);

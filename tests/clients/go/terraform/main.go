@@ -201,7 +201,8 @@ func roles(conn *grpc.ClientConn, folder string) string {
 	return viewer
 }
 
-const keys = `{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}`
+// A JWK Set with one RSA key of 2048 bits, the smallest that the server accepts.
+var keys = `{"keys":[{"kty":"RSA","n":"` + strings.Repeat("z", 341) + `Q","e":"AQAB"}]}`
 
 func identities(conn *grpc.ClientConn, api, organization, folder, viewer string) {
 	client := iam.NewIdentitiesServiceClient(conn)

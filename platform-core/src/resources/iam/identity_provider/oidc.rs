@@ -64,7 +64,7 @@ pub(super) const FIELDS: &[Field] = &[
         .distinct()
         .check(scopes),
     Field::string("groupsClaim")
-        .about("The claim with the person's groups; `groups` by default.")
+        .about("The claim with the person's groups, by name or by a path of names joined by dots; none by default.")
         .max_len(MAX_TEXT)
         .check(bounded),
     Field::enumeration("correlationRule", CorrelationRule::VARIANTS)
