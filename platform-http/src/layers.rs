@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use http::{
     HeaderName, HeaderValue, Method, Request, Response, StatusCode,
-    header::{ACCESS_CONTROL_ALLOW_METHODS, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER},
+    header::{ACCESS_CONTROL_ALLOW_METHODS, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
 };
 use http_body::Body;
 use platform_engine::request_scope::RequestScope;
@@ -28,6 +28,7 @@ use tower_http::{
     },
     cors::CorsLayer,
     request_id::{MakeRequestId, PropagateRequestIdLayer, RequestId, SetRequestIdLayer},
+    set_header::SetResponseHeaderLayer,
     trace::{OnResponse, TraceLayer},
 };
 use tracing::Span;
@@ -112,7 +113,8 @@ impl SlowRequests {
 
 impl Layers {
     /// Wraps a service in these layers. Responses are compressed for clients that accept it, except gRPC, which has its
-    /// own compression.
+    /// own compression. Responses other than those of gRPC without `Cache-Control` get `no-store`: what a caller may see,
+    /// a shared cache must not give to another one (RFC 9111 section 3.5), nor "ready" for a server that has stopped.
     pub fn around<S, B, R>(
         &self,
         service: S,
@@ -134,6 +136,7 @@ impl Layers {
             .compress_when(SizeAbove::new(MIN_COMPRESSED).and(NotForContentType::GRPC));
         let service = compressed.layer(service);
         let service = option_layer(self.cors()).layer(service);
+        let service = SetResponseHeaderLayer::if_not_present(CACHE_CONTROL, not_stored).layer(service);
         let service = PropagateRequestIdLayer::new(X_REQUEST_ID).layer(service);
         let traced = TraceLayer::new_for_http()
             .make_span_with(request_span::<B>)
@@ -164,6 +167,13 @@ impl Layers {
             .max_age(PREFLIGHT_AGE);
         Some(cors)
     }
+}
+
+/// Returns the `Cache-Control` of a response that has none. Calls of gRPC are POST requests, which no cache stores.
+fn not_stored<R>(response: &Response<R>) -> Option<HeaderValue> {
+    let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let is_grpc = kind.is_some_and(|kind| kind.starts_with(b"application/grpc"));
+    (!is_grpc).then(|| HeaderValue::from_static("no-store"))
 }
 
 /// Generates request ids. They need not be unguessable, so this saves the system call that `MakeRequestUuid` makes for

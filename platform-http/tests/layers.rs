@@ -76,6 +76,34 @@ async fn every_response_has_a_request_id_and_a_valid_one_of_the_client_is_used()
     }
 }
 
+/// nginx stores a reply to a request with `Authorization`, and Varnish one that says nothing, unless the reply forbids it.
+#[tokio::test]
+async fn no_response_is_stored_by_a_cache_unless_it_says_so() {
+    let layers = Layers { origins: vec!["https://app.example.com".parse().unwrap()], ..Layers::default() };
+    let (caller, origin) = (("authorization", OPERATOR), ("origin", "https://app.example.com"));
+    let asks = ("access-control-request-method", "GET");
+    for (method, path, headers) in [
+        ("GET", "/registry/v2/repos", &[caller][..]),
+        ("GET", "/registry/v2/repos", &[]),
+        ("POST", "/registry/v2/repos", &[caller]),
+        ("OPTIONS", "/registry/v2/repos", &[origin, asks]),
+        ("GET", "/registry/v2/repos?order_by=nosuch", &[caller]),
+        ("GET", "/nosuch", &[]),
+        ("GET", "/healthz", &[]),
+    ] {
+        assert_eq!(send(&layers, method, path, headers).await.headers["cache-control"], "no-store", "{method} {path}");
+    }
+    let app = Router::new()
+        .route("/asset", get(async || ([("cache-control", "max-age=60")], "an asset")))
+        .route("/call", get(async || ([("content-type", "application/grpc+proto")], "a call of gRPC")));
+    for (path, cached) in [("/asset", Some("max-age=60")), ("/call", None)] {
+        let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
+        let answer = Answer::of(layers.around(app.clone()).oneshot(request).await.unwrap()).await;
+        let found = answer.headers.get("cache-control").map(|value| value.to_str().unwrap());
+        assert_eq!(found, cached, "{path}");
+    }
+}
+
 fn allowed_origin(headers: &HeaderMap) -> Option<&str> {
     headers.get("access-control-allow-origin").map(|origin| origin.to_str().unwrap())
 }

@@ -65,7 +65,7 @@ pub(crate) fn run(config: &Config, at: &At) -> Result<ExitCode> {
 /// Asks a running server to check a copy of its store.
 fn remote(config: &Config, at: &At, url: &str) -> Result<ExitCode> {
     let token = bearer(config, at.token.as_ref())?;
-    let reply = send_and_wait(&format!("{url}/operator/check"), &token)?;
+    let reply = send_and_wait(at, &format!("{url}/operator/check"), &token)?;
     let found = reply.get("findings").and_then(Value::as_array).context("the server returned no findings")?;
     let findings: Vec<_> = found.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     report(&findings, &format!("the store of {url}"))

@@ -412,6 +412,9 @@ pub(crate) struct At {
     /// Access token for that server [default: one issued to the operator of the data directory]
     #[arg(long, global = true, env = "PLATFORM_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
+    /// Verify that server's certificate by these PEM certificates only [default: by the public authorities]
+    #[arg(long, global = true, env = "PLATFORM_CA_FILE", value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
 }
 
 impl At {

@@ -19,6 +19,7 @@ use crate::{
     cli::At,
     config::Config,
     installation::{Installation, block_on, known_url},
+    running::{TIMEOUT, client},
 };
 
 /// The lifetime of the tokens that the page holds. Our choice.
@@ -105,11 +106,7 @@ pub(crate) fn run(config: &Config, at: &At) -> Result<ExitCode> {
             installation.token(&installation.issuer_url(config)?, operator, LINK_TTL)?
         }
     };
-    let agent = ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .timeout_global(Some(Duration::from_secs(30)));
-    let agent: ureq::Agent = agent.build().into();
+    let agent: ureq::Agent = client(at)?.timeout_global(Some(TIMEOUT)).build().into();
     let sent =
         agent.post(format!("{url}/console/links")).header("authorization", &format!("Bearer {token}")).send_empty();
     let mut response = sent.with_context(|| format!("no response from {url}: is the server running?"))?;

@@ -38,9 +38,8 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
     };
     let (options, paths) = kind.common();
     let (options, paths) = (options.clone(), paths.to_vec());
-    let api = options.api.as_deref().map(|url| url.trim_end_matches('/')).filter(|url| !url.is_empty());
     let limits = options.limits();
-    let summary = match api {
+    let summary = match options.at.url() {
         None => {
             let otherwise = format!("import into it with --api {}", known_url(config));
             let mut direct = Direct::open(config, Open::ToImport, &otherwise)?;
@@ -48,7 +47,7 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
             run_import(&Options { dataset, paths, limits }, &mut direct)?
         }
         Some(url) => {
-            let mut remote = Remote::new(url, &bearer(config, options.token.as_ref())?);
+            let mut remote = Remote::new(url, &options.at, &bearer(config, options.at.token.as_ref())?)?;
             let dataset = dataset(kind, || {
                 let advice = "cannot find the default group in the data directory: set --group";
                 Ok(block_on(Installation::open_existing(config)).context(advice)?.bootstrap.organization.to_string())

@@ -87,7 +87,7 @@ fn revoke(config: &Config, id: &str, at: &At) -> Result<ExitCode> {
     match at.url() {
         Some(url) => {
             let token = bearer(config, at.token.as_ref())?;
-            send(&format!("{url}{REVOKE}"), &token, &json!({ "id": id }))?;
+            send(at, &format!("{url}{REVOKE}"), &token, &json!({ "id": id }))?;
         }
         None => block_on(async { Ok(Installation::open_existing(config).await?.ring.revoke(id).await.map(drop)?) })?,
     }

@@ -33,7 +33,7 @@ pub(crate) fn run(config: &Config, quota: &Quota) -> Result<ExitCode> {
             let (first, rest) = action.split_at_checked(1).unwrap_or_default();
             let url = format!("{url}/iam/v2/groups/{organization}:{}{rest}", first.to_lowercase());
             let token = bearer(config, quota.at.token.as_ref())?;
-            if is_list { get(&url, &token)? } else { send(&url, &token, &body)? }
+            if is_list { get(&quota.at, &url, &token)? } else { send(&quota.at, &url, &token, &body)? }
         }
         None => {
             let otherwise = format!("use --api {}", known_url(config));

@@ -24,7 +24,7 @@ pub(crate) fn run(config: &Config, repair: &RepairOwner) -> Result<ExitCode> {
     let reply = match api {
         Some(url) => {
             let url = format!("{url}/iam/v2/groups/{organization}:repairOwner");
-            send(&url, &bearer(config, repair.at.token.as_ref())?, &json!({ "identityUid": identity }))?
+            send(&repair.at, &url, &bearer(config, repair.at.token.as_ref())?, &json!({ "identityUid": identity }))?
         }
         None => {
             let otherwise = format!("repair the organization with --api {}", known_url(config));

@@ -1,12 +1,19 @@
 //! A running server, which an operator's command calls.
 
-use std::time::Duration;
+use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use ureq::http;
+use ureq::{
+    Agent,
+    config::ConfigBuilder,
+    http,
+    tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider, parse_pem},
+    typestate::AgentScope,
+};
 
 use crate::{
+    cli::At,
     config::Config,
     installation::{Installation, block_on},
 };
@@ -15,7 +22,7 @@ use crate::{
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The time in which a server must respond.
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns the given token for a running server, or else issues one to the operator of the data directory.
 pub(crate) fn bearer(config: &Config, token: Option<&String>) -> Result<String> {
@@ -28,28 +35,56 @@ pub(crate) fn bearer(config: &Config, token: Option<&String>) -> Result<String> 
 }
 
 /// Sends JSON to a running server and returns its JSON response.
-pub(crate) fn send(url: &str, token: &str, body: &Value) -> Result<Value> {
-    let request = agent(Some(TIMEOUT)).post(url).header("authorization", &format!("Bearer {token}"));
+pub(crate) fn send(at: &At, url: &str, token: &str, body: &Value) -> Result<Value> {
+    let request = agent(at, Some(TIMEOUT))?.post(url).header("authorization", &format!("Bearer {token}"));
     read(url, request.header("content-type", "application/json").send(body.to_string()))
 }
 
 /// Asks a running server for something that can take long, and returns its JSON response.
-pub(crate) fn send_and_wait(url: &str, token: &str) -> Result<Value> {
-    let request = agent(None).post(url).header("authorization", &format!("Bearer {token}"));
+pub(crate) fn send_and_wait(at: &At, url: &str, token: &str) -> Result<Value> {
+    let request = agent(at, None)?.post(url).header("authorization", &format!("Bearer {token}"));
     read(url, request.send_empty())
 }
 
 /// Gets JSON from a running server.
-pub(crate) fn get(url: &str, token: &str) -> Result<Value> {
-    read(url, agent(Some(TIMEOUT)).get(url).header("authorization", &format!("Bearer {token}")).call())
+pub(crate) fn get(at: &At, url: &str, token: &str) -> Result<Value> {
+    read(url, agent(at, Some(TIMEOUT))?.get(url).header("authorization", &format!("Bearer {token}")).call())
 }
 
-fn agent(timeout: Option<Duration>) -> ureq::Agent {
-    let config = ureq::Agent::config_builder()
+fn agent(at: &At, timeout: Option<Duration>) -> Result<Agent> {
+    Ok(client(at)?.timeout_recv_response(timeout).build().into())
+}
+
+/// Returns the configuration of a client for a running server, whose certificate is verified by the public authorities or
+/// by those of `--ca-file` only. Redirects are not followed, as they could lead a token to another server.
+///
+/// All commands use it, because ureq panics at the first https URL if no provider of TLS is chosen.
+pub(crate) fn client(at: &At) -> Result<ConfigBuilder<AgentScope>> {
+    let roots = at.ca_file.as_deref().map_or(Ok(RootCerts::WebPki), authorities)?;
+    let tls = TlsConfig::builder()
+        .provider(TlsProvider::Rustls)
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+        .root_certs(roots);
+    Ok(Agent::config_builder()
         .http_status_as_error(false)
-        .timeout_connect(Some(Duration::from_secs(10)))
-        .timeout_recv_response(timeout);
-    config.build().into()
+        .max_redirects(0)
+        .tls_config(tls.build())
+        .timeout_connect(Some(Duration::from_secs(10))))
+}
+
+/// Returns the certificates of a PEM file.
+fn authorities(path: &Path) -> Result<RootCerts> {
+    let pem = fs::read(path).with_context(|| format!("cannot read --ca-file {}", path.display()))?;
+    let mut certificates: Vec<Certificate<'static>> = Vec::new();
+    for item in parse_pem(&pem) {
+        if let PemItem::Certificate(certificate) = item.with_context(|| format!("--ca-file {}", path.display()))? {
+            certificates.push(certificate);
+        }
+    }
+    if certificates.is_empty() {
+        bail!("--ca-file {} has no certificate: it must be a PEM file", path.display());
+    }
+    Ok(RootCerts::new_with_certs(&certificates))
 }
 
 /// Returns the JSON of a response.

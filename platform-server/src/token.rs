@@ -37,7 +37,7 @@ fn revoke(config: &Config, tokens: &RevokeTokens) -> Result<ExitCode> {
     let reply = match tokens.at.url() {
         Some(url) => {
             let url = format!("{url}/iam/v2/identities/{identity}:revokeTokens");
-            send(&url, &bearer(config, tokens.at.token.as_ref())?, &request.into())?
+            send(&tokens.at, &url, &bearer(config, tokens.at.token.as_ref())?, &request.into())?
         }
         None => {
             let otherwise = format!("revoke the tokens with --api {}", known_url(config));

@@ -22,7 +22,7 @@ use crate::{
     cli::{Backup, BackupCommand},
     config::Config,
     installation::{Installation, block_on},
-    running::bearer,
+    running::{bearer, client},
     stores::{is_in_use, store_path},
 };
 
@@ -137,11 +137,7 @@ fn running(config: &Config, backup: &Backup, out: &mut dyn Write) -> Result<()> 
 /// Asks a running server for a backup.
 fn remote(config: &Config, backup: &Backup, url: &str, out: &mut dyn Write) -> Result<()> {
     let authorization = format!("Bearer {}", bearer(config, backup.at.token.as_ref())?);
-    let agent = ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .timeout_connect(Some(Duration::from_secs(10)));
-    let agent: ureq::Agent = agent.build().into();
+    let agent: ureq::Agent = client(&backup.at)?.build().into();
     let bar = progress_bar()?;
     let endpoint = format!("{url}/operator/backup");
     let following = follow(&agent, &endpoint, &authorization, &bar);

@@ -7,7 +7,7 @@ use platform_core::resources::registry::Digest;
 use platform_engine::uid::Uid;
 use platform_import::source::Limits;
 
-use crate::config;
+use crate::{cli::At, config};
 
 /// Help text common to all imports. Each paragraph is one line, which clap wraps.
 const IMPORT: &str = "\
@@ -153,12 +153,8 @@ pub(crate) enum ImportKind {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ImportOptions {
-    /// Import into the running server at this URL, as an operator
-    #[arg(long, env = "PLATFORM_API", value_name = "URL")]
-    pub(crate) api: Option<String>,
-    /// Access token for that server [default: one issued to the operator of the data directory]
-    #[arg(long, env = "PLATFORM_TOKEN", hide_env_values = true)]
-    pub(crate) token: Option<String>,
+    #[command(flatten)]
+    pub(crate) at: At,
     /// Maximum size of a document or line, such as 64M
     #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = config::bytes)]
     max_document: u64,

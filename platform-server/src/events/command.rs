@@ -3,7 +3,6 @@
 use std::{
     io::{BufRead, BufReader, Write, stdout},
     process::ExitCode,
-    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
@@ -12,10 +11,10 @@ use platform_events::overview;
 use serde_json::{Value, json};
 
 use crate::{
-    cli::{Events, EventsCommand},
+    cli::{At, Events, EventsCommand},
     config::{Config, Store},
     installation::{Installation, block_on, known_url},
-    running::bearer,
+    running::{TIMEOUT, bearer, client},
     shared::send_last,
     stores::Purpose,
 };
@@ -28,7 +27,7 @@ pub(super) fn run(config: &Config, events: &Events) -> Result<ExitCode> {
     match api {
         Some(url) => {
             let token = bearer(config, events.at.token.as_ref())?;
-            remote(&Remote::new(url, token), &events.command)?;
+            remote(&Remote::new(url, &events.at, token)?, &events.command)?;
         }
         None => direct(config, &events.command)?,
     }
@@ -42,13 +41,9 @@ struct Remote {
 }
 
 impl Remote {
-    fn new(url: &str, token: String) -> Self {
-        let config = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .timeout_connect(Some(Duration::from_secs(10)))
-            .timeout_recv_response(Some(Duration::from_secs(60)));
-        Self { agent: config.build().into(), url: url.to_owned(), token }
+    fn new(url: &str, at: &At, token: String) -> Result<Self> {
+        let agent = client(at)?.timeout_recv_response(Some(TIMEOUT)).build().into();
+        Ok(Self { agent, url: url.to_owned(), token })
     }
 
     /// Passes each line of the response to a function, and returns the last line, which is empty if there is none.

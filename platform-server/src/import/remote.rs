@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use ureq::http::StatusCode;
 
+use crate::{cli::At, running::client};
+
 /// Maximum number of resources in a request: the server's maximum in one commit, so that a request is one batch of the
 /// server.
 const BATCH: usize = 100;
@@ -39,13 +41,9 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    pub(super) fn new(url: &str, token: &str) -> Self {
-        let config = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .timeout_connect(Some(Duration::from_secs(10)))
-            .timeout_global(Some(RETRY_TIMEOUT));
-        Self { agent: config.build().into(), url: url.to_owned(), token: token.to_owned() }
+    pub(super) fn new(url: &str, at: &At, token: &str) -> Result<Self> {
+        let agent = client(at)?.timeout_global(Some(RETRY_TIMEOUT)).build().into();
+        Ok(Self { agent, url: url.to_owned(), token: token.to_owned() })
     }
 
     /// Sends a batch until it is acknowledged.
