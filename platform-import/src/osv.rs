@@ -2,20 +2,24 @@
 //!
 //! Reads the parts of a record that the platform shows: id and aliases, summary, details, references, severities and
 //! times. Ignores everything else, as the format requires of its readers.
+//!
+//! Ids in `upstream` count as aliases, since distributions name the vulnerability there. Of a record that its database
+//! has withdrawn, nothing but the id and the times remains (`docs/api.md`, Imports).
 
 use platform_core::resources::{
     advisory::vulnerability_metadata::{Reference, ReferenceType, VulnerabilityMetadata},
     vulnerabilities::severity::{Severity, SeverityType},
 };
-use platform_engine::timestamp::Timestamp;
+use platform_engine::{kind::Field, timestamp::Timestamp};
 use serde::Deserialize;
 
 use crate::{Parsed, Refusal, yaml};
 
-/// Reads a vulnerability from a JSON record. Reports every violated rule.
-pub fn json(bytes: &[u8]) -> Parsed<VulnerabilityMetadata> {
+/// Reads a vulnerability from a JSON record. Reports every violated rule. A record is withdrawn if its `withdrawn` is at
+/// or before `now`.
+pub fn json(bytes: &[u8], now: Timestamp) -> Parsed<VulnerabilityMetadata> {
     match serde_json::from_slice(bytes) {
-        Ok(record) => read(record),
+        Ok(record) => read(record, now),
         Err(error) => {
             let place = format!("line {} column {}", error.line(), error.column());
             Parsed::refused(Refusal::new(place, format!("must be an OSV record in JSON: {}", without_place(&error))))
@@ -23,10 +27,10 @@ pub fn json(bytes: &[u8]) -> Parsed<VulnerabilityMetadata> {
     }
 }
 
-/// Reads a vulnerability from a YAML record. Reports every violated rule.
-pub fn yaml(bytes: &[u8]) -> Parsed<VulnerabilityMetadata> {
+/// Reads a vulnerability from a YAML record, as [`json`] does.
+pub fn yaml(bytes: &[u8], now: Timestamp) -> Parsed<VulnerabilityMetadata> {
     match yaml::read(bytes) {
-        Ok(record) => read(record),
+        Ok(record) => read(record, now),
         Err(refusal) => Parsed::refused(refusal),
     }
 }
@@ -44,7 +48,9 @@ struct Record {
     id: String,
     published: Option<String>,
     modified: Option<String>,
+    withdrawn: Option<String>,
     aliases: Option<Vec<String>>,
+    upstream: Option<Vec<String>>,
     summary: Option<String>,
     details: Option<String>,
     references: Option<Vec<Link>>,
@@ -71,7 +77,11 @@ struct Affected {
     severity: Option<Vec<Score>>,
 }
 
-fn read(record: Record) -> Parsed<VulnerabilityMetadata> {
+/// The maximum number of aliases with which an id of `upstream` is still added to them, because no more can be stored. A
+/// record of more vulnerabilities says little about each. Our choice.
+const MAX_ALIASES: usize = Field::MAX_ITEMS;
+
+fn read(record: Record, now: Timestamp) -> Parsed<VulnerabilityMetadata> {
     let mut refused = Vec::new();
     if record.id.is_empty() {
         refused.push(Refusal::new("id", "is required"));
@@ -86,8 +96,14 @@ fn read(record: Record) -> Parsed<VulnerabilityMetadata> {
         }
     };
     let (create_time, update_time) = (time("published", record.published), time("modified", record.modified));
+    let withdrawn = time("withdrawn", record.withdrawn).filter(|withdrawn| *withdrawn <= now);
     if !refused.is_empty() {
-        return Parsed { resources: Vec::new(), refused };
+        return Parsed { refused, ..Parsed::default() };
+    }
+    if let Some(withdrawn) = withdrawn {
+        let summary = format!("Withdrawn at {withdrawn}");
+        let emptied = VulnerabilityMetadata { id: record.id, summary, create_time, update_time, ..Default::default() };
+        return Parsed { withdrawn: 1, ..Parsed::one(emptied) };
     }
     // A record has severities either for everything affected, or for each affected package.
     let of_affected =
@@ -103,6 +119,12 @@ fn read(record: Record) -> Parsed<VulnerabilityMetadata> {
             severities.push(severity);
         }
     }
+    let mut aliases = record.aliases.unwrap_or_default();
+    for id in record.upstream.unwrap_or_default() {
+        if aliases.len() < MAX_ALIASES && id != record.id && !aliases.contains(&id) {
+            aliases.push(id);
+        }
+    }
     let references = record.references.unwrap_or_default().into_iter();
     Parsed::one(VulnerabilityMetadata {
         id: record.id,
@@ -110,7 +132,7 @@ fn read(record: Record) -> Parsed<VulnerabilityMetadata> {
         details: record.details.unwrap_or_default(),
         references: references.map(|link| Reference { kind: reference(&link.ty), url: link.url }).collect(),
         severities,
-        aliases: record.aliases.unwrap_or_default(),
+        aliases,
         create_time,
         update_time,
         ..VulnerabilityMetadata::default()
