@@ -5,7 +5,7 @@ use std::{
     io::{self, Cursor, Read},
 };
 
-use platform_engine::kind::Imported;
+use platform_engine::{kind::Imported, timestamp::Timestamp};
 use platform_import::{
     Parsed, Refusal,
     image::{self, Blobs},
@@ -13,6 +13,9 @@ use platform_import::{
 use sha2::{Digest, Sha256};
 
 use super::server::{self, Parent};
+
+/// The time of the imports, in the middle of the times that records have.
+const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
 /// Maximum size of a document, in bytes.
 const MAX_DOCUMENT: u64 = 1 << 20;
@@ -24,12 +27,12 @@ pub fn advisories(data: &[u8]) {
 
 /// Imports an OSV record in JSON.
 pub fn osv_json(data: &[u8]) {
-    write(Parent::None, platform_import::osv::json(data));
+    write(Parent::None, platform_import::osv::json(data, NOW));
 }
 
 /// Imports an OSV record in YAML.
 pub fn osv_yaml(data: &[u8]) {
-    write(Parent::None, platform_import::osv::yaml(data));
+    write(Parent::None, platform_import::osv::yaml(data, NOW));
 }
 
 /// Imports artifacts from NDJSON.

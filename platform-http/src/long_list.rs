@@ -35,6 +35,8 @@ struct LongList {
     deadline: Instant,
     /// The text of the page that was read last.
     text: Vec<u8>,
+    /// Whether all pages so far were empty: an action may find nothing to return in a page and something in the next.
+    is_empty: bool,
     page_token: Option<String>,
     _permit: StreamPermit,
 }
@@ -65,6 +67,7 @@ pub(crate) async fn reply(
         origin: origin.clone(),
         deadline: Instant::now() + limits.long_list_time,
         text,
+        is_empty: first.items.is_empty(),
         page_token: Some(page_token),
         _permit: origin.long_list()?,
     };
@@ -93,7 +96,8 @@ impl LongList {
         // After an error, the client sees an aborted response.
         let page = page.inspect_err(log_fault)?;
         let mut next = Vec::new();
-        page.append_to(&mut next, false);
+        page.append_to(&mut next, self.is_empty);
+        self.is_empty &= page.items.is_empty();
         if page.next_page_token.is_none() {
             next.extend_from_slice(b"]}");
         }

@@ -9,13 +9,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType, OciLayout};
+use oci_spec::image::{self, Descriptor, DigestAlgorithm, ImageIndex, ImageManifest, MediaType, OciLayout};
 use platform_core::resources::registry::{
     Digest, Tag,
     image::{BlobContent, Image, ImageBlob, ImagePackage, ImagePlatform},
 };
 use platform_engine::blob::MAX_LEN;
 use platform_v1::resources::Chart;
+use serde_json::value::RawValue;
 
 use crate::{Placed, Refusal, osv::without_place};
 
@@ -93,25 +94,42 @@ pub fn manifest(bytes: &[u8]) -> Result<ImageManifest, Refusal> {
     }
 }
 
-/// Reads the architecture from an image's configuration, such as `amd64` or `arm/v7`.
+/// The architecture of an image whose configuration names none, as in the platforms of attestations. Our choice: the
+/// OCI specification requires one, but tools write it empty for images without files of their own.
+const UNKNOWN: &str = "unknown";
+
+/// Reads the architecture from an image's configuration, such as `amd64` or `arm/v7`; `unknown` if it names none.
+///
+/// Everything else in the configuration is ignored, because published images have configurations that are not valid
+/// by the OCI specification.
 ///
 /// # Errors
 /// The problem with the configuration.
 pub fn architecture(config: &[u8]) -> Result<String, Refusal> {
-    let config = ImageConfiguration::from_reader(config).map_err(|error| invalid("image configuration", &error))?;
-    let architecture = config.architecture().to_string();
-    Ok(match config.variant() {
-        Some(variant) if architecture == "arm" && !variant.is_empty() => format!("{architecture}/{variant}"),
-        _ => architecture,
+    let invalid = |error: &serde_json::Error| invalid_json("image configuration", error);
+    // As a map, because a struct could also be read from an array.
+    let config: HashMap<String, &RawValue> = serde_json::from_slice(config).map_err(|error| invalid(&error))?;
+    let text = |name: &str| -> Result<Option<String>, Refusal> {
+        let text = config.get(name).map(|value| serde_json::from_str(value.get())).transpose();
+        let text = text.map_err(|error| invalid(&error).within(name))?;
+        Ok(text.flatten().filter(|text: &String| !text.is_empty()))
+    };
+    let (architecture, variant) = (text("architecture")?, text("variant")?);
+    Ok(match (architecture, variant) {
+        (Some(architecture), Some(variant)) if architecture == "arm" => format!("{architecture}/{variant}"),
+        (architecture, _) => architecture.unwrap_or_else(|| UNKNOWN.to_owned()),
     })
 }
 
 fn invalid(what: &str, error: &oci_spec::OciSpecError) -> Refusal {
-    let rule = match error {
-        oci_spec::OciSpecError::SerDe(error) => without_place(error),
-        other => other.to_string(),
-    };
-    Refusal::whole(format!("must be a valid {what}: {rule}"))
+    match error {
+        oci_spec::OciSpecError::SerDe(error) => invalid_json(what, error),
+        other => Refusal::whole(format!("must be a valid {what}: {other}")),
+    }
+}
+
+fn invalid_json(what: &str, error: &serde_json::Error) -> Refusal {
+    Refusal::whole(format!("must be a valid {what}: {}", without_place(error)))
 }
 
 /// The content of a digest.
@@ -247,7 +265,8 @@ impl Layout<'_> {
         let architecture = architecture(&config).map_err(|refusal| refusal.within("config"))?;
         let mut size = manifest.config().size();
         for (index, layer) in layers.iter().enumerate() {
-            blobs::verify(self.blobs, layer).map_err(|refusal| refusal.within(&format!("layers[{index}]")))?;
+            let verify = if is_foreign(layer) { blobs::verify_if_present } else { blobs::verify };
+            verify(self.blobs, layer).map_err(|refusal| refusal.within(&format!("layers[{index}]")))?;
             size = size.saturating_add(layer.size());
         }
         let size = i64::try_from(size).map_err(|_| Refusal::whole("must be less than 2^63 bytes in total"))?;
@@ -375,10 +394,9 @@ impl Layout<'_> {
             }
             let Some(name) = descriptor.annotations().as_ref().and_then(|all| all.get(REF_NAME)) else { continue };
             let place = format!("index.json: manifests[{at}].annotations.{REF_NAME}");
-            // The name may be a whole reference with a registry and a repo.
-            let name = name.rsplit(':').next().unwrap_or_default().to_owned();
-            if names.insert(name.clone()) {
-                let tag = Tag { name, digest: Digest::opaque(digest), ..Tag::default() };
+            let Some(name) = tag_of(name) else { continue };
+            if names.insert(name) {
+                let tag = Tag { name: name.to_owned(), digest: Digest::opaque(digest), ..Tag::default() };
                 self.found.tags.push(Placed { place, resource: tag });
             } else {
                 self.found.refused.push(Refusal::new(place, "names a tag that an earlier manifest has"));
@@ -452,13 +470,36 @@ fn subject(descriptor: &Descriptor, manifest: &ImageManifest) -> Option<String> 
     let annotation = |name: &str| descriptor.annotations().as_ref()?.get(name);
     let named = || {
         // Signing tools put the image's digest into the tag of the signature.
-        let name = annotation(REF_NAME)?;
-        let name = name.rsplit(':').next()?;
-        let hex = name.strip_prefix("sha256-")?.split_once('.')?.0;
+        let hex = tag_of(annotation(REF_NAME)?)?.strip_prefix("sha256-")?.split_once('.')?.0;
         Some(format!("sha256:{hex}"))
     };
     let subject = manifest.subject().as_ref().map(|subject| subject.digest().to_string());
     subject.or_else(|| annotation("vnd.docker.reference.digest").cloned()).or_else(named)
+}
+
+/// Returns the tag in the name of a manifest, which is a tag or a reference as registries have it: a host that may have
+/// a port, a repo, a tag and a digest. `None` if the reference has no tag.
+fn tag_of(name: &str) -> Option<&str> {
+    let (rest, has_digest) = name.split_once('@').map_or((name, false), |(rest, _)| (rest, true));
+    let last = rest.rsplit('/').next().unwrap_or_default();
+    match last.split_once(':') {
+        Some((_, tag)) => Some(tag).filter(|_| !is_digest(rest)),
+        // A name without a slash is a tag by itself, but not before a digest.
+        None => Some(rest).filter(|_| !has_digest && last.len() == rest.len()),
+    }
+}
+
+fn is_digest(text: &str) -> bool {
+    let known = [DigestAlgorithm::Sha256, DigestAlgorithm::Sha384, DigestAlgorithm::Sha512];
+    text.parse::<image::Digest>().is_ok_and(|digest| known.contains(digest.algorithm()))
+}
+
+/// Returns whether a layer must not be distributed, so that layouts and registries need not have it: the base of a
+/// Windows image. Its descriptor has its size and where to find it.
+fn is_foreign(layer: &Descriptor) -> bool {
+    let kind = layer.media_type().to_string();
+    let kinds = ["application/vnd.oci.image.layer.nondistributable.", "application/vnd.docker.image.rootfs.foreign."];
+    kinds.iter().any(|start| kind.starts_with(start))
 }
 
 /// Returns whether a manifest is of a runnable image, and not of another artifact in a registry.

@@ -2,20 +2,26 @@
 //!
 //! Reads the parts of a record that the platform shows: id and aliases, summary, details, references, severities and
 //! times. Ignores everything else, as the format requires of its readers.
+//!
+//! Ids in `upstream` count as aliases if they can be those of one vulnerability, since distributions name it there. Of a
+//! record that its database has withdrawn, nothing but the id and the times remains (`docs/api.md`, Imports).
+
+use std::collections::BTreeSet;
 
 use platform_core::resources::{
     advisory::vulnerability_metadata::{Reference, ReferenceType, VulnerabilityMetadata},
     vulnerabilities::severity::{Severity, SeverityType},
 };
-use platform_engine::timestamp::Timestamp;
+use platform_engine::{kind::Field, timestamp::Timestamp};
 use serde::Deserialize;
 
 use crate::{Parsed, Refusal, yaml};
 
-/// Reads a vulnerability from a JSON record. Reports every violated rule.
-pub fn json(bytes: &[u8]) -> Parsed<VulnerabilityMetadata> {
+/// Reads a vulnerability from a JSON record. Reports every violated rule. A record is withdrawn if its `withdrawn` is at
+/// or before `now`.
+pub fn json(bytes: &[u8], now: Timestamp) -> Parsed<VulnerabilityMetadata> {
     match serde_json::from_slice(bytes) {
-        Ok(record) => read(record),
+        Ok(record) => read(record, now),
         Err(error) => {
             let place = format!("line {} column {}", error.line(), error.column());
             Parsed::refused(Refusal::new(place, format!("must be an OSV record in JSON: {}", without_place(&error))))
@@ -23,10 +29,10 @@ pub fn json(bytes: &[u8]) -> Parsed<VulnerabilityMetadata> {
     }
 }
 
-/// Reads a vulnerability from a YAML record. Reports every violated rule.
-pub fn yaml(bytes: &[u8]) -> Parsed<VulnerabilityMetadata> {
+/// Reads a vulnerability from a YAML record, as [`json`] does.
+pub fn yaml(bytes: &[u8], now: Timestamp) -> Parsed<VulnerabilityMetadata> {
     match yaml::read(bytes) {
-        Ok(record) => read(record),
+        Ok(record) => read(record, now),
         Err(refusal) => Parsed::refused(refusal),
     }
 }
@@ -44,7 +50,9 @@ struct Record {
     id: String,
     published: Option<String>,
     modified: Option<String>,
+    withdrawn: Option<String>,
     aliases: Option<Vec<String>>,
+    upstream: Option<Vec<String>>,
     summary: Option<String>,
     details: Option<String>,
     references: Option<Vec<Link>>,
@@ -71,7 +79,10 @@ struct Affected {
     severity: Option<Vec<Score>>,
 }
 
-fn read(record: Record) -> Parsed<VulnerabilityMetadata> {
+/// The maximum number of aliases with which an id of `upstream` is still added to them, because no more can be stored.
+const MAX_ALIASES: usize = Field::MAX_ITEMS;
+
+fn read(record: Record, now: Timestamp) -> Parsed<VulnerabilityMetadata> {
     let mut refused = Vec::new();
     if record.id.is_empty() {
         refused.push(Refusal::new("id", "is required"));
@@ -86,8 +97,14 @@ fn read(record: Record) -> Parsed<VulnerabilityMetadata> {
         }
     };
     let (create_time, update_time) = (time("published", record.published), time("modified", record.modified));
+    let withdrawn = time("withdrawn", record.withdrawn).filter(|withdrawn| *withdrawn <= now);
     if !refused.is_empty() {
-        return Parsed { resources: Vec::new(), refused };
+        return Parsed { refused, ..Parsed::default() };
+    }
+    if let Some(withdrawn) = withdrawn {
+        let summary = format!("Withdrawn at {withdrawn}");
+        let emptied = VulnerabilityMetadata { id: record.id, summary, create_time, update_time, ..Default::default() };
+        return Parsed { withdrawn: 1, ..Parsed::one(emptied) };
     }
     // A record has severities either for everything affected, or for each affected package.
     let of_affected =
@@ -103,6 +120,8 @@ fn read(record: Record) -> Parsed<VulnerabilityMetadata> {
             severities.push(severity);
         }
     }
+    let mut aliases = record.aliases.unwrap_or_default();
+    aliases.extend(upstream(&record.id, record.upstream.unwrap_or_default(), &aliases));
     let references = record.references.unwrap_or_default().into_iter();
     Parsed::one(VulnerabilityMetadata {
         id: record.id,
@@ -110,11 +129,27 @@ fn read(record: Record) -> Parsed<VulnerabilityMetadata> {
         details: record.details.unwrap_or_default(),
         references: references.map(|link| Reference { kind: reference(&link.ty), url: link.url }).collect(),
         severities,
-        aliases: record.aliases.unwrap_or_default(),
+        aliases,
         create_time,
         update_time,
         ..VulnerabilityMetadata::default()
     })
+}
+
+/// Returns the ids in `upstream` that name the vulnerability of a record and are not known: none if two are of one
+/// database, because then the record is about several vulnerabilities, as a notice of a distribution is.
+fn upstream(own: &str, mut ids: Vec<String>, known: &[String]) -> Vec<String> {
+    ids.retain(|id| id != own);
+    ids.sort_unstable();
+    ids.dedup();
+    let database = |id: &String| id.split('-').next().map(str::to_owned);
+    let databases: BTreeSet<_> = ids.iter().map(database).collect();
+    if databases.len() < ids.len() {
+        return Vec::new();
+    }
+    ids.retain(|id| !known.contains(id));
+    ids.truncate(MAX_ALIASES.saturating_sub(known.len()));
+    ids
 }
 
 fn scale(name: &str) -> SeverityType {

@@ -9,6 +9,8 @@ pub struct Parsed<R> {
     pub resources: Vec<Placed<R>>,
     /// The rejected parts, with reasons.
     pub refused: Vec<Refusal>,
+    /// The number of resources whose source has withdrawn them. They are among the resources, without their contents.
+    pub withdrawn: u64,
 }
 
 /// A resource and its place in the document.
@@ -80,19 +82,19 @@ pub(crate) fn joined(outer: &str, inner: &str) -> String {
 
 impl<R> Default for Parsed<R> {
     fn default() -> Self {
-        Self { resources: Vec::new(), refused: Vec::new() }
+        Self { resources: Vec::new(), refused: Vec::new(), withdrawn: 0 }
     }
 }
 
 impl<R> Parsed<R> {
     /// Returns the result of a document without any valid resource.
     pub(crate) fn refused(refusal: Refusal) -> Self {
-        Self { resources: Vec::new(), refused: vec![refusal] }
+        Self { refused: vec![refusal], ..Self::default() }
     }
 
     /// Returns the result of a document that is one resource.
     pub(crate) fn one(resource: R) -> Self {
-        Self { resources: vec![Placed { place: String::new(), resource }], refused: Vec::new() }
+        Self { resources: vec![Placed { place: String::new(), resource }], ..Self::default() }
     }
 }
 

@@ -21,6 +21,7 @@ use platform_core::resources::{
 };
 use platform_engine::{
     kind::{Imported, Resource},
+    timestamp::Timestamp,
     uid::Uid,
 };
 use platform_v1::resources::{BuildReport, Chart, PackageVersions};
@@ -55,6 +56,8 @@ pub struct Options {
     pub paths: Vec<PathBuf>,
     /// Limits on reading.
     pub limits: Limits,
+    /// The time of the import. What its source withdraws later than this is not withdrawn yet.
+    pub now: Timestamp,
 }
 
 /// The data that can be imported, with its destination.
@@ -155,6 +158,8 @@ pub struct Summary {
     pub ignored: u64,
     /// The number of refusals.
     pub refused: u64,
+    /// The number of records that their source has withdrawn. Only their ids were written.
+    pub withdrawn: u64,
     /// The results for each kind, by its plural, without the refused resources.
     pub kinds: Vec<(&'static str, Done)>,
 }
@@ -177,6 +182,7 @@ pub struct Batch {
     refused: Vec<Refusal>,
     documents: u64,
     ignored: u64,
+    withdrawn: u64,
     bytes: usize,
 }
 
@@ -213,6 +219,7 @@ impl Summary {
     ) -> Result<(), S::Error> {
         self.documents += batch.documents;
         self.ignored += batch.ignored;
+        self.withdrawn += batch.withdrawn;
         for refusal in batch.refused {
             self.refuse(&refusal, watcher);
         }
@@ -228,14 +235,14 @@ impl Summary {
             let done = sink.put_blobs(parent, batch.blobs)?;
             self.add("blobs", done, &vec![String::new(); count], watcher);
         }
-        self.put(parent, batch.images, sink, watcher)?;
-        self.put(parent, batch.charts, sink, watcher)?;
-        if !batch.tags.is_empty() {
-            let (places, tags): (Vec<_>, Vec<_>) =
-                batch.tags.into_iter().map(|placed| (placed.place, placed.resource)).unzip();
-            let done = sink.put_tags(parent, tags)?;
-            self.add(Tag::KIND.plural, done, &places, watcher);
-        }
+        let mut rejected = HashSet::new();
+        let digests: Vec<_> = batch.images.iter().map(|placed| placed.resource.digest.clone()).collect();
+        let refused = self.put(parent, batch.images, sink, watcher)?;
+        rejected.extend(refused.into_iter().filter_map(|index| digests.get(index).cloned()));
+        let digests: Vec<_> = batch.charts.iter().map(|placed| placed.resource.digest.clone()).collect();
+        let refused = self.put(parent, batch.charts, sink, watcher)?;
+        rejected.extend(refused.into_iter().filter_map(|index| digests.get(index).cloned()));
+        self.put_tags(parent, batch.tags, &rejected, sink, watcher)?;
         // Versions first: an artifact must not be visible before its versions.
         self.put(parent, batch.versions, sink, watcher)?;
         self.put(parent, batch.artifacts, sink, watcher)?;
@@ -247,6 +254,33 @@ impl Summary {
         }
         for (repo, builds) in builds {
             self.put(&repo, builds, sink, watcher)?;
+        }
+        Ok(())
+    }
+
+    /// Writes tags, except for those of rejected images and charts: a tag keeps the image that it has. The tags of a
+    /// layout are in the same batch as its images and charts.
+    fn put_tags<S: Sink>(
+        &mut self,
+        repo: &str,
+        placed: Vec<Placed<Tag>>,
+        rejected: &HashSet<registry::Digest>,
+        sink: &mut S,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), S::Error> {
+        let (mut places, mut tags) = (Vec::new(), Vec::new());
+        for Placed { place, resource } in placed {
+            if rejected.contains(&resource.digest) {
+                let rule = format!("names {}, which was rejected", &*resource.digest);
+                self.refuse(&Refusal::new(place, rule), watcher);
+            } else {
+                places.push(place);
+                tags.push(resource);
+            }
+        }
+        if !tags.is_empty() {
+            let done = sink.put_tags(repo, tags)?;
+            self.add(Tag::KIND.plural, done, &places, watcher);
         }
         Ok(())
     }
@@ -340,8 +374,10 @@ impl Reader<'_> {
                     )
                 }),
                 Dataset::Osv => documents(path, limits, read, is_json_or_yaml, &mut |found| {
-                    let parse =
-                        |place: &str, bytes: &[u8]| if is_yaml(place) { osv::yaml(bytes) } else { osv::json(bytes) };
+                    let parse = |place: &str, bytes: &[u8]| {
+                        let parse = if is_yaml(place) { osv::yaml } else { osv::json };
+                        parse(bytes, options.now)
+                    };
                     self.document(found, parse, |batch| &mut batch.vulnerabilities)
                 }),
                 Dataset::Images { tags, .. } => self.layout(path, tags),
@@ -408,6 +444,7 @@ impl Reader<'_> {
                 self.batch.documents += 1;
                 self.batch.bytes += bytes.len();
                 let parsed = parse(place, bytes);
+                self.batch.withdrawn += parsed.withdrawn;
                 self.batch.refused.extend(parsed.refused.into_iter().map(|refusal| refusal.within(place)));
                 for Placed { place: within, resource } in parsed.resources {
                     let place = joined(place, &within);

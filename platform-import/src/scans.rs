@@ -54,7 +54,7 @@ pub fn document(bytes: &[u8], digest: Option<&Digest>) -> Parsed<Scan> {
     };
     match read {
         Ok(report) if refused.is_empty() => Parsed::one(Scan { report, raw: RawVulnerabilityReport::of(bytes) }),
-        Ok(_) => Parsed { resources: Vec::new(), refused },
+        Ok(_) => Parsed { refused, ..Parsed::default() },
         Err(error) => invalid(&error),
     }
 }

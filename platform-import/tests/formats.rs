@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test that cannot go on fails")]
 
 use platform_core::resources::{
-    advisory::vulnerability_metadata::ReferenceType,
+    advisory::{VulnerabilityMetadata, vulnerability_metadata::ReferenceType},
     libraries::Ecosystem,
     vulnerabilities::{
         Advisory,
@@ -13,6 +13,7 @@ use platform_core::resources::{
 };
 use platform_engine::timestamp::Timestamp;
 use platform_import::{Parsed, advisories, artifacts, image, osv};
+use serde_json::{Value, json};
 
 const EVERYTHING: &str = "
 schema-version: 2.0.2
@@ -55,7 +56,7 @@ advisories:
 ";
 
 fn read(document: &str) -> Vec<Advisory> {
-    let Parsed { resources, refused } = advisories::document(document.as_bytes(), "wolfi");
+    let Parsed { resources, refused, .. } = advisories::document(document.as_bytes(), "wolfi");
     assert_eq!(refused, []);
     resources.into_iter().map(|placed| placed.resource).collect()
 }
@@ -199,8 +200,8 @@ references:
 - {type: WEB, url: 'https://example.com/a'}
 - {type: NEW, url: 'https://example.com/b'}
 ";
-    let read = osv::json(json.as_bytes());
-    assert_eq!(read, osv::yaml(yaml.as_bytes()));
+    let read = osv::json(json.as_bytes(), Timestamp::EPOCH);
+    assert_eq!(read, osv::yaml(yaml.as_bytes(), Timestamp::EPOCH));
     let record = &read.resources[0].resource;
     assert_eq!((record.create_time, record.update_time), (at("2026-01-02T03:04:05.678Z"), None));
     assert_eq!((record.details.as_str(), record.aliases.as_slice()), ("d\nd", &["CVE-2026-1".to_owned()][..]));
@@ -214,12 +215,60 @@ references:
 fn severities_of_affected_packages_are_used_when_the_record_has_none() {
     let score = r#"{"type": "CVSS_V4", "score": "CVSS:4.0/AV:N"}"#;
     let json = format!(r#"{{"id": "a", "affected": [{{"severity": [{score}]}}, {{}}, {{"severity": [{score}]}}]}}"#);
-    let read = osv::json(json.as_bytes());
+    let read = osv::json(json.as_bytes(), Timestamp::EPOCH);
     assert_eq!(read.resources[0].resource.severities.len(), 1);
 }
 
 #[test]
+fn of_a_withdrawn_record_only_the_id_and_the_times_are_read() {
+    let now = Timestamp::parse("2026-01-02T00:00:00Z").unwrap();
+    let record = |withdrawn: &str| {
+        let json = format!(
+            r#"{{"id": "PYSEC-1", "published": "2023-01-01T00:00:00Z", "withdrawn": {withdrawn}, "aliases": ["CVE-1"],
+                "summary": "s", "details": "d", "references": [{{"type": "WEB", "url": "https://example.com"}}],
+                "upstream": ["CVE-2"], "severity": [{{"type": "CVSS_V3", "score": "CVSS:3.1/AV:N"}}]}}"#
+        );
+        let read = osv::json(json.as_bytes(), now);
+        assert_eq!(read, osv::yaml(json.as_bytes(), now));
+        read
+    };
+    for withdrawn in ["2025-12-31T00:00:00Z", "2026-01-02T00:00:00Z"] {
+        let read = record(&format!("\"{withdrawn}\""));
+        let expected = VulnerabilityMetadata {
+            id: "PYSEC-1".to_owned(),
+            summary: format!("Withdrawn at {}", Timestamp::parse(withdrawn).unwrap()),
+            create_time: at("2023-01-01T00:00:00Z"),
+            ..VulnerabilityMetadata::default()
+        };
+        assert_eq!((read.withdrawn, read.refused, &read.resources[0].resource), (1, vec![], &expected), "{withdrawn}");
+    }
+    for not_withdrawn in ["\"2026-01-02T00:00:01Z\"", "\"0001-01-01T00:00:00Z\"", "null"] {
+        let read = record(not_withdrawn);
+        assert_eq!((read.withdrawn, read.resources[0].resource.severities.len()), (0, 1), "{not_withdrawn}");
+    }
+    assert_eq!(record("\"yesterday\"").refused[0].place, "withdrawn");
+}
+
+#[test]
+fn upstream_ids_are_names_of_a_record_of_one_vulnerability() {
+    let aliases =
+        |record: Value| osv::json(record.to_string().as_bytes(), Timestamp::EPOCH).resources.remove(0).resource;
+    let record =
+        json!({ "id": "UBUNTU-CVE-1", "aliases": ["A-1"], "upstream": ["CVE-1", "A-1", "UBUNTU-CVE-1", "CVE-1"] });
+    assert_eq!(aliases(record).aliases, ["A-1", "CVE-1"]);
+    let record = json!({ "id": "CGA-1", "upstream": ["GHSA-1-2", "CVE-1-2", "GO-1"] });
+    assert_eq!(aliases(record).aliases, ["CVE-1-2", "GHSA-1-2", "GO-1"]);
+    let many = json!({ "id": "USN-1", "aliases": ["A-1"], "upstream": ["CVE-1", "CVE-2", "GHSA-1"] });
+    assert_eq!(aliases(many).aliases, ["A-1"]);
+    let upstream: Vec<_> = (0..200).map(|number| format!("D{number}-1")).collect();
+    let most = aliases(json!({ "id": "a", "aliases": ["A-1"], "upstream": upstream })).aliases;
+    assert_eq!((most.len(), most[0].as_str()), (100, "A-1"));
+    assert_eq!(aliases(json!({ "id": "a", "upstream": null })).aliases, [""; 0]);
+}
+
+#[test]
 fn invalid_records_are_rejected_with_all_violated_rules() {
+    let now = Timestamp::EPOCH;
     for (record, refused) in [
         ("{}", "id: is required"),
         (r#"{"id": "a", "published": "x", "modified": "y"}"#, "published: must be an RFC 3339 timestamp"),
@@ -230,12 +279,13 @@ fn invalid_records_are_rejected_with_all_violated_rules() {
         ("[", "line 1 column"),
         ("", "must be an OSV record"),
     ] {
-        let read = osv::json(record.as_bytes());
+        let read = osv::json(record.as_bytes(), Timestamp::EPOCH);
         assert!(read.resources.is_empty(), "{record}");
         assert!(read.refused[0].to_string().contains(refused), "{record}: {:?}", read.refused);
     }
-    assert_eq!(osv::json(br#"{"published": "x", "modified": "y"}"#).refused.len(), 3);
-    assert!(!osv::json(&[b"{\"id\":\"a\",\"x\":", "[".repeat(100_000).as_bytes()].concat()).refused.is_empty());
+    assert_eq!(osv::json(br#"{"published": "x", "modified": "y", "withdrawn": "z"}"#, now).refused.len(), 4);
+    let deep = [b"{\"id\":\"a\",\"x\":", "[".repeat(100_000).as_bytes()].concat();
+    assert!(!osv::json(&deep, now).refused.is_empty());
 }
 
 #[test]
@@ -295,6 +345,8 @@ fn an_sbom_lists_the_installed_packages_and_their_origins() {
     let packages = [
         package("pkg:apk/wolfi/libcrypto3@3.1.0-r0?arch=x86_64&origin=openssl"),
         package("pkg:apk/wolfi/zlib"),
+        package("pkg:apk/wolfi/empty@"),
+        package("pkg:apk/wolfi/empty-too@?arch=x86_64"),
         package("pkg:golang/golang.org/x/crypto@v0.39.0"),
         package("pkg:oci/image@sha256:00"),
         package("not a purl"),
@@ -305,7 +357,9 @@ fn an_sbom_lists_the_installed_packages_and_their_origins() {
     for bytes in [document, statement] {
         let found = image::sbom(bytes.as_bytes()).unwrap();
         let found: Vec<_> = found.iter().map(|one| format!("{} {} {}", one.name, one.version, one.origin)).collect();
-        assert_eq!(found, ["golang.org/x/crypto v0.39.0 ", "libcrypto3 3.1.0-r0 openssl", "zlib 9 "]);
+        let expected =
+            ["empty 9 ", "empty-too 9 ", "golang.org/x/crypto v0.39.0 ", "libcrypto3 3.1.0-r0 openssl", "zlib 9 "];
+        assert_eq!(found, expected);
     }
     for (bytes, refused) in [
         ("{}", "spdxVersion"),

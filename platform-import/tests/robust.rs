@@ -1,12 +1,13 @@
 //! Property tests: no format panics on any input.
 
+use platform_engine::timestamp::Timestamp;
 use proptest::prelude::*;
 
 const SEEDS: &[&str] = &[
     "schema-version: 2.0.2\npackage: {name: a}\nadvisories:\n  - id: b\n    aliases: &x [c]\n    events:\n      \
      - {timestamp: 2026-01-01T00:00:00Z, type: detection, data: {type: scan/v1, data: {componentName: d}}}\n  \
      - {id: c, aliases: *x}\n",
-    r#"{"id":"a","published":"2026-01-02T03:04:05Z","aliases":["b"],"severity":[{"type":"CVSS_V3","score":"c"}]}"#,
+    r#"{"id":"a","published":"2026-01-02T03:04:05Z","withdrawn":"2026-01-02T03:04:05Z","aliases":["b"],"upstream":["c"],"severity":[{"type":"CVSS_V3","score":"c"}]}"#,
     r#"{"ecosystem":"python","name":"a","versions":[{"version":"1!2.0.post1","sizeBytes":"3","createTime":"2026-01-01T00:00:00Z"}]}"#,
     r#"{"ecosystem":"java","name":"a","versions":[{"version":"1.0-alpha-1"},{"version":"1.0.Final"}]}"#,
     r#"{"spdxVersion":"SPDX-2.3","packages":[{"externalRefs":[{"referenceType":"purl","referenceLocator":"pkg:apk/w/a@1?origin=b"}]}]}"#,
@@ -18,8 +19,8 @@ const SEEDS: &[&str] = &[
 /// Reads the bytes in every format.
 fn read(bytes: &[u8]) {
     let _ = platform_import::advisories::document(bytes, "");
-    let _ = platform_import::osv::json(bytes);
-    let _ = platform_import::osv::yaml(bytes);
+    let _ = platform_import::osv::json(bytes, Timestamp::EPOCH);
+    let _ = platform_import::osv::yaml(bytes, Timestamp::EPOCH);
     let _ = platform_import::artifacts::line(bytes);
     let _ = platform_import::image::index(bytes);
     let _ = platform_import::image::manifest(bytes);

@@ -13,8 +13,9 @@ use platform_core::resources::{
     registry::{Image, Tag},
     vulnerabilities::Advisory,
 };
-use platform_engine::kind::Resource;
+use platform_engine::{clock::Clock, kind::Resource};
 use platform_import::{Dataset, Done, Options, Refusal, Sink, Summary, Watcher};
+use platform_system::SystemClock;
 use platform_v1::resources::{BuildReport, Chart, VulnerabilityReport};
 
 use crate::{
@@ -38,13 +39,13 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
     };
     let (options, paths) = kind.common();
     let (options, paths) = (options.clone(), paths.to_vec());
-    let limits = options.limits();
+    let (limits, now) = (options.limits(), SystemClock.now());
     let summary = match options.at.url() {
         None => {
             let otherwise = format!("import into it with --api {}", known_url(config));
             let mut direct = Direct::open(config, Open::ToImport, &otherwise)?;
             let dataset = dataset(kind, || Ok(direct.organization().to_owned()))?;
-            run_import(&Options { dataset, paths, limits }, &mut direct)?
+            run_import(&Options { dataset, paths, limits, now }, &mut direct)?
         }
         Some(url) => {
             let mut remote = Remote::new(url, &options.at, &bearer(config, options.at.token.as_ref())?)?;
@@ -52,7 +53,7 @@ pub(crate) fn run(config: &Config, import: Import) -> Result<ExitCode> {
                 let advice = "cannot find the default group in the data directory: set --group";
                 Ok(block_on(Installation::open_existing(config)).context(advice)?.bootstrap.organization.to_string())
             })?;
-            run_import(&Options { dataset, paths, limits }, &mut remote)?
+            run_import(&Options { dataset, paths, limits, now }, &mut remote)?
         }
     };
     print_summary(&summary)?;
@@ -156,6 +157,10 @@ fn print_summary(summary: &Summary) -> Result<()> {
     for (kind, done) in &summary.kinds {
         let (created, updated, unchanged) = (done.created, done.updated, done.unchanged);
         lines.push(format!("{kind}: {created} created, {updated} updated, {unchanged} unchanged"));
+    }
+    if summary.withdrawn > 0 {
+        let withdrawn = counted(summary.withdrawn, "withdrawn record");
+        lines.push(format!("emptied {withdrawn}: only the id is kept"));
     }
     if summary.refused > 0 {
         lines.push(format!("rejected {}; see above", counted(summary.refused, "item")));

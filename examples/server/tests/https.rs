@@ -29,7 +29,7 @@ fn every_command_reaches_a_server_with_https_and_verifies_its_certificate() {
     let api = &*server.url;
     for command in [
         &["check", "--api", api][..],
-        &["quota", "list", "--api", api],
+        &["quota", "list", "00000000000000000000000000000000000000", "--api", api],
         &["events", "pending", "--api", api],
         &["backup", "--to", "remote.tar", "--api", api],
         &["backup", "--to", "running.tar"],

@@ -172,9 +172,10 @@ pub struct ListPage {
 }
 
 impl ListPage {
-    /// Appends the items as elements of a JSON array, separated by commas.
-    pub fn append_to(&self, array: &mut Vec<u8>, is_first_page: bool) {
-        Self::append(&self.items, array, is_first_page);
+    /// Appends the items as elements of a JSON array, separated by commas. `is_empty` says that the array has no element
+    /// yet, which is also so after empty pages.
+    pub fn append_to(&self, array: &mut Vec<u8>, is_empty: bool) {
+        Self::append(&self.items, array, is_empty);
     }
 
     /// Returns the items in slices, each of about as much work as [`Pace`](crate::offload::Pace) allows between two
@@ -195,10 +196,10 @@ impl ListPage {
     }
 
     /// Appends items of a page, as [`ListPage::append_to`] does.
-    pub fn append(items: &[Bytes], array: &mut Vec<u8>, is_first_page: bool) {
+    pub fn append(items: &[Bytes], array: &mut Vec<u8>, is_empty: bool) {
         array.reserve(items.iter().map(|item| item.len() + 1).sum());
         for (at, item) in items.iter().enumerate() {
-            if at > 0 || !is_first_page {
+            if at > 0 || !is_empty {
                 array.push(b',');
             }
             array.extend_from_slice(item);

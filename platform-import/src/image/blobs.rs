@@ -76,12 +76,21 @@ pub(super) fn verify(blobs: &dyn Blobs, descriptor: &Descriptor) -> Result<(), R
     read_checked(blobs, descriptor, |_| ())
 }
 
+/// Reads the blob of a descriptor only to check its digest, if the layout has it.
+pub(super) fn verify_if_present(blobs: &dyn Blobs, descriptor: &Descriptor) -> Result<(), Refusal> {
+    match blobs.open(&path(descriptor)?) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        _ => verify(blobs, descriptor),
+    }
+}
+
 /// Returns the digest of a file that a layout has within another blob.
 pub(super) fn digest_of(content: &[u8]) -> registry::Digest {
     registry::Digest::opaque(format!("sha256:{}", hex::encode(Sha256::digest(content))))
 }
 
-fn read_checked(blobs: &dyn Blobs, descriptor: &Descriptor, mut visit: impl FnMut(&[u8])) -> Result<(), Refusal> {
+/// Returns the path of the blob of a descriptor.
+fn path(descriptor: &Descriptor) -> Result<String, Refusal> {
     let digest = descriptor.digest();
     if *digest.algorithm() != DigestAlgorithm::Sha256 {
         return Err(Refusal::whole(format!("has a {} digest; only sha256 is supported", digest.algorithm())));
@@ -90,7 +99,12 @@ fn read_checked(blobs: &dyn Blobs, descriptor: &Descriptor, mut visit: impl FnMu
     if hex.len() != 64 || !hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
         return Err(Refusal::whole("has a malformed digest"));
     }
-    let (mut file, length) = blobs.open(&format!("blobs/sha256/{hex}")).map_err(|error| unreadable(&error))?;
+    Ok(format!("blobs/sha256/{hex}"))
+}
+
+fn read_checked(blobs: &dyn Blobs, descriptor: &Descriptor, mut visit: impl FnMut(&[u8])) -> Result<(), Refusal> {
+    let path = path(descriptor)?;
+    let (mut file, length) = blobs.open(&path).map_err(|error| unreadable(&error))?;
     if length != descriptor.size() {
         return Err(Refusal::whole(format!("has {length} bytes, but its descriptor says {}", descriptor.size())));
     }
@@ -107,7 +121,11 @@ fn read_checked(blobs: &dyn Blobs, descriptor: &Descriptor, mut visit: impl FnMu
             break;
         }
     }
-    if hex::encode(hash.finalize()) == hex { Ok(()) } else { Err(Refusal::whole("does not match its digest")) }
+    if path.ends_with(&hex::encode(hash.finalize())) {
+        Ok(())
+    } else {
+        Err(Refusal::whole("does not match its digest"))
+    }
 }
 
 fn unreadable(error: &io::Error) -> Refusal {

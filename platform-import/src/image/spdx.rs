@@ -59,7 +59,7 @@ fn installed(package: &Package) -> Option<ImagePackage> {
         Some(namespace) => format!("{namespace}/{}", url.name()),
         None => url.name().to_owned(),
     };
-    let version = url.version().unwrap_or(&package.version_info).to_owned();
+    let version = url.version().filter(|version| !version.is_empty()).unwrap_or(&package.version_info).to_owned();
     let origin = url.qualifiers().get("origin").map(|origin| origin.to_string()).unwrap_or_default();
     Some(ImagePackage { name, version, origin })
 }

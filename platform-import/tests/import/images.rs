@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use platform_core::resources::registry::{self, Image, image::ImagePlatform};
+use platform_core::resources::registry::{self, Image, Tag, image::ImagePlatform};
 use platform_engine::{kind::Imported, uid::Uid};
 use platform_import::{
     Dataset,
@@ -59,9 +59,14 @@ impl Layout {
     pub(super) fn image(&self, architecture: &str, layer: &[u8], more: &[Value]) -> Value {
         let config =
             json!({ "architecture": architecture, "os": "linux", "rootfs": { "type": "layers", "diff_ids": [] } });
-        let config = self.json(CONFIG, &config);
         let mut layers = vec![self.blob(LAYER, layer)];
         layers.extend_from_slice(more);
+        self.image_of(&config, &layers)
+    }
+
+    /// Writes an image with this configuration and these layers; returns its descriptor.
+    pub(super) fn image_of(&self, config: &Value, layers: &[Value]) -> Value {
+        let config = self.json(CONFIG, config);
         self.json(MANIFEST, &json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers }))
     }
 
@@ -222,4 +227,132 @@ fn a_layout_is_imported_into_its_repo_and_a_second_import_changes_nothing() {
     assert!(uid.is_below(&repo));
     let missing = Dataset::Images { repo: format!("{}/{}", super::support::ORG, "0".repeat(16)), tags: Vec::new() };
     assert!(world.import(missing, &[layout.path()]).unwrap_err().contains("NOT_FOUND"));
+}
+
+#[test]
+fn only_the_architecture_and_the_variant_of_a_configuration_are_read() {
+    for (config, architecture) in [
+        (json!({ "architecture": "amd64", "os": "linux", "rootfs": {} }), "amd64"),
+        (json!({ "architecture": "arm64", "os": "linux", "variant": "v8", "rootfs": { "type": "layers" } }), "arm64"),
+        (json!({ "architecture": "arm", "variant": "v7", "rootfs": { "diff_ids": null } }), "arm/v7"),
+        (json!({ "architecture": "arm", "variant": null, "config": { "ExposedPorts": { "53/udp": null } } }), "arm"),
+        (json!({ "architecture": "mips64", "history": 1, "created": "yesterday", "os": [] }), "mips64"),
+        (json!({ "architecture": "", "os": "" }), "unknown"),
+        (json!({ "architecture": null }), "unknown"),
+        (json!({}), "unknown"),
+    ] {
+        let layout = Layout::new();
+        layout.top(&[layout.image_of(&config, &[])]);
+        let (images, refused) = layout.read();
+        assert_eq!((refused, images[0].platforms[0].architecture.as_str()), (vec![], architecture), "{config}");
+    }
+    for (config, expected) in [
+        (json!(["amd64"]), "config: must be a valid image configuration: "),
+        (json!("amd64"), "config: must be a valid image configuration: "),
+        (json!({ "architecture": 64 }), "config: architecture: must be a valid image configuration: "),
+        (json!({ "architecture": "arm", "variant": [] }), "config: variant: must be a valid image configuration: "),
+    ] {
+        let layout = Layout::new();
+        layout.top(&[layout.image_of(&config, &[])]);
+        let (images, refused) = layout.read();
+        assert!(images.is_empty() && refused[0].contains(expected), "{config}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_layer_that_must_not_be_distributed_may_be_absent() {
+    for (kind, may_be_absent) in [
+        ("application/vnd.oci.image.layer.nondistributable.v1.tar", true),
+        ("application/vnd.oci.image.layer.nondistributable.v1.tar+gzip", true),
+        ("application/vnd.oci.image.layer.nondistributable.v1.tar+zstd", true),
+        ("application/vnd.docker.image.rootfs.foreign.diff.tar", true),
+        ("application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", true),
+        ("application/vnd.docker.image.rootfs.diff.tar.gzip", false),
+        (LAYER, false),
+    ] {
+        let layout = Layout::new();
+        let config = json!({ "architecture": "amd64", "os": "windows" });
+        let layer = layout.blob(kind, b"base");
+        let path = layout.path().join("blobs/sha256").join(hex(b"base"));
+        layout.top(&[layout.image_of(&config, std::slice::from_ref(&layer))]);
+        let size = (config.to_string().len() + 4) as i64;
+        assert_eq!(layout.read().0[0].platforms[0].size, size, "{kind}");
+        fs::write(&path, "bass").unwrap();
+        assert!(layout.read().1[0].ends_with("layers[0]: does not match its digest"), "{kind}");
+        fs::remove_file(&path).unwrap();
+        let (images, refused) = layout.read();
+        if may_be_absent {
+            assert_eq!((refused, images[0].platforms[0].size), (vec![], size), "{kind}");
+        } else {
+            assert!(refused[0].ends_with("layers[0]: is missing"), "{kind}: {refused:?}");
+        }
+        let malformed = with(layer, "digest", json!("sha256:../../../etc/passwd"));
+        layout.top(&[layout.image_of(&config, &[malformed])]);
+        assert!(layout.read().0.is_empty(), "{kind}");
+    }
+}
+
+#[test]
+fn a_name_that_is_a_reference_gives_its_tag_and_never_its_digest() {
+    let digest_of_other = format!("sha256:{}", "ab".repeat(32));
+    let long = format!("sha512:{}", "ab".repeat(64));
+    for (name, tag) in [
+        ("latest", Some("latest")),
+        ("app:1.2", Some("1.2")),
+        ("localhost:5000/team/app:1.2", Some("1.2")),
+        ("localhost:5000/team/app", None),
+        ("docker.io/library/nginx", None),
+        (&format!("registry.example.com/team/app@{digest_of_other}"), None),
+        (&format!("localhost:5000/team/app@{digest_of_other}"), None),
+        (&format!("app:1.2@{digest_of_other}"), Some("1.2")),
+        (&format!("localhost:5000/app:1.2@{long}"), Some("1.2")),
+        (&format!("app@{digest_of_other}"), None),
+        (&digest_of_other, None),
+        (&long, None),
+        (&format!("@{digest_of_other}"), None),
+        // Not a valid tag, which the repo reports.
+        ("a b", Some("a b")),
+        ("app:", Some("")),
+        ("", Some("")),
+    ] {
+        let layout = Layout::new();
+        let annotations = json!({ "org.opencontainers.image.ref.name": name });
+        layout.top(&[with(layout.image("amd64", b"one", &[]), "annotations", annotations)]);
+        let contents = layout.contents();
+        let tags: Vec<_> = contents.tags.iter().map(|placed| placed.resource.name.as_str()).collect();
+        assert_eq!((tags, contents.refused), (Vec::from_iter(tag), vec![]), "{name}");
+        assert_eq!(contents.images.len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn a_rejected_image_moves_no_tag() {
+    let (mut world, layout) = (World::new(), Layout::new());
+    let named = |descriptor: &Value, name: &str| {
+        with(descriptor.clone(), "annotations", json!({ "org.opencontainers.image.ref.name": name }))
+    };
+    let good = layout.image("amd64", b"good", &[]);
+    layout.top(&[named(&good, "latest")]);
+    let dataset = Dataset::Images { repo: world.repo(), tags: Vec::new() };
+    assert_eq!(world.import(dataset.clone(), &[layout.path()]).unwrap().refused, 0);
+
+    let long = layout.image(&"x".repeat(1100), b"long", &[]);
+    let many: Vec<_> = (0..101).map(|number| layout.image("amd64", format!("{number}").as_bytes(), &[])).collect();
+    let many = layout.index(&many);
+    let Dataset::Images { repo, .. } = &dataset else { unreachable!() };
+    for (descriptor, rule) in
+        [(&long, "platforms[0].architecture: "), (&many, "platforms: must have at most 100 elements")]
+    {
+        for tags in [vec![], vec!["latest".to_owned(), "other".to_owned()]] {
+            layout.top(&[named(descriptor, "latest")]);
+            let dataset = Dataset::Images { repo: repo.clone(), tags };
+            let done = world.import(dataset, &[layout.path()]).unwrap();
+            assert_eq!(done.counts("tags"), (0, 0, 0), "{:?}", world.refused);
+            let refused = world.refused.join("\n");
+            assert!(refused.contains(rule), "{refused}");
+            assert!(refused.contains(&format!("names {}, which was rejected", digest(descriptor))), "{refused}");
+            let tags = world.list::<Tag>(&[]).into_iter().map(|tag| (tag.name, tag.digest.to_string()));
+            assert_eq!(tags.collect::<Vec<_>>(), [("latest".to_owned(), digest(&good))]);
+        }
+    }
 }

@@ -14,6 +14,7 @@ use platform_core::resources::{
     libraries::{Artifact, ArtifactVersion},
     vulnerabilities::Advisory,
 };
+use platform_engine::timestamp::Timestamp;
 use platform_import::{Dataset, source::Limits};
 use support::{Counts, World, document};
 
@@ -97,6 +98,48 @@ fn records_are_read_from_json_and_yaml_in_one_folder() {
     let found: Vec<VulnerabilityMetadata> = world.list(&[("id", "GO-1")]);
     assert_eq!(found[0].severities.len(), 1);
     assert_eq!(world.import(Dataset::Osv, &[dir.path()]).unwrap().counts("vulnerabilityMetadata"), (0, 0, 2));
+}
+
+#[test]
+fn a_withdrawn_record_lends_no_severity_and_empties_what_an_earlier_import_wrote() {
+    let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
+    world.now = Timestamp::parse("2026-01-02T00:00:00Z").unwrap();
+    let advisory = document("a", &["CGA-1"]).replace("    events:", "    aliases: [CVE-2026-0001]\n    events:");
+    fs::write(dir.path().join("a.yaml"), advisory).unwrap();
+    world.import(world.advisories(), &[&dir.path().join("a.yaml")]).unwrap();
+    let file = dir.path().join("r.json");
+    let mut import = |withdrawn: &str| {
+        let record = format!(
+            r#"{{"id": "PYSEC-1", "withdrawn": {withdrawn}, "aliases": ["CVE-2026-0001"], "summary": "s",
+                "severity": [{{"type": "CVSS_V3", "score": "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H"}}]}}"#
+        );
+        fs::write(&file, record).unwrap();
+        let done = world.import(Dataset::Osv, &[&file]).unwrap();
+        let severities = world.list::<Advisory>(&[]).remove(0).severities.len();
+        let summary = world.list::<VulnerabilityMetadata>(&[]).remove(0).summary;
+        (done.withdrawn, done.refused, severities, summary)
+    };
+    let withdrawn = "\"2026-01-01T00:00:00Z\"";
+    let emptied = (1, 0, 0, "Withdrawn at 2026-01-01T00:00:00.000Z".to_owned());
+    assert_eq!(import(withdrawn), emptied, "without an earlier import");
+    for not_withdrawn in ["null", "\"2026-01-03T00:00:00Z\""] {
+        assert_eq!(import(not_withdrawn), (0, 0, 1, "s".to_owned()), "{not_withdrawn}");
+        assert_eq!(import(withdrawn), emptied, "after an import with {not_withdrawn}");
+    }
+}
+
+#[test]
+fn severities_are_found_by_the_ids_in_upstream() {
+    let (mut world, dir) = (World::new(), tempfile::tempdir().unwrap());
+    let (advisory, record) = (dir.path().join("a.yaml"), dir.path().join("r.json"));
+    let text = document("a", &["CGA-1"]).replace("    events:", "    aliases: [CVE-2026-0002]\n    events:");
+    fs::write(&advisory, text).unwrap();
+    let text = r#"{"id": "UBUNTU-CVE-2026-0002", "upstream": ["CVE-2026-0002"],
+        "severity": [{"type": "CVSS_V3", "score": "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H"}]}"#;
+    fs::write(&record, text).unwrap();
+    world.import(Dataset::Osv, &[&record]).unwrap();
+    world.import(world.advisories(), &[&advisory]).unwrap();
+    assert_eq!(world.list::<Advisory>(&[])[0].severities.len(), 1);
 }
 
 #[test]

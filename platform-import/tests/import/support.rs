@@ -11,6 +11,7 @@ use platform_engine::{
     kind::{Imported, Resource},
     platform::{Platform, PutReply},
     request::ListRequest,
+    timestamp::Timestamp,
     uid::Uid,
 };
 use platform_import::{Dataset, Done, Options, Refusal, Sink, Summary, Watcher, run, source::Limits};
@@ -23,6 +24,7 @@ pub(crate) struct World {
     pub(crate) platform: Platform,
     pub(crate) operator: Caller,
     pub(crate) limits: Limits,
+    pub(crate) now: Timestamp,
     /// The refusals of the last import.
     pub(crate) refused: Vec<String>,
     /// The number of resources after which the sink fails.
@@ -33,7 +35,14 @@ impl World {
     pub(crate) fn new() -> Self {
         let platform = block_on(setting::platform());
         let operator = Caller::new(Uid::parse(OPERATOR).unwrap());
-        Self { platform, operator, limits: Limits::default(), refused: Vec::new(), fails_after: None }
+        Self {
+            platform,
+            operator,
+            limits: Limits::default(),
+            now: Timestamp::EPOCH,
+            refused: Vec::new(),
+            fails_after: None,
+        }
     }
 
     pub(crate) fn advisories(&self) -> Dataset {
@@ -48,7 +57,7 @@ impl World {
 
     pub(crate) fn import(&mut self, dataset: Dataset, paths: &[&Path]) -> Result<Summary, String> {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        let options = Options { dataset, paths, limits: self.limits.clone() };
+        let options = Options { dataset, paths, limits: self.limits.clone(), now: self.now };
         let mut refusals = Refusals(Vec::new());
         let mut sink = Into { world: self, left: self.fails_after };
         let done = run(&options, &mut sink, &mut refusals);

@@ -434,14 +434,13 @@ impl Fact {
 
     /// Adds a score. The level is that of the highest score.
     fn rate(&mut self, severity: &Severity) {
-        let Some(vector) = severity.cvss() else { return };
+        let Some((vector, value)) = severity.cvss().zip(severity.base_score()) else { return };
         let version = match vector {
             Cvss::CvssV20(_) => "2.0",
             Cvss::CvssV30(_) => "3.0",
             Cvss::CvssV31(_) => "3.1",
             _ => "4.0",
         };
-        let value = vector.score();
         let score = Score { score: format!("{value:.1}"), version: version.to_owned() };
         if !self.scores.contains(&score) {
             self.scores.push(score);

@@ -22,7 +22,26 @@ impl Severity {
     pub fn cvss(&self) -> Option<Cvss> {
         self.score.parse().ok()
     }
+
+    /// Returns the CVSS base score, from 0.0 to 10.0, as `docs/api.md` has it under "Vulnerability reports"; none for
+    /// other scoring systems and malformed vectors.
+    ///
+    /// Metrics that are not base metrics do not count in any version, so that scores of different versions can be
+    /// compared.
+    pub fn base_score(&self) -> Option<f64> {
+        let vector = self.cvss()?;
+        if !matches!(vector, Cvss::CvssV40(_)) {
+            return Some(vector.score());
+        }
+        // Of version 4, the score of a vector is that of all its metrics.
+        let is_base = |part: &&str| part.split_once(':').is_some_and(|(name, _)| BASE_METRICS.contains(&name));
+        let base = self.score.split('/').filter(is_base).collect::<Vec<_>>().join("/");
+        Some(base.parse::<Cvss>().ok()?.score())
+    }
 }
+
+/// The parts of a vector of CVSS 4.0 that are its base metrics, after the version.
+const BASE_METRICS: [&str; 12] = ["CVSS", "AV", "AC", "AT", "PR", "UI", "VC", "VI", "VA", "SC", "SI", "SA"];
 
 /// The scoring systems that the API distinguishes; all others are unspecified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
@@ -74,3 +93,31 @@ pub const SEVERITY: &[Field] = &[
     Field::enumeration("type", SeverityType::VARIANTS).about("The scoring system."),
     Field::string("score").about("The score as the system writes it, such as a CVSS vector."),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_base_metrics_count_in_every_version() {
+        let score = |vector: &str| Severity { score: vector.to_owned(), ..Severity::default() }.base_score();
+        for (base, others, expected) in [
+            ("AV:N/AC:L/Au:N/C:C/I:C/A:C", &["/E:U/RL:OF/RC:UC", "/CDP:N/TD:N/CR:L/IR:L/AR:L"][..], 10.0),
+            ("CVSS:3.0/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H", &["/E:U/RL:O/RC:U", "/CR:L/MAV:P"], 9.8),
+            ("CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:L/I:L/A:N", &["/E:U/RL:O", "/MC:N/MI:N"], 6.5),
+            (
+                "CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N",
+                &["/E:U", "/CR:L/IR:L/AR:L", "/MAV:P/MVC:N", "/S:N/AU:Y"],
+                9.3,
+            ),
+        ] {
+            for others in others.iter().chain([&""]) {
+                assert_eq!(score(&format!("{base}{others}")), Some(expected), "{base}{others}");
+            }
+        }
+        for none in ["", "low", "CVSS:4.0/AV:N", "CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N/E:?"]
+        {
+            assert_eq!(score(none), None, "{none}");
+        }
+    }
+}

@@ -38,7 +38,7 @@ impl Rating {
     pub(super) fn of(body: &Value) -> Option<Self> {
         let score = body.get("severities")?.get(0)?.get("score")?.as_str()?;
         let severity = Severity { score: score.to_owned(), ..Severity::default() };
-        Some(match Level::of_score(severity.cvss()?.score()) {
+        Some(match Level::of_score(severity.base_score()?) {
             Level::LevelCritical => Self::Critical,
             Level::LevelHigh => Self::High,
             Level::LevelMedium => Self::Medium,
@@ -78,7 +78,7 @@ pub async fn complete(cx: &Context<'_>, advisory: &mut Advisory) -> Result<Requi
 
 /// Returns the highest CVSS score; the first of equal ones.
 fn highest(severities: Vec<Severity>) -> Option<Severity> {
-    let scored = severities.into_iter().filter_map(|severity| Some((severity.cvss()?.score(), severity)));
+    let scored = severities.into_iter().filter_map(|severity| Some((severity.base_score()?, severity)));
     scored.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, severity)| severity)
 }
 
