@@ -430,16 +430,22 @@ pub(crate) fn lock_for_start(config: &Config) -> Result<File> {
     lock().with_context(|| format!("cannot lock {}", dir.display()))
 }
 
-/// Records the issuer URL of this server's tokens for later `env` and `token` commands.
-pub(crate) fn record_url(config: &Config, url: &str) -> Result<()> {
+/// Records the issuer URL of this server's tokens for later `env` and `token` commands. A server on a full disk starts
+/// without, so that its resources can be read.
+pub(crate) fn record_url(config: &Config, url: &str) {
     let path = config.data_dir.join(ADDRESS_FILE);
+    if fs::read_to_string(&path).is_ok_and(|recorded| recorded.trim() == url) {
+        return;
+    }
     // Written to another file and renamed, so that no reader sees a partial URL.
     let new = config.data_dir.join(format!("{ADDRESS_FILE}.new"));
     let write = || {
         fs::write(&new, format!("{url}\n"))?;
         fs::rename(&new, &path)
     };
-    write().with_context(|| format!("cannot write {}", path.display()))
+    if let Err(error) = write() {
+        tracing::warn!(path = %path.display(), %error, "cannot record the URL of this server for other commands");
+    }
 }
 
 /// Returns the configured URL, or else that of the last server on the data directory, or else the URL that a server

@@ -291,7 +291,7 @@ impl Base {
         let backups = Arc::new(Backups::new(config, &installation.documents, origin, blobs));
         backup::remove_temporary(&backups.directory);
         if !is_shared {
-            installation::record_url(config, &url)?;
+            installation::record_url(config, &url);
         }
         drop(start_lock);
         Ok((Self { installation, platform, backups, tls, address, url }, socket))

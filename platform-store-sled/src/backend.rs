@@ -54,7 +54,7 @@ pub struct SledBackend {
     batch: AtomicU64,
 }
 
-/// What the writer and the readers use.
+/// The state that the writer and the readers share.
 pub(crate) struct Shared {
     /// Dropped before the directory, which holds the lock. That panics if sled's last sync fails, which loses no
     /// acknowledged commit.
@@ -292,8 +292,8 @@ impl Shared {
         }
     }
 
-    /// Stops the store after a failed write, or a panic of a read: rejects commits from now on. Reads go on, as what the
-    /// failed batch has replaced stays published.
+    /// Stops the store after a failed write, or a panic of a read: rejects commits from now on. Reads go on, as the values
+    /// that the failed batch has replaced stay published.
     fn stop<T>(&self, failed: Result<sled::Result<T>, String>) -> StoreError {
         let (why, full, by_panic) = match failed {
             Ok(Err(sled::Error::Io(error))) => (error.to_string(), error.kind() == io::ErrorKind::StorageFull, false),

@@ -1,12 +1,12 @@
 //! States of the tree that later batches do not change, which sled does not have.
 //!
-//! Before a batch is applied, the writer publishes what it replaces: the earlier value of each key, in the version of the
-//! tree that the batch ends. A snapshot begins with a version. It reads from the tree first and looks then whether the
-//! batches since its version have changed what it read; if so, the earliest of them has the value. In the other order, a
-//! batch could be published and applied between the two.
+//! Before a batch is applied, the writer publishes the earlier value of each of its keys, in the version of the tree that
+//! the batch ends. A snapshot begins with a version. It reads a key from the tree first, and then looks for it in the
+//! batches since its version; the earliest one that has the key has the value. In the other order, a batch could be
+//! published and applied between the two.
 //!
-//! Versions form a list from the oldest to the newest. Nobody but snapshots refers to older ones, and each snapshot
-//! collects what it has passed, so that a later read looks into one map.
+//! Versions form a list from the oldest to the newest. Only snapshots refer to older ones, and each snapshot collects the
+//! values of the batches that it has passed, so that a later read looks into one map.
 //!
 //! Rejected: a lock between reads and batches, which the writer waits for while the store is checked or a long list is
 //! read; sled has no other means.
@@ -35,7 +35,7 @@ use crate::{
 /// The earlier values of entries, `None` for those that did not exist.
 pub(crate) type Replaced = BTreeMap<IVec, Option<Value>>;
 
-/// The greatest size of what a snapshot collects, in bytes. Beyond it, the read is given up rather than the memory of
+/// The greatest size of the values that a snapshot collects, in bytes. Beyond it, the read is given up rather than the memory of
 /// the process.
 const MAX_REPLACED: usize = 512 << 20;
 /// An estimate of the memory of a collected entry in addition to its key and value.
@@ -44,13 +44,13 @@ const OVERHEAD: usize = 100;
 /// The tree between two batches.
 #[derive(Debug, Default)]
 pub(crate) struct Version {
-    /// What the next batch replaces, and the version after it.
+    /// The values that the next batch replaces, and the version after it.
     next: OnceLock<(Replaced, Arc<Self>)>,
 }
 
 impl Version {
-    /// Publishes what a batch will replace, and returns the version after it. The batch must not be applied if there is
-    /// none, because another one was published.
+    /// Publishes the values that a batch will replace, and returns the version after it. Without one, another batch was
+    /// published, and this one must not be applied.
     pub(crate) fn end(&self, replaced: Replaced) -> Option<Arc<Self>> {
         let next = Arc::new(Self::default());
         self.next.set((replaced, Arc::clone(&next))).ok().map(|()| next)
@@ -73,7 +73,7 @@ pub struct SledSnapshot {
     since: RefCell<Since>,
 }
 
-/// What batches have replaced since a snapshot began, up to a version.
+/// The values that batches have replaced since a snapshot began, up to a version.
 struct Since {
     version: Arc<Version>,
     replaced: Replaced,
@@ -91,7 +91,7 @@ impl SledSnapshot {
         Self { shared, since: RefCell::new(Since { version, replaced: Replaced::new(), bytes: 0 }) }
     }
 
-    /// Calls the function with what all batches that were published have replaced.
+    /// Calls the function with the values that the published batches have replaced.
     pub(crate) fn replaced<T>(&self, look_up: impl FnOnce(&Replaced) -> T) -> Result<T, StoreError> {
         let mut since = self.since.try_borrow_mut().map_err(|_| unavailable("a snapshot is being read"))?;
         let since = &mut *since;
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_beside_a_writer_see_each_batch_as_a_whole() {
+    fn readers_see_each_batch_as_a_whole_while_another_is_written() {
         let home = tempfile::tempdir().unwrap();
         let backend = open(&home.path().join("store"));
         let key = |number: u64| number.to_be_bytes().to_vec();

@@ -136,8 +136,8 @@ impl SledStore {
     }
 
     /// Returns the state after the last commit, which later commits do not change, and the sequence of that commit: for
-    /// an export or a backup. What commits replace is held in memory until it is dropped; with more than 512 MiB of that,
-    /// its reads fail.
+    /// an export or a backup. The values that commits replace are held in memory until it is dropped; with more than
+    /// 512 MiB of them, its reads fail.
     ///
     /// # Errors
     /// See [`Store::get`].

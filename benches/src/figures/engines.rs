@@ -82,9 +82,9 @@ fn writes(name: &str, open: fn(&Path) -> Arc<dyn Store>) -> (f64, Vec<Line>) {
     let store = open(&path);
     block_on(data.fill(Arc::clone(&store)));
     let before = size(directory.path());
-    // Commits of 200, which change the same records again and again.
+    // Commits of 200, each of other records.
     for round in 0..100 {
-        let put = (0..200).map(|number| repo_put(&data.repo(mix(round * 200 + number) % data.repos()))).collect();
+        let put = (0..200).map(|number| repo_put(&data.repo((mix(round) + number) % data.repos()))).collect();
         block_on(store.commit(Commit { put, ..Commit::default() })).unwrap();
     }
     let grown = size(directory.path()).saturating_sub(before) as f64 / 1e6;

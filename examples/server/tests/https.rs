@@ -27,9 +27,12 @@ fn every_command_reaches_a_server_with_https_and_verifies_its_certificate() {
     let server = Server::start(dir.path(), &["--tls-cert", "server.pem", "--tls-key", "server.key"]);
     assert!(server.url.starts_with("https://"), "{}", server.url);
     let api = &*server.url;
+    let bootstrap = fs::read(path("platform-data/bootstrap.json")).unwrap();
+    let bootstrap: serde_json::Value = serde_json::from_slice(&bootstrap).unwrap();
+    let organization = bootstrap["organization"].as_str().unwrap();
     for command in [
         &["check", "--api", api][..],
-        &["quota", "list", "00000000000000000000000000000000000000", "--api", api],
+        &["quota", "list", organization, "--api", api],
         &["events", "pending", "--api", api],
         &["backup", "--to", "remote.tar", "--api", api],
         &["backup", "--to", "running.tar"],
