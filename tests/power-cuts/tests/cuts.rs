@@ -17,7 +17,7 @@
 #![cfg(recorder)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how tests fail")]
 
-use std::{collections::BTreeSet, path::Path};
+use std::path::Path;
 
 use power_cuts::{Action, Disk, Fate, Operation, Recording, Subject, run, verify};
 use tempfile::TempDir;
