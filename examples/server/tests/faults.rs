@@ -31,7 +31,7 @@ fn rejects_writes_while_the_disk_is_full(store: &str) {
     let Some(mut disk) = Disk::new(24) else { return };
     let dir = tempdir().unwrap();
     let ballast = disk.file("ballast").display().to_string();
-    disk.run(&format!("head -c 6000000 /dev/zero > {ballast}"));
+    disk.run(&format!("head -c 12000000 /dev/zero > {ballast}"));
     let on_disk = format!("{store}:{}", disk.file("store").display());
     let serve = serve_on(dir.path(), &on_disk);
     let server = Server::of(&mut disk.enter(&serve)).unwrap_or_else(|ran| panic!("{ran:?}"));
