@@ -25,12 +25,15 @@ use std::{
 use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 use platform_engine::store::StoreError;
-use platform_store_kv::backend::{Backend, Change, KEY_LEN};
+use platform_store_kv::{
+    backend::{Backend, Change, KEY_LEN},
+    unavailable,
+};
 use sled::IVec;
 
 use crate::{
     directory::Directory,
-    error::{catch, corrupt, from_sled, reason},
+    error::{catch, corrupt, from_sled},
     layout::{self, MAX_PIECES, PIECE_LEN, Value},
     snapshot::{Replaced, SledSnapshot, Version},
 };
@@ -108,7 +111,7 @@ impl SledBackend {
     /// Returns the error for further commits if the store is stopped. Nothing of a commit rejected with it was written.
     pub(crate) fn refuses_commits(&self) -> Result<(), StoreError> {
         self.shared.stopped.read().as_ref().map_or(Ok(()), |stop| {
-            let why = reason(stop.why.clone());
+            let why = stop.why.clone().into();
             Err(if stop.full { StoreError::Full(why) } else { StoreError::Unavailable(why) })
         })
     }
@@ -117,7 +120,7 @@ impl SledBackend {
     /// full: free space does not help.
     pub(crate) fn health(&self) -> Result<(), StoreError> {
         let stopped = self.shared.stopped.read();
-        stopped.as_ref().map_or(Ok(()), |stop| Err(StoreError::Unavailable(reason(stop.why.clone()))))
+        stopped.as_ref().map_or(Ok(()), |stop| Err(unavailable(stop.why.clone())))
     }
 
     /// Fails with [`StoreError::Full`] if a batch could fill the disk, while there is still some free space.
@@ -130,7 +133,7 @@ impl SledBackend {
         let needed = self.keep_free_bytes.saturating_add(log / 16).saturating_add(2 * entries.log_bytes as u64);
         if available < needed {
             let why = format!("{available} bytes are free on the disk, but commits need {needed} free bytes");
-            return Err(StoreError::Full(reason(why)));
+            return Err(StoreError::Full(why.into()));
         }
         Ok(())
     }
@@ -302,7 +305,7 @@ impl Shared {
             Err(panic) => (panic, false, true),
         };
         let why = format!("a write failed, and it is unknown how much of it is on disk ({why}); restart the server");
-        let error = StoreError::Unknown(reason(why.clone()));
+        let error = StoreError::Unknown(why.clone().into());
         *self.stopped.write() = Some(Stop { why, full, by_panic });
         error
     }

@@ -49,18 +49,9 @@ pub enum OpenError {
     },
 }
 
-/// A cause that is a message only, for errors that originate in this crate.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Reason(pub(crate) String);
-
-pub(crate) fn reason(text: impl Into<String>) -> Cause {
-    Box::new(Reason(text.into()))
-}
-
 /// Returns the error of stored data that differs from the data that was written.
 pub(crate) fn corrupt(text: impl Into<String>) -> StoreError {
-    StoreError::Corrupt(reason(text))
+    StoreError::Corrupt(text.into().into())
 }
 
 /// Converts an error of sled.

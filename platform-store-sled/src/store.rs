@@ -4,12 +4,12 @@ use std::{fmt, path::Path};
 
 use async_trait::async_trait;
 use platform_engine::store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, check::Finding};
-use platform_store_kv::{KvOptions, KvStore, Memory, directory::DirectoryError};
+use platform_store_kv::{KvOptions, KvStore, Memory, directory::DirectoryError, unavailable};
 
 use crate::{
     backend::SledBackend,
     directory::Directory,
-    error::{OpenError, catch, corrupt, from_sled, reason},
+    error::{OpenError, catch, corrupt, from_sled},
     layout,
 };
 
@@ -146,7 +146,7 @@ impl SledStore {
     }
 
     fn store(&self) -> Result<&KvStore<SledBackend>, StoreError> {
-        self.store.as_ref().ok_or_else(|| StoreError::Unavailable(reason("the store is closed")))
+        self.store.as_ref().ok_or_else(|| unavailable("the store is closed"))
     }
 }
 
