@@ -29,7 +29,7 @@ use platform_keys::{Algorithm, Bootstrap, Keys};
 use platform_oidc::{
     AccessToken, DiscoveryOptions, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions, offline_claims,
 };
-use platform_outbound::HttpFetch;
+use platform_outbound::{HttpFetch, Network};
 use platform_services::{Import, Scim, Tokens};
 use platform_system::{Pool, SystemEntropy};
 use serde_json::{Map, Value};
@@ -67,7 +67,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(url: &str, runtime: Handle) -> Result<Self, StartError> {
-        let network = Arc::new(HttpFetch::new().map_err(StartError::of)?);
+        let network = Arc::new(HttpFetch::new(&Network::default()).map_err(StartError::of)?);
         // Tests of one machine send all requests from one address.
         let limits = Limits { open_rate: None, ..Limits::default() };
         Ok(Self { url: url.to_owned(), runtime, network, limits })

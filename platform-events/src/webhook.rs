@@ -14,10 +14,10 @@ use platform_core::resources::events::Subscription;
 use platform_engine::{event::Event, timestamp::Timestamp};
 use platform_oidc::Issuer;
 use platform_outbound::{
+    Network,
     fetch::causes,
     reach::{self, HttpClient, Resolver},
 };
-use rustls::RootCertStore;
 use sha2::{Digest, Sha256};
 
 use crate::sink::{DeliveryResult, Sink};
@@ -45,8 +45,8 @@ pub struct WebhookOptions {
     pub allow_http: bool,
     /// Whether to connect to sinks at addresses that are not publicly routable.
     pub allow_private: bool,
-    /// The trusted certificate authorities.
-    pub roots: RootCertStore,
+    /// The certificate authorities to trust, and the proxy.
+    pub network: Network,
     /// Called with the headers of each request, to add to them, such as the trace of the delivery. None by default.
     pub stamp: Option<fn(&mut HeaderMap)>,
     /// The resolver of names; None for the system's. Tests substitute their own.
@@ -54,10 +54,10 @@ pub struct WebhookOptions {
 }
 
 impl Default for WebhookOptions {
-    /// Returns options with neither `http` nor private addresses, with Mozilla's certificate authorities, and with the
-    /// system's resolver.
+    /// Returns options with neither `http` nor private addresses, with the default [`Network`], and with the system's
+    /// resolver.
     fn default() -> Self {
-        Self { allow_http: false, allow_private: false, roots: reach::mozilla(), stamp: None, lookup: None }
+        Self { allow_http: false, allow_private: false, network: Network::default(), stamp: None, lookup: None }
     }
 }
 
@@ -76,7 +76,7 @@ pub fn check_public_sink(url: &str) -> Result<(), String> {
 
 /// Posts events to the URLs of their subscriptions.
 ///
-/// Does not follow redirects and does not use a proxy. Unless the options allow private addresses, it connects only to
+/// Does not follow redirects. Unless the options allow private addresses, it connects only to
 /// publicly routable addresses, which is checked for each connection after the DNS lookup.
 pub struct Webhook {
     issuer: Arc<Issuer>,
@@ -94,7 +94,7 @@ impl Webhook {
             Some(lookup) => Resolver::with(Arc::clone(lookup), !options.allow_private),
             None => Resolver::new(!options.allow_private),
         };
-        let client = reach::client(resolver, options.roots.clone(), 2)?;
+        let client = reach::client(resolver, &options.network, 2)?;
         Ok(Self { issuer, client, options })
     }
 

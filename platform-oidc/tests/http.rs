@@ -18,7 +18,7 @@ use std::{
 use common::*;
 use platform_keys::{Algorithm, Keys};
 use platform_oidc::{DiscoveryOptions, Issuer, TokenError, TrustedIssuer};
-use platform_outbound::{Fetch, HttpFetch, fetch::FetchError};
+use platform_outbound::{Fetch, HttpFetch, Network, fetch::FetchError};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::json;
 use tokio::{
@@ -88,7 +88,7 @@ fn response(status: &str, body: &str) -> String {
 }
 
 fn fetch() -> HttpFetch {
-    HttpFetch::new().unwrap()
+    HttpFetch::new(&Network::default()).unwrap()
 }
 
 #[tokio::test]

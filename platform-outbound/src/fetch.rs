@@ -6,9 +6,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use rustls::RootCertStore;
 
-use crate::reach::{self, HttpClient, Resolver, mozilla};
+use crate::{
+    network::Network,
+    reach::{self, HttpClient, Resolver},
+};
 
 /// Fetches documents over the network. Tests provide their own implementation.
 #[async_trait]
@@ -71,8 +73,7 @@ fn is_certificate_error(error: &(dyn Error + 'static)) -> bool {
 
 /// [`Fetch`] over HTTP/1.1, with TLS by rustls on aws-lc.
 ///
-/// Uses no proxy, reads no environment variables and installs no process-wide provider. Accepts `http` URLs:
-/// Its caller checks each URL and decides whether `http` is allowed.
+/// Reads no environment variables and installs no process-wide provider. Accepts `http` URLs: its caller checks each URL and decides whether `http` is allowed.
 pub struct HttpFetch {
     client: HttpClient<Full<Bytes>>,
     timeout: Duration,
@@ -83,35 +84,27 @@ impl HttpFetch {
     /// The timeout for one document, including name lookup and TLS; our choice: 10 seconds.
     pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// Creates a client that trusts the certificate authorities of Mozilla.
+    /// Creates a client.
     ///
     /// # Errors
     /// When the cryptographic library supports no common version of TLS.
-    pub fn new() -> Result<Self, rustls::Error> {
-        Self::with_roots(mozilla())
+    pub fn new(network: &Network) -> Result<Self, rustls::Error> {
+        Self::build(network, false)
     }
 
     /// As [`HttpFetch::new`], for URLs that tenants configure: connects only to addresses of the public network, and
     /// fails when a name also resolves to any other address. The check is made for each connection, on the address that
-    /// is connected to.
+    /// is connected to, also by a proxy.
     ///
     /// # Errors
     /// As [`HttpFetch::new`].
-    pub fn public_only() -> Result<Self, rustls::Error> {
-        Self::build(mozilla(), true)
+    pub fn public_only(network: &Network) -> Result<Self, rustls::Error> {
+        Self::build(network, true)
     }
 
-    /// Creates a client that trusts these certificate authorities, such as an organization's own.
-    ///
-    /// # Errors
-    /// As [`HttpFetch::new`].
-    pub fn with_roots(roots: RootCertStore) -> Result<Self, rustls::Error> {
-        Self::build(roots, false)
-    }
-
-    fn build(roots: RootCertStore, public_only: bool) -> Result<Self, rustls::Error> {
+    fn build(network: &Network, public_only: bool) -> Result<Self, rustls::Error> {
         // Documents are fetched minutes apart, so pooling connections does not pay off.
-        let client = reach::client(Resolver::new(public_only), roots, 0)?;
+        let client = reach::client(Resolver::new(public_only), network, 0)?;
         Ok(Self { client, timeout: Self::TIMEOUT, public_only })
     }
 

@@ -20,31 +20,28 @@ use std::{
 };
 
 use async_trait::async_trait;
-use http::{Request, Response};
+use http::{Request, Response, Uri};
 use http_body::Body;
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::HttpsConnector;
 use hyper_util::{
     client::legacy::{
         Client,
-        connect::{
-            HttpConnector,
-            dns::{GaiResolver, Name},
-        },
+        connect::dns::{GaiResolver, Name},
     },
     rt::{TokioExecutor, TokioTimer},
 };
-use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use tokio::sync::Notify;
 use tower::Service;
 
-/// An HTTP/1.1 client, with TLS by rustls on aws-lc. Uses no proxy, reads no environment variables and follows no
-/// redirects.
+use crate::network::{Network, Route};
+
+/// An HTTP/1.1 client, with TLS by rustls on aws-lc. Reads no environment variables and follows no redirects.
 ///
 /// The length of a response's head (64 KiB) and the number of interim responses before it (8) are bounded. The caller
 /// bounds the body and the total time, and drops the future to cancel.
 #[derive(Debug)]
-pub struct HttpClient<B>(Client<HttpsConnector<HttpConnector<Resolver>>, B>);
+pub struct HttpClient<B>(Client<HttpsConnector<Route>, B>);
 
 /// The maximum length of a response's head, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
@@ -53,30 +50,21 @@ const MAX_INTERIM: usize = 8;
 /// The time after which an idle pooled connection is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Creates a client that trusts these certificate authorities and pools at most `idle_per_host` idle connections per
-/// host. Installs nothing process-wide.
+/// Creates a client that looks up names with this resolver and pools at most `idle_per_host` idle connections per host.
+/// Installs nothing process-wide.
 ///
 /// # Errors
 /// When the cryptographic library supports no common version of TLS.
-pub fn client<B>(resolver: Resolver, roots: RootCertStore, idle_per_host: usize) -> Result<HttpClient<B>, rustls::Error>
+pub fn client<B>(resolver: Resolver, network: &Network, idle_per_host: usize) -> Result<HttpClient<B>, rustls::Error>
 where
     B: Body<Data: Send> + Send,
 {
-    let tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let mut http = HttpConnector::new_with_resolver(resolver);
-    http.enforce_http(false);
-    http.set_nodelay(true);
-    let connector =
-        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(http);
     let client = Client::builder(TokioExecutor::new())
         .pool_max_idle_per_host(idle_per_host)
         .pool_idle_timeout(IDLE_TIMEOUT)
         .pool_timer(TokioTimer::new())
         .http1_max_buf_size(MAX_HEAD)
-        .build(connector);
+        .build(network.connector(resolver)?);
     Ok(HttpClient(client))
 }
 
@@ -115,11 +103,6 @@ where
             response = self.0.request(request) => Ok(response?),
         }
     }
-}
-
-/// Returns the certificate authorities that Mozilla trusts.
-pub fn mozilla() -> RootCertStore {
-    RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() }
 }
 
 /// An error for an address outside the public network. Does not contain the address.
@@ -212,6 +195,23 @@ impl Resolver {
     /// Creates a resolver that uses another lookup, such as a stub in tests.
     pub fn with(lookup: Arc<dyn Lookup>, public_only: bool) -> Self {
         Self { lookup, public_only }
+    }
+
+    /// Returns the URL that a proxy is asked to connect to. If only public addresses are allowed, it has the address of
+    /// the host in place of its name, as the proxy could resolve the name to another one.
+    pub(crate) async fn destination(mut self, to: Uri) -> io::Result<Uri> {
+        let host = to.host().unwrap_or_default();
+        let is_literal = host.starts_with('[') || host.parse::<Ipv4Addr>().is_ok();
+        if !self.public_only || is_literal {
+            return Ok(to);
+        }
+        let name = host.parse().map_err(io::Error::other)?;
+        let mut addresses: Vec<_> = self.call(name).await?.map(|address| address.ip()).collect();
+        // A proxy is more likely to reach addresses of IPv4.
+        addresses.sort_by_key(IpAddr::is_ipv6);
+        let address = addresses.first().ok_or_else(|| io::Error::other("the name has no address"))?;
+        let authority = SocketAddr::new(*address, to.port_u16().unwrap_or(443));
+        format!("https://{authority}").parse().map_err(io::Error::other)
     }
 }
 

@@ -9,6 +9,7 @@ mod console;
 mod events;
 mod file;
 mod limits;
+mod network;
 mod observe;
 mod sign_in;
 
@@ -34,6 +35,7 @@ pub(crate) use self::{
     events::EventOptions,
     file::{Given, command, parse, similar},
     limits::LimitOptions,
+    network::NetworkOptions,
     observe::ObserveOptions,
     sign_in::SignInOptions,
 };
@@ -165,6 +167,8 @@ pub struct Config {
     pub(crate) log_format: LogFormat,
     #[command(flatten)]
     pub(crate) sign_in: SignInOptions,
+    #[command(flatten)]
+    pub(crate) network: NetworkOptions,
     #[command(flatten)]
     pub(crate) console: ConsoleOptions,
     #[command(flatten)]

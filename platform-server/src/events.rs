@@ -44,6 +44,7 @@ impl Delivery {
         let webhook = WebhookOptions {
             allow_http: options.allow_http_sinks,
             allow_private: options.allow_private_sinks,
+            network: config.network.network()?,
             stamp: otlp.and(otlp::STAMP),
             ..WebhookOptions::default()
         };

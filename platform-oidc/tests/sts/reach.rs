@@ -10,7 +10,7 @@ use std::{
 
 use platform_engine::error::Code;
 use platform_keys::Algorithm;
-use platform_outbound::{Fetch, HttpFetch};
+use platform_outbound::{Fetch, HttpFetch, Network};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -35,7 +35,8 @@ async fn counting_listener() -> (u16, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn issuers_of_tenants_are_not_fetched_from_local_or_private_addresses() {
     let (port, connected) = counting_listener().await;
-    let fetch: Arc<dyn Fetch> = Arc::new(HttpFetch::public_only().unwrap().with_timeout(Duration::from_secs(5)));
+    let fetch: Arc<dyn Fetch> =
+        Arc::new(HttpFetch::public_only(&Network::default()).unwrap().with_timeout(Duration::from_secs(5)));
     let fixture = Fixture::with(Some(fetch.clone())).await;
     let hosts = [
         "127.0.0.1",
@@ -80,7 +81,7 @@ async fn issuers_of_tenants_are_not_fetched_from_local_or_private_addresses() {
     }
     assert_eq!(connected.load(Ordering::SeqCst), 0);
     // The same port is reachable where the operator allows it.
-    let _ = HttpFetch::new()
+    let _ = HttpFetch::new(&Network::default())
         .unwrap()
         .with_timeout(Duration::from_millis(200))
         .get(&format!("http://127.0.0.1:{port}/"), 10)

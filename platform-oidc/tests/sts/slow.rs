@@ -18,7 +18,7 @@ use platform_engine::{
 };
 use platform_keys::Algorithm;
 use platform_oidc::jwks::KeySet;
-use platform_outbound::{Fetch, HttpFetch, fetch::FetchError};
+use platform_outbound::{Fetch, HttpFetch, Network, fetch::FetchError};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -188,7 +188,7 @@ async fn connections_to_an_unresponsive_issuer_are_limited_per_tenant() {
             stream.write_all(response.as_bytes()).await.unwrap();
         }
     });
-    let fetch = Arc::new(HttpFetch::new().unwrap().with_timeout(Duration::from_secs(600)));
+    let fetch = Arc::new(HttpFetch::new(&Network::default()).unwrap().with_timeout(Duration::from_secs(600)));
     let fixture = Arc::new(Fixture::with(Some(fetch)).await);
     let (_, alice_of_a) = tenant(&fixture, "a").await;
     let (_, alice_of_b) = tenant(&fixture, "b").await;

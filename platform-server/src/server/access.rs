@@ -45,7 +45,7 @@ impl Access {
 }
 
 fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier> {
-    let fetch = Arc::new(HttpFetch::new().context("cannot set up TLS")?);
+    let fetch = Arc::new(HttpFetch::new(&config.network.network()?).context("cannot set up TLS")?);
     let options = DiscoveryOptions { allow_http: config.allow_http_issuers, ..DiscoveryOptions::default() };
     let mut trusted = config.trusted_issuer.clone();
     let is_new = |issuer: &&String| trusted.iter().all(|url| normalize_issuer(url) != normalize_issuer(issuer));
@@ -67,7 +67,8 @@ fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier>
 /// Returns the token service. It contacts issuers that tenants name only on the public network, unless the operator
 /// allows private issuers.
 fn sts(config: &Config, platform: Arc<Platform>, verifier: Arc<Verifier>) -> Result<Sts> {
-    let fetch = if config.allow_private_issuers { HttpFetch::new() } else { HttpFetch::public_only() };
+    let network = config.network.network()?;
+    let fetch = if config.allow_private_issuers { HttpFetch::new(&network) } else { HttpFetch::public_only(&network) };
     let fetch = Arc::new(fetch.context("cannot set up TLS")?);
     let discovery = DiscoveryOptions { allow_http: config.allow_http_issuers, ..DiscoveryOptions::default() };
     let options = StsOptions { platform, verifier, fetch, discovery, clock: Arc::new(SystemClock) };

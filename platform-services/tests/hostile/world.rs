@@ -13,7 +13,7 @@ use platform_engine::{access::Caller, kind::Imported, platform::Platform, uid::U
 use platform_http::{Layers, Limits};
 use platform_keys::{Algorithm, Keys};
 use platform_oidc::{AccessToken, DiscoveryOptions, Issuer, Sts, StsOptions, Verifier, VerifierOptions};
-use platform_outbound::HttpFetch;
+use platform_outbound::{HttpFetch, Network};
 use platform_services::{BrowserSignIn, Import, Scim, Tokens, openapi::INFO};
 use platform_system::{SystemClock, SystemEntropy};
 use serde_json::{Value, json};
@@ -224,7 +224,7 @@ fn token_service(platform: &Arc<Platform>) -> (Arc<Sts>, String) {
         platform: Arc::clone(platform),
         verifier: Arc::new(Verifier::new(options, clock.clone()).unwrap()),
         // No test names another issuer than this server.
-        fetch: Arc::new(HttpFetch::public_only().unwrap()),
+        fetch: Arc::new(HttpFetch::public_only(&Network::default()).unwrap()),
         discovery: DiscoveryOptions::default(),
         clock,
     };

@@ -19,7 +19,7 @@ use platform_engine::{
 use platform_http::{Layers, Limits, Rest, serve};
 use platform_keys::{Algorithm, Keys};
 use platform_oidc::{AccessToken, DiscoveryOptions, Issuer, Sts, StsOptions, Verifier, VerifierOptions};
-use platform_outbound::HttpFetch;
+use platform_outbound::{HttpFetch, Network};
 use platform_services::Tokens;
 use platform_system::{SystemClock, SystemEntropy};
 use platform_testkit::{SeededEntropy, TestClock};
@@ -64,7 +64,7 @@ impl Server {
             let options = StsOptions {
                 platform: Arc::clone(&platform),
                 verifier: Arc::clone(&verifier),
-                fetch: Arc::new(HttpFetch::public_only().unwrap()),
+                fetch: Arc::new(HttpFetch::public_only(&Network::default()).unwrap()),
                 discovery: DiscoveryOptions::default(),
                 clock,
             };
