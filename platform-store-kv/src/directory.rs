@@ -206,7 +206,11 @@ fn sync_all(path: &Path) -> Result<(), DirectoryError> {
     sync(path)
 }
 
-fn sync(path: &Path) -> Result<(), DirectoryError> {
+/// Makes the content of a file, or the names in a directory, durable.
+///
+/// # Errors
+/// [`DirectoryError::File`].
+pub fn sync(path: &Path) -> Result<(), DirectoryError> {
     // On other systems, a directory cannot be opened as a file, and its names need no sync.
     if path.is_dir() && !cfg!(unix) {
         return Ok(());

@@ -9,6 +9,9 @@
 //! - Only the writer's thread, which also syncs, writes. sled's own thread, which flushes and cleans up, is not started.
 //!   sled delays splits and merges of its tree's nodes until one of their keys is looked up; the writer looks up the
 //!   keys of each batch, so that reads cause no writes.
+//! - The exception is a thread of sled that removes free segments from the end of the log and syncs it. If that sync
+//!   fails, sled reports it at some later write, but the store's own handle to the log reports it at the next sync
+//!   (`fsync(2)`; Linux since 4.13).
 //! - After each batch, the log is synced.
 //! - A batch may be longer than a segment. All headers within it contain a stable position before the batch, so they cause
 //!   no damage. But the last of them is then far behind the end of the log, and the next long batch could overwrite the
@@ -306,6 +309,7 @@ impl Shared {
         };
         let why = format!("a write failed, and it is unknown how much of it is on disk ({why}); restart the server");
         let error = StoreError::Unknown(why.clone().into());
+        self.directory.note_unsynced();
         *self.stopped.write() = Some(Stop { why, full, by_panic });
         error
     }

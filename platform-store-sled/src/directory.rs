@@ -43,10 +43,8 @@ impl Directory {
         })?;
         let path = directory.path();
         remove_incomplete_snapshots(path)?;
-        let db = open_sled(path, cache_bytes)?;
-        // sled has renamed a snapshot without syncing the directory.
-        let synced = if cfg!(unix) { File::open(path).and_then(|opened| opened.sync_all()) } else { Ok(()) };
-        synced.map_err(refused("sync", path))?;
+        write_log_again(path).map_err(refused("write the log in", path))?;
+        let db = open_with_snapshot(path, cache_bytes).inspect_err(|_| note_unsynced(path))?;
         let file = |name, options: &mut OpenOptions| {
             let path = path.join(name);
             options.read(true).open(&path).map_err(refused("open", &path))
@@ -63,6 +61,11 @@ impl Directory {
     /// Makes everything that sled has written to its log durable.
     pub(crate) fn sync_log(&self) -> io::Result<()> {
         self.log.sync_data()
+    }
+
+    /// Notes that a sync failed; see [`write_log_again`].
+    pub(crate) fn note_unsynced(&self) {
+        note_unsynced(self.path());
     }
 
     /// Returns the size of the log and the free space on its disk, in bytes.
@@ -114,6 +117,64 @@ fn create(path: &Path, cache_bytes: u64) -> Result<(), StoreError> {
     });
     written.map_err(unavailable)?.map_err(from_sled)?;
     fs::write(path.join("mark"), encode_mark(0)).map_err(|error| StoreError::Unavailable(error.into()))
+}
+
+/// The file that notes that a sync failed.
+const UNSYNCED: &str = "unsynced";
+
+/// It does not matter whether the file survives a power cut, since the cache of the system does not.
+fn note_unsynced(path: &Path) {
+    // Without the file, the store has the guarantees of other programs on a failing disk.
+    let _ = File::create(path.join(UNSYNCED));
+}
+
+/// Writes the log again if a sync failed since it was last opened, and syncs it.
+///
+/// After a failed sync, the system's cache can have data that is not on the disk and that it does not write any more.
+/// sled would read it, and write a snapshot and new segments that depend on it. Written again, it becomes durable with the
+/// next sync.
+fn write_log_again(path: &Path) -> io::Result<()> {
+    let noted = path.join(UNSYNCED);
+    if !noted.exists() {
+        return Ok(());
+    }
+    let mut log = OpenOptions::new().read(true).write(true).open(path.join("db"))?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    loop {
+        log.seek(SeekFrom::Start(at))?;
+        let len = log.read(&mut buffer)?;
+        let Some(read) = buffer.get(..len).filter(|read| !read.is_empty()) else { break };
+        log.seek(SeekFrom::Start(at))?;
+        log.write_all(read)?;
+        at += len as u64;
+    }
+    log.sync_all()?;
+    fs::remove_file(noted)
+}
+
+/// Opens sled, and makes its snapshot durable before it frees segments.
+///
+/// sled writes a snapshot when it opens, renames it, and then clears the segments of its log without data that the
+/// snapshot needs. It does not sync the directory in between. If a power cut undoes the rename, sled reads the log from
+/// the previous snapshot on, and recovers nothing if the segment of the last stable position was cleared.
+///
+/// So sled is opened twice. The first time it fails between the two steps, where it removes the blobs of unfinished
+/// writes: it cannot remove one that is a directory. The second time there is nothing to add to the snapshot.
+fn open_with_snapshot(path: &Path, cache_bytes: u64) -> Result<sled::Db, OpenError> {
+    let obstacle = path.join("blobs").join(i64::MAX.to_string());
+    fs::create_dir_all(&obstacle).map_err(refused("create", &obstacle))?;
+    // The error of this differs between systems.
+    let expected = fs::remove_file(&obstacle).err().map(|error| error.kind());
+    let opened = open_sled(path, cache_bytes);
+    fs::remove_dir(&obstacle).map_err(refused("remove", &obstacle))?;
+    match opened {
+        Err(OpenError::Directory(DirectoryError::File { source, .. })) if Some(source.kind()) == expected => {}
+        // Without any data in its log, sled does not look for blobs.
+        other => return other,
+    }
+    directory::sync(path)?;
+    open_sled(path, cache_bytes)
 }
 
 /// Opens sled. Retries for up to 3 seconds, because a store that this process has just dropped may not have released

@@ -2,6 +2,10 @@
  * Records the operations of a program on the files of one directory, in the order of execution, and makes a chosen
  * sync fail. It is preloaded by LD_PRELOAD and does not depend on the program.
  *
+ * As on Linux, the failure is reported to each descriptor of the file that was open at that time, by its next sync, and
+ * what was not synced before is lost. The next syncs of the others write what was written since then, although they
+ * report the failure.
+ *
  * RECORD_DIR    the directory, absolute and without symbolic links
  * RECORD_TRACE  the file that records are appended to
  * RECORD_FAIL   the number of the sync that fails with EIO, counted from 1; without it, none fails
@@ -61,6 +65,10 @@ static char dir[PATH_MAX];
 static size_t dir_len;
 static int trace = -1;
 static long fail_at, syncs;
+
+enum { DESCRIPTORS = 1024 };
+/* The descriptors whose next sync reports the failure. */
+static char owed[DESCRIPTORS];
 
 /* A call with this sixth argument passes the filter. The kernel ignores the argument in all calls that are trapped. */
 #define PASS 0x7265636f72646572L
@@ -138,6 +146,7 @@ static long create(long number, int at, const char *path, long flags, long mode,
     int watched = flags & (O_CREAT | O_TRUNC) && resolve(at, path, name);
     int existed = watched && !fstatat(at, path, &before, 0);
     long fd = openat_form ? pass(number, at, (long)path, flags, mode, 0) : pass(number, (long)path, flags, mode, 0, 0);
+    if (fd >= 0 && fd < DESCRIPTORS) owed[fd] = 0;
     if (!watched || fd < 0 || fstat((int)fd, &after)) return fd;
     if (!existed) record(CREATE, after.st_ino, 0, 0, name, NULL);
     else if (flags & O_TRUNC) record(TRUNCATE, after.st_ino, 0, 0, name, NULL);
@@ -157,6 +166,23 @@ static long two_names(enum operation operation, long number, const long *a, int 
     long done = pass(number, a[0], a[1], a[2], a[3], a[4]);
     if (done == 0 && old_known != new_known) fail("recorder: a file was moved into or out of the directory\n");
     return record_names(operation, done, old_known && new_known, old, new);
+}
+
+/* Syncs a file or directory, or fails. */
+static long sync_fd(long number, int fd, const struct stat *status, const char *name) {
+    if (++syncs == fail_at) {
+        struct stat other;
+        for (int open = 0; open < DESCRIPTORS; open++)
+            owed[open] = open != fd && !fstat(open, &other) && other.st_ino == status->st_ino &&
+                         other.st_dev == status->st_dev;
+        record(SYNC_FAILED, status->st_ino, 0, 0, name, NULL);
+        return -EIO;
+    }
+    long synced = pass(number, fd, 0, 0, 0, 0);
+    record(synced ? SYNC_FAILED : SYNC, status->st_ino, 0, 0, name, NULL);
+    if (fd >= DESCRIPTORS || !owed[fd]) return synced;
+    owed[fd] = 0;
+    return -EIO;
 }
 
 /* Makes the call that was trapped, and records its effect. */
@@ -194,9 +220,7 @@ static long execute(long number, const long *a) {
     case SYS_fsync:
     case SYS_fdatasync: {
         if (!resolve_fd(fd, name, &status)) break;
-        long synced = ++syncs == fail_at ? -EIO : pass(number, a[0], 0, 0, 0, 0);
-        record(synced ? SYNC_FAILED : SYNC, status.st_ino, 0, 0, name, NULL);
-        return synced;
+        return sync_fd(number, fd, &status, name);
     }
     case SYS_renameat:
     case SYS_renameat2: return two_names(RENAME, number, a, fd, (const char *)a[1], (int)a[2], (const char *)a[3]);

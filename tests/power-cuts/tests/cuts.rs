@@ -126,7 +126,10 @@ fn sled_writes_a_segment_header_with_a_new_position_only_after_a_sync() {
     const SEGMENT_LEN: u64 = 512 * 1024;
     for subject in [Subject::Sled, Subject::SledLong, Subject::SledLoad] {
         let trace = record(subject, None).trace;
-        assert!(trace.operations.iter().all(|operation| !operation.path.starts_with("store/blobs/")), "{subject}");
+        let is_blob = |operation: &Operation| {
+            matches!(operation.action, Action::Create | Action::Write(..)) && operation.path.starts_with("store/blobs/")
+        };
+        assert!(!trace.operations.iter().any(is_blob), "{subject}");
         let is_of_log = |operation: &&Operation| operation.path == "store/db";
         let log: Vec<_> = trace.operations.iter().filter(is_of_log).collect();
         let position = |operation: &&Operation| match &operation.action {
@@ -160,15 +163,18 @@ fn acknowledged_blobs_survive_power_cuts() {
 fn reports_failed_syncs(subject: Subject) {
     let syncs = record(subject, None).trace.syncs() as u64;
     for failing in 1..=syncs {
-        let Recording { trace, ran } = record(subject, Some(failing));
+        let recording = record(subject, Some(failing));
+        let Recording { trace, ran } = &recording;
         let Some(end) = trace.operations.last().map(|operation| operation.end) else { continue };
         let mut disk = Disk::default();
         trace.operations.iter().for_each(|operation| disk.apply(operation).unwrap());
         let home = tempfile::tempdir().unwrap();
         disk.after_cut(Fate::Dropped, &mut fastrand::Rng::with_seed(0), home.path()).unwrap();
-        verify(subject, home.path(), &ran, end).unwrap_or_else(|error| {
-            panic!("sync {failing} of {syncs} failed; errors reported: {:?}: {error:#}", ran.errors)
-        });
+        if let Err(error) = verify(subject, home.path(), ran, end) {
+            let (errors, path) = (&ran.errors, home.path().display());
+            let text = format!("sync {failing} of {syncs} failed; errors reported: {errors:?}; {path}: {error:#}");
+            panic!("{}", Violation { text, home }.keep(&recording));
+        }
     }
 }
 
