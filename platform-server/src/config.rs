@@ -72,6 +72,10 @@ pub struct Config {
     /// PEM file with the certification authority of the database, which is trusted besides the public ones
     #[arg(long, global = true, env = "PLATFORM_STORE_CA", value_name = "FILE")]
     pub(crate) store_ca: Option<PathBuf>,
+    /// Maximum number of connections of this server to the database, from 6 on [default: 23]
+    #[arg(long, global = true, env = "PLATFORM_STORE_CONNECTIONS", value_name = "NUMBER",
+          value_parser = clap::value_parser!(u16).range(6..))]
+    pub(crate) store_connections: Option<u16>,
     /// Memory for the caches of the store and, with sqlite, for changes that are not in its tables yet; at least 1M
     /// [default: an eighth of the memory that the process may use, from 16M to 128M; with sled, 256M]
     #[arg(long, global = true, env = "PLATFORM_CACHE_SIZE", value_name = "BYTES", value_parser = cache_size)]
@@ -242,6 +246,9 @@ impl Config {
         }
         if self.store_ca.is_some() && !self.store.is_shared() {
             bail!("--store-ca is for a database: set --store postgres://USER@HOST/DATABASE, or remove it");
+        }
+        if self.store_connections.is_some() && !self.store.is_shared() {
+            bail!("--store-connections is for a database: set --store postgres://USER@HOST/DATABASE, or remove it");
         }
         if self.cache_size.is_some() && (self.store.is_shared() || self.store == Store::Memory) {
             bail!("--cache-size is for a store on disk: set --store sqlite or sled, or remove it");

@@ -26,8 +26,7 @@ pub(crate) fn run(config: &Config, dry_run: bool) -> Result<ExitCode> {
     match &config.store {
         #[cfg(feature = "postgres")]
         Store::Postgres(url) => {
-            let ca = config.store_ca.as_deref();
-            let (found, steps) = crate::installation::block_on(crate::postgres::migrate(url, ca, dry_run))?;
+            let (found, steps) = crate::installation::block_on(crate::postgres::migrate(url, config, dry_run))?;
             let known = u32::try_from(platform_store_postgres::PostgresStore::LAYOUT)?;
             print(url, (found, known), &steps, dry_run)?;
         }

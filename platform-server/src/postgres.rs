@@ -1,9 +1,6 @@
 //! The PostgreSQL store as one that several servers share.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
@@ -16,7 +13,7 @@ use platform_store_postgres::{Heard, Listener, OpenError, Options, PostgresStore
 use zeroize::Zeroizing;
 
 use crate::{
-    config::DatabaseUrl,
+    config::{Config, DatabaseUrl},
     shared::{Message, Messages, SharedStore},
 };
 
@@ -26,19 +23,20 @@ pub(crate) struct Postgres(Arc<PostgresStore>);
 
 impl Postgres {
     /// Opens a database that has the layout of this release.
-    pub(crate) async fn open(url: &DatabaseUrl, ca: Option<&Path>) -> Result<Self> {
-        let store = PostgresStore::open(url.expose(), options(ca)?).await;
+    pub(crate) async fn open(url: &DatabaseUrl, config: &Config) -> Result<Self> {
+        let store = PostgresStore::open(url.expose(), options(config)?).await;
         let store = store.map_err(advised).with_context(|| format!("cannot use the database {url} of --store"))?;
         Ok(Self(Arc::new(store)))
     }
 }
 
-/// Returns the options of a store that trusts the certificates in this file.
-fn options(ca: Option<&Path>) -> Result<Options> {
-    let Some(path) = ca else { return Ok(Options::default()) };
+fn options(config: &Config) -> Result<Options> {
+    let options = Options::default();
+    let options = config.store_connections.map_or(options.clone(), |most| options.connections(most.into()));
+    let Some(path) = &config.store_ca else { return Ok(options) };
     let place = || format!("cannot use {} of --store-ca", path.display());
     let pem = std::fs::read(path).with_context(place)?;
-    Options::default().root_certificates_pem(&pem).with_context(place)
+    options.root_certificates_pem(&pem).with_context(place)
 }
 
 /// Adds what to do about an error that is due to the options of this server.
@@ -59,8 +57,8 @@ fn advised(error: OpenError) -> anyhow::Error {
 
 /// Creates the tables, or changes them to the layout of this release. Returns the layout that was found, 0 for an empty
 /// database, and the steps from it. A dry run changes nothing.
-pub(crate) async fn migrate(url: &DatabaseUrl, ca: Option<&Path>, dry_run: bool) -> Result<(u32, Vec<String>)> {
-    let options = options(ca)?;
+pub(crate) async fn migrate(url: &DatabaseUrl, config: &Config, dry_run: bool) -> Result<(u32, Vec<String>)> {
+    let options = options(config)?;
     let found = if dry_run {
         PostgresStore::layout(url.expose(), &options).await
     } else {

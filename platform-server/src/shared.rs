@@ -87,9 +87,7 @@ pub(crate) async fn open(config: &Config) -> Result<Option<Arc<dyn SharedStore>>
 async fn connect(config: &Config) -> Result<Option<Arc<dyn SharedStore>>> {
     match &config.store {
         #[cfg(feature = "postgres")]
-        crate::config::Store::Postgres(url) => {
-            Ok(Some(Arc::new(crate::postgres::Postgres::open(url, config.store_ca.as_deref()).await?)))
-        }
+        crate::config::Store::Postgres(url) => Ok(Some(Arc::new(crate::postgres::Postgres::open(url, config).await?))),
         _ => Ok(None),
     }
 }

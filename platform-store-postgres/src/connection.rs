@@ -20,28 +20,19 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_postgres::{
     Client, Config, Row,
-    config::{Host, SslMode, TargetSessionAttrs},
+    config::{Host, SslMode},
     types::ToSql,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     citus,
     error::{Failure, OpenError, cause},
     options::Options,
     primary::{self, Driver, Primary, State},
-    split, url,
+    session, split, url,
 };
-
-/// Settings of every session. The last ones release the locks of a process that vanished or was cut off, for which others
-/// wait, and a `statement_timeout` would acknowledge commits that synchronous standbys do not have. The plans of the
-/// statements must not depend on their parameters or on statistics: with other kinds of joins and scans, a plan can be
-/// good for a small organization and read a whole table for a large one.
-const SESSION: &str = "-c synchronous_commit=on -c default_transaction_isolation=read\\ committed -c jit=off \
-     -c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off \
-     -c enable_mergejoin=off -c max_parallel_workers_per_gather=0 -c statement_timeout=0 \
-     -c idle_in_transaction_session_timeout=3s -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 \
-     -c tcp_keepalives_count=3 -c tcp_user_timeout=10000";
 
 /// The ways to reach a database.
 pub(crate) struct Database {
@@ -51,6 +42,8 @@ pub(crate) struct Database {
     writers: Pool,
     retry: Duration,
     everywhere: Duration,
+    /// Closes connections that are not used.
+    _idle: AbortOnDropHandle<()>,
     /// Whether the tables are distributed by organization.
     distributed: AtomicBool,
 }
@@ -286,6 +279,7 @@ impl Database {
         };
         // Besides the lanes, documents are written.
         let (readers, writers) = (pool(options.readers)?, pool(options.lanes.saturating_add(1))?);
+        let idle = AbortOnDropHandle::new(tokio::spawn(close_idle([readers.clone(), writers.clone()], options.idle)));
         Ok(Self {
             primary,
             tls,
@@ -293,6 +287,7 @@ impl Database {
             writers,
             retry: options.retry,
             everywhere: options.everywhere,
+            _idle: idle,
             distributed: false.into(),
         })
     }
@@ -368,17 +363,6 @@ impl Database {
     }
 }
 
-/// Returns whether a database answers and is a standby.
-pub(crate) async fn is_standby(config: &Config, tls: &MakeRustlsConnect) -> bool {
-    let mut config = config.clone();
-    config.target_session_attrs(TargetSessionAttrs::Any);
-    let Ok((client, connection)) = config.connect(tls.clone()).await else { return false };
-    let driver = tokio::spawn(connection);
-    let answer = client.query_one("SELECT pg_is_in_recovery()", &[]).await;
-    driver.abort();
-    answer.is_ok_and(|row| row.try_get(0).unwrap_or(false))
-}
-
 /// The attempts of a call, each on another connection, until the time for retries is over.
 #[derive(Debug)]
 pub(crate) struct Attempts<'d> {
@@ -443,6 +427,17 @@ impl Attempts<'_> {
     }
 }
 
+/// Closes the connections that were not used for a time, so that a server does not keep those of its busiest moment, which
+/// other servers may need.
+async fn close_idle(pools: [Pool; 2], idle: Duration) {
+    loop {
+        tokio::time::sleep(idle / 2).await;
+        for pool in &pools {
+            pool.retain(|_, metrics| metrics.last_used() < idle);
+        }
+    }
+}
+
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The configuration includes the password.
@@ -458,9 +453,7 @@ pub(crate) fn configure(url: &str, options: &Options) -> Result<(Config, MakeRus
     if config.get_application_name().is_none() {
         config.application_name("platform");
     }
-    // The last setting of a name counts.
-    config.options(format!("{} {SESSION}", config.get_options().unwrap_or_default()));
-    config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    config.options(session::options(config.get_options().unwrap_or_default()));
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(Duration::from_secs(3));
     }

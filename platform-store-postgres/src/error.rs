@@ -75,6 +75,8 @@ impl From<tokio_postgres::Error> for Failure {
                 Self::Taken
             }
             SqlState::DISK_FULL => Self::Other(StoreError::Full(Described(error).into())),
+            // The server is the primary: its provider has set it to read-only, mostly because its disk is full.
+            SqlState::READ_ONLY_SQL_TRANSACTION => Self::Other(StoreError::Full(Described(error).into())),
             SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => {
                 Self::Other(StoreError::Corrupt(Described(error).into()))
             }
@@ -82,7 +84,6 @@ impl From<tokio_postgres::Error> for Failure {
             state if state.code().starts_with("22") || state.code().starts_with("54") => {
                 Self::Other(StoreError::Invalid(Described(error).into()))
             }
-            SqlState::READ_ONLY_SQL_TRANSACTION => Self::Lost(Described(error).into()),
             SqlState::ADMIN_SHUTDOWN
             | SqlState::CRASH_SHUTDOWN
             | SqlState::CANNOT_CONNECT_NOW

@@ -28,6 +28,7 @@ mod options;
 mod primary;
 mod probe;
 mod schema;
+mod session;
 
 mod check;
 mod error;

@@ -7,11 +7,12 @@ use uuid::Uuid;
 
 use crate::{
     citus,
-    connection::{Connection, configure, is_standby},
+    connection::{Connection, configure},
     error::{Failure, OpenError, cause},
     options::Options,
+    primary::Primary,
     schema::{LAYOUT, MIGRATIONS, installation},
-    shared,
+    session, shared,
 };
 
 /// The table with the number of the layout and the identifier of the installation. All layouts have it.
@@ -42,14 +43,15 @@ pub(crate) async fn layout(url: &str, options: &Options) -> Result<i32, OpenErro
     if exists.try_get(0).map_err(failed)? { found(&client).await } else { Ok(0) }
 }
 
-/// Connects, and drives the connection on a task of its own until the client is dropped.
+/// Connects to the primary, and drives the connection on a task of its own until the client is dropped.
 async fn connect(url: &str, options: &Options) -> Result<(Client, JoinHandle<()>), OpenError> {
     let (config, tls) = configure(url, options)?;
-    match config.connect(tls.clone()).await {
-        Ok((client, connection)) => Ok((client, tokio::spawn(async { drop(connection.await) }))),
-        Err(_) if is_standby(&config, &tls).await => Err(OpenError::Standby),
-        Err(error) => Err(OpenError::Unavailable(cause(error))),
-    }
+    let primary = Primary::find(&config, &tls).await?;
+    let server = primary.state.borrow().server.clone();
+    let (client, connection) = server.connect(tls).await.map_err(|error| OpenError::Unavailable(cause(error)))?;
+    let driver = tokio::spawn(async { drop(connection.await) });
+    session::begin(&client).await.map_err(|error| OpenError::Unavailable(error.into()))?;
+    Ok((client, driver))
 }
 
 /// Returns the layout of a database that has the table of layouts.

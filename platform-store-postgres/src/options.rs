@@ -16,6 +16,8 @@ pub struct Options {
     /// The number of lanes, which is the most batches of commits that run at the same time, each on a connection of its
     /// own; 4 by default. The commits of an organization are in one batch at a time.
     pub lanes: usize,
+    /// The time after which a connection that is not used is closed; 1 minute by default.
+    pub idle: Duration,
     /// The maximum number of commits that share one transaction (group commit); 256 by default.
     pub group_commits: usize,
     /// The time for which a call is repeated while no connection works, such as during a failover; 5 seconds by
@@ -33,6 +35,7 @@ impl Default for Options {
         Self {
             readers: 16,
             lanes: 4,
+            idle: Duration::from_secs(60),
             group_commits: 256,
             retry: Duration::from_secs(5),
             everywhere: Duration::from_secs(10),
@@ -51,6 +54,31 @@ impl Options {
     /// Sets the number of lanes; at least 1.
     pub const fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = lanes;
+        self
+    }
+
+    /// The least number of connections that a store can have.
+    pub const MIN_CONNECTIONS: usize = 6;
+    /// The connections besides those of readers and lanes: one writes documents, one asks the primary, and one listens.
+    const OTHER_CONNECTIONS: usize = 3;
+
+    /// Returns the maximum number of connections to the database; 23 by default.
+    pub const fn max_connections(&self) -> usize {
+        self.readers + self.lanes + Self::OTHER_CONNECTIONS
+    }
+
+    /// Sets the readers and lanes so that the store has at most so many connections; at least
+    /// [`Options::MIN_CONNECTIONS`]. At most 4 are lanes.
+    pub fn connections(mut self, connections: usize) -> Self {
+        let shared = connections.max(Self::MIN_CONNECTIONS) - Self::OTHER_CONNECTIONS;
+        self.lanes = (shared / 4).clamp(1, 4);
+        self.readers = shared - self.lanes;
+        self
+    }
+
+    /// Sets the time after which a connection that is not used is closed.
+    pub const fn idle(mut self, idle: Duration) -> Self {
+        self.idle = idle;
         self
     }
 
@@ -89,5 +117,20 @@ impl Options {
             return Err(OpenError::Certificates("there is no BEGIN CERTIFICATE".into()));
         }
         Ok(self.root_certificates(found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_connections_is_divided_among_readers_and_lanes() {
+        assert_eq!(Options::default().max_connections(), 23);
+        for (connections, readers, lanes) in [(23, 16, 4), (6, 2, 1), (0, 2, 1), (11, 6, 2), (100, 93, 4)] {
+            let options = Options::default().connections(connections);
+            assert_eq!((options.readers, options.lanes), (readers, lanes), "{connections}");
+            assert_eq!(options.max_connections(), connections.max(Options::MIN_CONNECTIONS));
+        }
     }
 }

@@ -14,7 +14,6 @@ use std::{
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::watch,
-    task::JoinHandle,
     time::{sleep, timeout, timeout_at},
 };
 use tokio_postgres::{
@@ -23,8 +22,12 @@ use tokio_postgres::{
     tls::MakeTlsConnect,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::error::{Failure, OpenError, text};
+use crate::{
+    error::{Failure, OpenError, text},
+    session,
+};
 
 /// The time between two questions.
 const ASK: Duration = Duration::from_secs(1);
@@ -35,10 +38,11 @@ const OTHERS: Duration = Duration::from_millis(500);
 /// The pause between two searches for the primary.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Asks a server for the identifier of its cluster, for its timeline, and whether it accepts writes.
+/// Asks a server for the identifier of its cluster, for its timeline, and whether it is a standby. A primary can be set to
+/// read-only, as providers do when its disk is full: its answers are current, and it refuses writes itself.
 const WHO: &str = "SELECT (SELECT system_identifier FROM pg_control_system()), \
      CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END, \
-     pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'";
+     pg_is_in_recovery()";
 
 /// A state of a database that only grows: a failover begins another timeline. Its number is hexadecimal and of fixed
 /// length.
@@ -70,7 +74,7 @@ pub(crate) struct State {
 pub(crate) struct Primary {
     pub(crate) state: watch::Receiver<State>,
     claim: watch::Sender<Claim>,
-    task: JoinHandle<()>,
+    _task: AbortOnDropHandle<()>,
 }
 
 /// A lock that the asking connection holds: two numbers, and whether it has it.
@@ -96,7 +100,7 @@ impl Primary {
         });
         let claim = watch::Sender::default();
         let task = tokio::spawn(ask(config.clone(), tls.clone(), found, sender, claim.clone()));
-        Ok(Self { state, claim, task })
+        Ok(Self { state, claim, _task: AbortOnDropHandle::new(task) })
     }
 
     /// Takes a lock of the session that asks, again in each of its sessions, and returns whether it has the lock; `None`
@@ -115,25 +119,13 @@ impl Primary {
     }
 }
 
-impl Drop for Primary {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 /// A connection to a primary.
 struct Found {
     server: Arc<Config>,
     history: History,
     client: Client,
     who: Statement,
-    driver: JoinHandle<()>,
-}
-
-impl Drop for Found {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
+    _driver: AbortOnDropHandle<()>,
 }
 
 /// Why there is no primary.
@@ -145,17 +137,14 @@ enum Missing {
 
 /// Reads an answer to [`WHO`]; an error if the server is not a primary.
 fn history(row: &Row) -> Result<History, Missing> {
-    let read = || Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?));
-    let (system, timeline, is_standby, is_read_only) = read().map_err(|error| Missing::Other(text(&error)))?;
-    match (is_standby, is_read_only) {
-        (true, _) => Err(Missing::Standby),
-        (false, true) => Err(Missing::Other("the server is read-only".into())),
-        (false, false) => Ok(History { system, timeline }),
-    }
+    let read = || Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+    let (system, timeline, is_standby) = read().map_err(|error| Missing::Other(text(&error)))?;
+    if is_standby { Err(Missing::Standby) } else { Ok(History { system, timeline }) }
 }
 
-/// Verifies that a new connection leads to the server that is known as the primary.
+/// Verifies that a new connection leads to the server that is known as the primary, and begins its session.
 pub(crate) async fn verify(client: &Client, known: &History) -> Result<(), String> {
+    session::begin(client).await?;
     let row = client.query_one(WHO, &[]).await.map_err(|error| text(&error))?;
     match history(&row) {
         Ok(found) if found == *known => Ok(()),
@@ -205,16 +194,11 @@ async fn ask_one(server: Config, tls: &MakeRustlsConnect) -> Result<Found, Missi
     let asked = async {
         let (client, driver) = server.connect(tls.clone()).await.map_err(other)?;
         // The errors of a connection are those of its calls.
-        let driver = tokio::spawn(async move { drop(driver.await) });
-        let who = match client.prepare(WHO).await {
-            Ok(who) => who,
-            Err(error) => {
-                driver.abort();
-                return Err(other(error));
-            }
-        };
+        let driver = AbortOnDropHandle::new(tokio::spawn(async move { drop(driver.await) }));
+        session::begin(&client).await.map_err(Missing::Other)?;
+        let who = client.prepare(WHO).await.map_err(other)?;
         let history = History { system: 0, timeline: String::new() };
-        let mut found = Found { server: Arc::new(server), history, client, who, driver };
+        let mut found = Found { server: Arc::new(server), history, client, who, _driver: driver };
         found.history = history_of(&found).await?;
         Ok(found)
     };

@@ -122,6 +122,24 @@ fn uid(made: &Value) -> String {
 }
 
 #[test]
+fn a_database_that_its_provider_set_to_read_only_is_served() {
+    let Some(mut database) = Database::migrated("provider") else { return };
+    drop(database.start(&[]));
+    let (organization, token) = database.operator();
+    let writable = database.url.clone();
+    database.url = writable.replacen("options=", "options=-cdefault_transaction_read_only%3Don%20", 1);
+    let server = database.start(&["--store-connections", "8"]);
+    let api = Api::new(&server.url, &token);
+    api.get(&format!("/iam/v2/groups/{organization}")).ok();
+    let group = json!({ "name": "group" });
+    let refused = api.post(&format!("/iam/v2/groups/{organization}"), &group).error(429);
+    assert_eq!(refused["code"], 8, "RESOURCE_EXHAUSTED: {refused}");
+    for command in [&["check"][..], &["export", "--to", "all.jsonl"], &["migrate", "--dry-run"]] {
+        database.run(command).ok();
+    }
+}
+
+#[test]
 fn metrics_have_the_sizes_of_groups_of_commits() {
     let Some(database) = Database::migrated("metrics") else { return };
     let server = database.start(&["--metrics-listen", "127.0.0.1:0"]);

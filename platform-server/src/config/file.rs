@@ -172,6 +172,7 @@ mod tests {
             "identity-rate" | "organization-rate" => "['7', '00000000000000000000000000000000000000aa=7:70']",
             name if name.ends_with("-rate") => "'7:70'",
             name if name.starts_with("max-") => "7",
+            "store-connections" => "7",
             "backup-keep" | "audit-log-size" | "audit-log-keep" => "7",
             "backup-every" => "'7s'",
             name if name.ends_with("-timeout") || name.ends_with("-delay") => "'7s'",

@@ -7,10 +7,10 @@ use std::{
 };
 
 use platform_engine::{
-    store::{Commit, Query, Require, Scope, Store, StoreError},
+    store::{Commit, Key, Query, Require, Scope, Store, StoreError},
     uid::Uid,
 };
-use platform_store_postgres::{OpenError, Options, PostgresStore};
+use platform_store_postgres::{Options, PostgresStore};
 use platform_testkit::postgres::Cluster;
 use tokio::time::timeout;
 
@@ -160,12 +160,16 @@ async fn a_name_belongs_to_one_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_standby_and_a_read_only_server_are_refused() {
+async fn a_primary_that_is_set_to_read_only_answers_reads_and_refuses_writes() {
     let Some(cluster) = Cluster::shared() else { return };
     let url = empty(cluster, "read_only").await;
+    open(&url).await.commit(puts([thing("a/1")])).await.unwrap();
     let read_only = url.replacen("options=", "options=-cdefault_transaction_read_only%3Don%20", 1);
-    match PostgresStore::open(&read_only, Options::default()).await {
-        Err(OpenError::Unavailable(error)) => assert!(error.to_string().contains("read-only"), "{error}"),
-        other => panic!("{other:?}"),
-    }
+    let store = open(&read_only).await;
+    assert!(store.get(&[Key::new("Thing", Uid::opaque("a/1"))], &[]).await.unwrap().records[0].is_some());
+    let refused = store.commit(puts([thing("a/2")])).await.unwrap_err();
+    assert!(matches!(&refused, StoreError::Full(why) if why.to_string().contains("read-only")), "{refused:?}");
+    assert!(matches!(store.health(), Err(StoreError::Full(_))));
+    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(PostgresStore::layout(&read_only, &Options::default()).await.unwrap(), PostgresStore::LAYOUT);
 }

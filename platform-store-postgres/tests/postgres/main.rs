@@ -10,5 +10,6 @@ mod faults;
 mod filtered;
 mod gone;
 mod plans;
+mod session;
 mod several;
 mod spread;
