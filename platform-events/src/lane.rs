@@ -345,7 +345,7 @@ impl Lane<'_> {
                 return Ok(Batch::LeaseLost);
             }
             let answer = self.attempt(&pending.event).await;
-            if !matches!(answer, DeliveryResult::Status(200..=299)) {
+            if !matches!(answer.status(), Some(200..=299)) {
                 // Settle first: the acknowledgements change the delivery status by which this failure is judged.
                 if !self.acknowledged.outcomes.is_empty()
                     && let Batch::LeaseLost = self.settle_acknowledged().await?
@@ -401,12 +401,12 @@ impl Lane<'_> {
             Err(_) => DeliveryResult::Failed("the sink did not respond in time".to_owned()),
         };
         self.slow = start.elapsed() > SLOW_THRESHOLD;
-        let class = match answer {
-            DeliveryResult::Status(200..=299) => "2xx",
-            DeliveryResult::Status(300..=399) => "3xx",
-            DeliveryResult::Status(400..=499) => "4xx",
-            DeliveryResult::Status(500..) => "5xx",
-            DeliveryResult::Status(_) | DeliveryResult::Failed(_) => "none",
+        let class = match answer.status() {
+            Some(200..=299) => "2xx",
+            Some(300..=399) => "3xx",
+            Some(400..=499) => "4xx",
+            Some(500..) => "5xx",
+            _ => "none",
         };
         metrics::attempted(class, start.elapsed());
         answer

@@ -55,9 +55,10 @@ impl Default for Policy {
 impl Policy {
     /// Returns the outcome for an event of this lease, given the result of the attempt.
     pub(crate) fn outcome(&self, lease: &Lease, event: &Event, answer: DeliveryResult, now: Timestamp) -> Outcome {
+        let later = if let DeliveryResult::Later(_, later) = &answer { *later } else { Duration::ZERO };
         let failure = match answer {
             DeliveryResult::Status(status @ 200..=299) => return Outcome::Delivered(status),
-            DeliveryResult::Status(status) => {
+            DeliveryResult::Status(status) | DeliveryResult::Later(status, _) => {
                 Failure { status, error: format!("the sink responded with status {status}") }
             }
             DeliveryResult::Failed(error) => Failure { status: 0, error },
@@ -74,7 +75,8 @@ impl Policy {
         if since.is_some_and(|since| now >= since.plus_millis(millis(self.give_up_after))) {
             return Outcome::Dead(DeadReason::Expired, Some(failure));
         }
-        Outcome::Retry(failure, now.plus_millis(millis(self.delay(lease.status.failures))))
+        let delay = self.delay(lease.status.failures).max(later.min(self.max_delay.saturating_mul(2)));
+        Outcome::Retry(failure, now.plus_millis(millis(delay)))
     }
 
     /// Returns the delay after a failure that follows `failures` others.

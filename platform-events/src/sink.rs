@@ -1,6 +1,6 @@
 //! The destination of events.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, time::Duration};
 
 use async_trait::async_trait;
 use platform_core::resources::events::Subscription;
@@ -24,6 +24,19 @@ pub enum DeliveryResult {
     /// An HTTP status; 2xx acknowledges the event. A sink that does not use HTTP returns 200 to acknowledge, 400 for an
     /// event that it will never accept, 410 to receive no more events, and 503 to be called again later.
     Status(u16),
+    /// The status of a failure, and the time after which the sink asks to be called again. The next attempt is not before
+    /// this time, unless it is longer than the longest delay of the retry policy.
+    Later(u16, Duration),
     /// The attempt failed without a response, for this reason.
     Failed(String),
+}
+
+impl DeliveryResult {
+    /// Returns the HTTP status, if there was a response.
+    pub const fn status(&self) -> Option<u16> {
+        match self {
+            Self::Status(status) | Self::Later(status, _) => Some(*status),
+            Self::Failed(_) => None,
+        }
+    }
 }

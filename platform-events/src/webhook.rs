@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Request, Uri,
-    header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT},
+    HeaderMap, HeaderName, HeaderValue, Request, Response, Uri,
+    header::{AUTHORIZATION, CONTENT_TYPE, DATE, RETRY_AFTER, USER_AGENT},
 };
 use http_body_util::{BodyExt, Full, Limited};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -74,6 +74,22 @@ pub fn check_public_sink(url: &str) -> Result<(), String> {
         .map_err(|_| "must not be at a private, loopback or otherwise special address".to_owned())
 }
 
+/// Returns the status of a response, and that of a failure with its `Retry-After` (RFC 9110, section 10.2.3). A date there is
+/// compared with the `Date` of the response, so that the clocks need not agree.
+fn result<B>(response: &Response<B>) -> DeliveryResult {
+    let status = response.status();
+    let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let date = |text| httpdate::parse_http_date(text).ok();
+    let later = text(RETRY_AFTER).and_then(|later| match later.trim().parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => date(later)?.duration_since(text(DATE).and_then(date)?).ok(),
+    });
+    match later {
+        Some(later) if !status.is_success() => DeliveryResult::Later(status.as_u16(), later),
+        _ => DeliveryResult::Status(status.as_u16()),
+    }
+}
+
 /// Posts events to the URLs of their subscriptions.
 ///
 /// Does not follow redirects. Unless the options allow private addresses, it connects only to
@@ -98,14 +114,14 @@ impl Webhook {
         Ok(Self { issuer, client, options })
     }
 
-    async fn post(&self, subscription: &Subscription, event: &Event) -> Result<u16, String> {
+    async fn post(&self, subscription: &Subscription, event: &Event) -> Result<DeliveryResult, String> {
         let request = self.request(subscription, event)?;
         let answer = self.client.request(request).await.map_err(|error| causes(&error))?;
-        let status = answer.status().as_u16();
+        let result = result(&answer);
         // The body is irrelevant. It is read, within bounds, only so that the connection can be reused.
         let rest = Limited::new(answer.into_body(), MAX_RESPONSE_BODY).collect();
         drop(tokio::time::timeout(RESPONSE_BODY_TIMEOUT, rest).await);
-        Ok(status)
+        Ok(result)
     }
 
     fn request(&self, subscription: &Subscription, event: &Event) -> Result<Request<Full<Bytes>>, String> {
@@ -156,7 +172,7 @@ impl Webhook {
 impl Sink for Webhook {
     async fn deliver(&self, subscription: &Subscription, event: &Event) -> DeliveryResult {
         match self.post(subscription, event).await {
-            Ok(status) => DeliveryResult::Status(status),
+            Ok(result) => result,
             Err(reason) => {
                 DeliveryResult::Failed(reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect())
             }

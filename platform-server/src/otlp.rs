@@ -303,11 +303,11 @@ impl<S: Sink> Sink for TracedSink<S> {
         let span = tracer.span_builder("deliver").with_kind(SpanKind::Producer).with_attributes(attributes);
         let scope = Scope::new().with_span(span.start_with_context(tracer, &Scope::new()));
         let result = self.sink.deliver(subscription, event).with_context(scope.clone()).await;
-        match &result {
-            DeliveryResult::Status(status) => {
-                scope.span().set_attribute(KeyValue::new("http.response.status_code", i64::from(*status)));
+        match result.status() {
+            Some(status) => {
+                scope.span().set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
             }
-            _ => scope.span().set_status(Status::error("failed")),
+            None => scope.span().set_status(Status::error("failed")),
         }
         scope.span().end();
         result

@@ -79,6 +79,30 @@ async fn a_failing_event_is_retried_with_backoff_and_blocks_later_events() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_next_attempt_is_not_before_the_time_that_the_sink_asks_for_within_an_hour() {
+    let world = World::new().await;
+    world.subscribe(&world.org, A).await;
+    world.repos(&world.org, 1).await;
+    let later = |status, seconds| (Duration::ZERO, DeliveryResult::Later(status, Duration::from_secs(seconds)));
+    let sink = Scripted::new(move |_, _, attempt| match attempt {
+        1 => later(429, 25),
+        2 => later(503, 90),
+        3 => later(503, 0),
+        4 => later(429, 1_000_000_000),
+        5 => later(500, 5),
+        _ => respond(200),
+    });
+    let _delivering = world.deliver(&sink, |_| {});
+    sink.wait_for(A, 1).await;
+    let times = sink.times.lock()[A].clone();
+    let gaps: Vec<_> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
+    // With the backoff alone, they were at most 1, 2, 4, 8 and 16 seconds.
+    let wanted = [25..28, 90..93, 2..6, 3600..3603, 8..18];
+    assert!(gaps.iter().zip(&wanted).all(|(gap, wanted)| wanted.contains(gap)), "{gaps:?}");
+    assert_eq!(gaps.len(), wanted.len());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_is_given_up_after_three_days_and_the_next_one_has_its_own_deadline() {
     let world = World::new().await;
     let subscription = world.subscribe(&world.org, A).await;

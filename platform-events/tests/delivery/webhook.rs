@@ -107,6 +107,39 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
+async fn the_retry_after_of_a_failure_is_read() {
+    let date = "date: Sun, 06 Nov 1994 08:49:37 GMT";
+    for (head, later) in [
+        ("429 Too Many Requests\r\nretry-after: 25", Some((429, 25))),
+        ("503 Service Unavailable\r\nretry-after: Sun, 06 Nov 1994 08:50:07 GMT", Some((503, 30))),
+        // The obsolete forms of a date, which recipients must accept.
+        ("503 Service Unavailable\r\nretry-after: Sunday, 06-Nov-94 08:49:38 GMT", Some((503, 1))),
+        ("503 Service Unavailable\r\nretry-after: Sun Nov  6 08:49:39 1994", Some((503, 2))),
+        ("503 Service Unavailable\r\nretry-after: Sun, 06 Nov 1994 08:49:36 GMT", None),
+        ("503 Service Unavailable\r\nretry-after: -1", None),
+        ("503 Service Unavailable\r\nretry-after: 99999999999999999999999", None),
+        ("503 Service Unavailable\r\nretry-after: soon", None),
+        ("200 OK\r\nretry-after: 25", None),
+    ] {
+        let reply = format!("HTTP/1.1 {head}\r\n{date}\r\ncontent-length: 0\r\n\r\n");
+        let sink = raw(move |mut stream| {
+            let reply = reply.clone();
+            async move {
+                let _ = stream.read(&mut [0; 4096]).await;
+                let _ = stream.write_all(reply.as_bytes()).await;
+            }
+        })
+        .await;
+        let answer = webhook(issuer()).deliver(&subscription(format!("http://{sink}/")), &event()).await;
+        let status = head.split(' ').next().unwrap().parse().unwrap();
+        let expected = later.map_or(DeliveryResult::Status(status), |(status, seconds)| {
+            DeliveryResult::Later(status, Duration::from_secs(seconds))
+        });
+        assert_eq!(answer, expected, "{head}");
+    }
+}
+
+#[tokio::test]
 async fn the_body_of_a_huge_response_is_cut_off() {
     let (closed, on_closed) = tokio::sync::oneshot::channel();
     let closed = Arc::new(Mutex::new(Some(closed)));
