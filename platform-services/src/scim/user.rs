@@ -1,18 +1,14 @@
 //! JSON representation of users in SCIM (RFC 7643 section 4.1): lenient when read, canonical when written.
 //!
-//! Attribute names are case-insensitive. Attributes of the RFC that this server does not store are ignored; every
-//! response shows which are stored.
+//! Attribute names are case-insensitive. What this server does not store is ignored, in a patch as in a whole user, so
+//! that it never prevents the change of what is stored, above all of `active`. Every reply shows what is stored.
 
 use std::collections::HashSet;
 
 use platform_core::resources::iam::DirectoryUser;
-use scim_v2::filter::ValFilter;
 use serde_json::{Map, Value, json};
 
-use super::{
-    path::{self, Target},
-    reply::ScimError,
-};
+use super::{filter::Condition, path::Target, reply::ScimError, selection::Selection};
 
 pub(super) const SCHEMA: &str = "urn:ietf:params:scim:schemas:core:2.0:User";
 
@@ -26,7 +22,7 @@ const MAX_KEYS: usize = 1000;
 pub(super) fn to_json(user: &DirectoryUser, base: &str) -> Value {
     let present = |text: &str| (!text.is_empty()).then(|| Value::from(text));
     let name = object([("givenName", present(&user.given_name)), ("familyName", present(&user.family_name))]);
-    let email = present(&user.email).map(|email| json!([{ "value": email, "type": "work", "primary": true }]));
+    let email = (!user.email.is_empty()).then(|| json!([email(user)]));
     let meta = json!({
         "resourceType": "User",
         "created": user.create_time,
@@ -45,6 +41,20 @@ pub(super) fn to_json(user: &DirectoryUser, base: &str) -> Value {
         ("meta", Some(meta)),
     ]);
     body.into()
+}
+
+/// Returns a user as SCIM JSON with the selected attributes.
+pub(super) fn selected(user: &DirectoryUser, base: &str, selection: &Selection) -> Value {
+    let mut user = to_json(user, base);
+    if let Some(user) = user.as_object_mut() {
+        selection.apply(user);
+    }
+    user
+}
+
+/// Returns the stored address. Its type is `work`, and it is the primary address.
+fn email(user: &DirectoryUser) -> Value {
+    json!({ "value": user.email, "type": "work", "primary": true })
 }
 
 /// Returns an object of the members that have a value.
@@ -131,7 +141,8 @@ enum Op {
 /// Reads the operations of a patch (RFC 7644 section 3.5.2).
 ///
 /// # Errors
-/// `invalidSyntax`, `invalidPath`; `noTarget` for a remove without a path; `mutability` for a read-only attribute.
+/// `invalidSyntax`, those of [`Target::parse`]; `noTarget` for a remove without a path; `mutability` for a read-only
+/// attribute and for the removal of a required one.
 pub(super) fn operations(body: &Value) -> Parsed<Vec<Operation>> {
     let syntax = |detail: &str| ScimError::invalid("invalidSyntax", detail);
     let listed = attribute(body, "Operations").and_then(Value::as_array);
@@ -157,8 +168,10 @@ pub(super) fn operations(body: &Value) -> Parsed<Vec<Operation>> {
         };
         match (op, &target) {
             (Op::Remove, Target::User) => Err(ScimError::invalid("noTarget", "a remove must have a path")),
-            (_, Target::ReadOnly) => Err(ScimError::invalid("mutability", "the attribute is read-only")),
-            (Op::Remove, Target::UserName) => Err(ScimError::invalid("mutability", "userName is required")),
+            (_, Target::ReadOnly) => Err(ScimError::invalid("mutability", "id and meta are read-only; leave them out")),
+            (Op::Remove, Target::UserName) => {
+                Err(ScimError::invalid("mutability", "userName is required; replace it instead"))
+            }
             _ => Ok(Operation { op, target, value }),
         }
     });
@@ -168,7 +181,7 @@ pub(super) fn operations(body: &Value) -> Parsed<Vec<Operation>> {
 /// Returns the user after all operations, which are applied in order.
 ///
 /// # Errors
-/// `invalidValue`, `invalidPath` for an unknown attribute in a value, `noTarget` for a filter that selects nothing.
+/// `invalidValue`, and those of [`Target::parse`] for a path in a value.
 pub(super) fn patched(mut user: DirectoryUser, operations: &[Operation]) -> Parsed<DirectoryUser> {
     for Operation { op, target, value } in operations {
         match target {
@@ -179,7 +192,7 @@ pub(super) fn patched(mut user: DirectoryUser, operations: &[Operation]) -> Pars
     Ok(user)
 }
 
-fn attribute<'a>(body: &'a Value, name: &str) -> Option<&'a Value> {
+pub(super) fn attribute<'a>(body: &'a Value, name: &str) -> Option<&'a Value> {
     body.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
@@ -190,7 +203,7 @@ fn invalid(name: &str, rule: &str) -> ScimError {
 /// Kind of object that attributes are read from.
 #[derive(Clone, Copy)]
 enum Source {
-    /// A whole user, whose unknown and null attributes are ignored.
+    /// A whole user, whose null attributes are ignored.
     Whole,
     /// The value of an operation without a path.
     Patch(Op),
@@ -201,9 +214,11 @@ fn set_all(user: &mut DirectoryUser, body: &Value, source: Source) -> Parsed<()>
     let object = body.as_object().ok_or_else(|| invalid("value", "must be an object of attributes"))?;
     let mut seen: Vec<Target> = Vec::new();
     for (name, value) in object {
-        let target = match (Target::parse(name), source) {
-            (Err(_), Source::Whole) => continue,
-            (target, _) => target?,
+        let target = match Target::parse(name) {
+            Ok(target) => target,
+            // A malformed filter may be meant for a stored address. Any other key names nothing that is stored.
+            Err(error) if matches!(source, Source::Patch(_)) && name.contains('[') => return Err(error),
+            Err(_) => continue,
         };
         let op = match source {
             Source::Whole if value.is_null() => continue,
@@ -248,36 +263,39 @@ fn set(user: &mut DirectoryUser, op: Op, target: &Target, value: &Value) -> Pars
             }
         }
         Target::Name => return Err(invalid("name", "must be an object")),
-        Target::Emails(filter) => {
-            select(user, op, filter.as_ref())?;
-            match emails(value)? {
-                // An added address is ignored if it is not the primary one and an address is already stored.
-                Some(added) if op == Op::Add && filter.is_none() && !added.primary && !user.email.is_empty() => {}
-                given => user.email = given.map(|given| given.address).unwrap_or_default(),
-            }
-        }
-        Target::EmailValue(filter) => {
-            select(user, op, filter.as_ref())?;
-            user.email = text("emails.value", value)?;
-        }
+        Target::Emails(filter) | Target::EmailValue(filter) if !selects(user, op, filter.as_ref()) => {}
+        Target::Emails(filter) => match emails(value)? {
+            // An added address is ignored if it is not the primary one and an address is already stored.
+            Some(added) if op == Op::Add && filter.is_none() && !added.primary && !user.email.is_empty() => {}
+            given => user.email = given.map(|given| given.address).unwrap_or_default(),
+        },
+        Target::EmailValue(_) => user.email = text("emails.value", value)?,
         Target::User | Target::ReadOnly | Target::NotStored => {}
     }
     Ok(())
 }
 
-/// Rejects a filter that does not match the stored address. If no address is stored, add and replace can still set one
-/// that would match.
-fn select(user: &DirectoryUser, op: Op, filter: Option<&ValFilter>) -> Parsed<()> {
-    let can_match = !user.email.is_empty() || op != Op::Remove || filter.is_none();
-    if can_match && path::is_selected(user, filter) {
-        Ok(())
-    } else {
-        Err(ScimError::invalid("noTarget", "the filter does not match the stored address"))
+/// Returns whether an operation with a filter applies to the one address that is stored. If none is stored, an add or a
+/// replace sets it, as a create would; otherwise it names another address, which a create would ignore.
+fn selects(user: &DirectoryUser, op: Op, filter: Option<&Condition>) -> bool {
+    match filter {
+        Some(_) if user.email.is_empty() => op != Op::Remove,
+        Some(filter) => filter.is_met_by(&email(user)),
+        None => true,
+    }
+}
+
+/// Returns the value of a list of one, which may be an object with a `value`. Some directories send single values in
+/// this form, such as Entra to applications that were added before it followed the RFC.
+fn single(value: &Value) -> &Value {
+    match value.as_array().map(Vec::as_slice) {
+        Some([one]) => attribute(one, "value").unwrap_or(one),
+        _ => value,
     }
 }
 
 fn text(name: &str, value: &Value) -> Parsed<String> {
-    match value {
+    match single(value) {
         Value::Null => Ok(String::new()),
         Value::String(text) => Ok(text.clone()),
         _ => Err(invalid(name, "must be a string")),
@@ -286,12 +304,17 @@ fn text(name: &str, value: &Value) -> Parsed<String> {
 
 /// Reads a boolean, which some directories send as a string.
 fn boolean(name: &str, value: &Value) -> Parsed<bool> {
-    match value {
-        Value::Bool(boolean) => Ok(*boolean),
-        Value::String(text) if text.eq_ignore_ascii_case("true") => Ok(true),
-        Value::String(text) if text.eq_ignore_ascii_case("false") => Ok(false),
-        _ => Err(invalid(name, "must be true or false")),
-    }
+    let found = match single(value) {
+        Value::Bool(boolean) => Some(*boolean),
+        Value::String(text) => boolean_of(text),
+        _ => None,
+    };
+    found.ok_or_else(|| invalid(name, "must be true or false"))
+}
+
+/// Returns the boolean that a text names.
+pub(super) fn boolean_of(text: &str) -> Option<bool> {
+    [("true", true), ("false", false)].into_iter().find(|(name, _)| text.eq_ignore_ascii_case(name)).map(|(_, is)| is)
 }
 
 /// Email address in a request.
@@ -373,6 +396,10 @@ mod tests {
             assert_eq!(written[attribute.name], sent[attribute.name]);
             let target = Target::parse(attribute.name).unwrap();
             assert!(!matches!(target, Target::ReadOnly | Target::NotStored), "{}", attribute.name);
+            for part in attribute.parts() {
+                let target = Target::parse(&format!("{}.{}", attribute.name, part.name)).unwrap();
+                assert_eq!(target == Target::NotStored, part.read_only, "{} {}", attribute.name, part.name);
+            }
         }
 
         let operation = json!({ "op": "add", "path": "displayName", "value": "A" });
@@ -430,15 +457,17 @@ mod tests {
             json!({ "op": "replace", "value": { format!("{SCHEMA}:active"): false } }),
             json!({ "op": "remove", "path": "active" }),
             json!({ "op": "replace", "path": "active", "value": null }),
+            json!({ "op": "replace", "path": "active", "value": [false] }),
+            json!({ "op": "Replace", "path": "active", "value": [{ "$ref": null, "value": "False" }] }),
         ] {
             assert!(!patch(&json!([operation])).unwrap().active, "{operation}");
         }
         for (operation, kind) in [
-            (json!({ "op": "replace", "path": "actve", "value": false }), "invalidPath"),
-            (json!({ "op": "replace", "value": { "actve": false } }), "invalidPath"),
+            (json!({ "op": "replace", "path": "active.x", "value": false }), "invalidPath"),
+            (json!({ "op": "replace", "value": { "emails[type eq work].value": "a" } }), "invalidPath"),
             (json!({ "op": "replace", "path": "active[value eq true]", "value": false }), "invalidPath"),
             (json!({ "op": "replace", "path": "active", "value": 0 }), "invalidValue"),
-            (json!({ "op": "replace", "path": "active", "value": [false] }), "invalidValue"),
+            (json!({ "op": "replace", "path": "active", "value": [false, false] }), "invalidValue"),
             (json!({ "op": "replace", "value": false }), "invalidValue"),
             (json!({ "op": "replace", "path": "id", "value": "x" }), "mutability"),
             (json!({ "op": "remove", "path": "userName" }), "mutability"),
@@ -463,8 +492,13 @@ mod tests {
         assert_eq!(one("Add", work, json!("c@example.com")).unwrap().email, "c@example.com");
         assert!(one("remove", work, Value::Null).unwrap().email.is_empty());
         assert!(one("remove", "emails[type eq \"work\"]", Value::Null).unwrap().email.is_empty());
+        // Another address is ignored, as it is in a whole user.
         for op in ["add", "replace", "remove"] {
-            assert_eq!(refused(one(op, home, json!("c@example.com"))), "noTarget", "{op}");
+            for path in
+                [home, "emails[type eq \"home\"]", "emails[kind eq \"work\"].value", "emails[value eq \"x\"].value"]
+            {
+                assert_eq!(one(op, path, json!("c@example.com")).unwrap().email, "a@example.com", "{op} {path}");
+            }
         }
         let element = json!({ "value": "c@example.com", "type": "work" });
         assert_eq!(one("replace", "emails[value eq \"A@example.com\"]", element).unwrap().email, "c@example.com");
@@ -477,18 +511,31 @@ mod tests {
         assert_eq!(added(json!({ "value": "h@example.com", "primary": true })), "h@example.com");
         assert_eq!(one("replace", "emails", json!([{ "value": "h@example.com" }])).unwrap().email, "h@example.com");
         assert!(one("replace", "emails", json!([])).unwrap().email.is_empty());
-        // When no address is stored, a work address can be set, and none can be removed.
+        // When no address is stored, an add and a replace set it.
         let none = |op: &str, path: &str| {
             patch(&json!([{ "op": "remove", "path": "emails" }, { "op": op, "path": path, "value": "n@example.com" }]))
         };
         assert_eq!(none("add", work).unwrap().email, "n@example.com");
         assert_eq!(none("replace", work).unwrap().email, "n@example.com");
-        assert_eq!([refused(none("add", home)), refused(none("remove", work))], ["noTarget"; 2]);
+        // Any address is the first one, as in a create, until the work address replaces it.
+        assert_eq!(none("add", home).unwrap().email, "n@example.com");
+        assert_eq!(none("replace", home).unwrap().email, "n@example.com");
+        assert!(none("remove", work).unwrap().email.is_empty());
+        let both = patch(&json!([
+            { "op": "remove", "path": "emails" },
+            { "op": "add", "path": home, "value": "h@example.com" },
+            { "op": "add", "path": work, "value": "w@example.com" },
+        ]));
+        assert_eq!(both.unwrap().email, "w@example.com");
     }
 
     #[test]
     fn operations_are_applied_in_order_and_attributes_that_are_not_stored_are_ignored() {
         let changed = patch(&json!([
+            { "op": "add", "path": "groups", "value": [{ "value": "g" }] },
+            { "op": "add", "path": "costCode", "value": 7 },
+            { "op": "remove", "path": "urn:example:1.0:User:costCode" },
+            { "op": "add", "value": { "costCode": "7", "urn:example:1.0:User": { "a": 1 }, "not a name": 1, "": 1 } },
             { "op": "add", "path": "name.givenName", "value": "Augusta" },
             { "op": "remove", "path": "displayName" },
             { "op": "replace", "path": "title", "value": "Lady" },
