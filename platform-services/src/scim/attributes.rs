@@ -117,8 +117,16 @@ pub(super) const ERROR: &[Attribute] = &[
 ];
 
 /// Attributes of a search.
-pub(super) const SEARCH: &[Attribute] =
-    &[SCHEMAS.about("The URN of search requests"), ATTRIBUTES, EXCLUDED_ATTRIBUTES, FILTER, START_INDEX, COUNT];
+pub(super) const SEARCH: &[Attribute] = &[
+    SCHEMAS.about("The URN of search requests"),
+    ATTRIBUTES,
+    EXCLUDED_ATTRIBUTES,
+    FILTER,
+    START_INDEX,
+    COUNT,
+    Attribute::string("sortBy").about("Ignored: users have the order of their ids"),
+    Attribute::string("sortOrder").about("Ignored, as `sortBy`"),
+];
 
 /// Query parameters of a list of users.
 pub(super) const LIST_QUERY: &[Attribute] = &[ATTRIBUTES, EXCLUDED_ATTRIBUTES, FILTER, START_INDEX, COUNT];

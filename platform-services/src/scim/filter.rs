@@ -1,10 +1,10 @@
 //! Filters of users (RFC 7644 section 3.4.2.2), and those in the paths of a patch.
 //!
 //! The parser is `scim_v2`, which limits nesting while it parses. A [`Condition`] is a parsed filter that fits the
-//! attributes of the table, and is evaluated on users as they are written, so that what a client sees is what it filters
-//! by.
+//! attributes of the table. It is evaluated on users as they are written, so that clients filter by the values that they
+//! see.
 
-use std::{borrow::Cow, fmt::Write};
+use std::borrow::Cow;
 
 use platform_core::resources::iam::DirectoryUsers;
 use platform_engine::timestamp::Timestamp;
@@ -38,22 +38,18 @@ pub(super) enum Condition {
     Any(Vec<Self>),
 }
 
-/// The test of a value.
+/// The test of a value. An attribute passes if one of its values does.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Test {
     Present,
-    Absent,
+    /// The wanted text is in lower case unless `exact`.
     Text {
         operator: CompareOp,
-        /// In lower case unless `exact`.
         wanted: String,
         exact: bool,
     },
     Time(CompareOp, Timestamp),
-    Boolean {
-        equal: bool,
-        wanted: bool,
-    },
+    Boolean(bool),
 }
 
 /// The reason why a filter does not fit.
@@ -89,7 +85,7 @@ impl Condition {
         }
         let syntax =
             "the filter must follow RFC 7644 section 3.4.2.2, such as userName eq \"ada\", with strings in quotes";
-        let filter: Filter = inside_brackets(text).parse().map_err(|_| invalid(syntax.to_owned()))?;
+        let filter: Filter = normalized(text).parse().map_err(|_| invalid(syntax.to_owned()))?;
         let condition = Self::of_user(&filter)?;
         if condition.terms() > MAX_TERMS {
             return Err(invalid(format!("the filter must have at most {MAX_TERMS} comparisons")));
@@ -129,24 +125,37 @@ impl Condition {
 
     fn of_expression(table: &'static [Attribute], expression: &AttrExp) -> Result<Self, Misfit> {
         let (AttrExp::Present(path) | AttrExp::Comparison(path, ..)) = expression;
-        let (attribute, mut part) = find(table, path)?;
-        let test = match expression {
-            AttrExp::Present(_) => Test::Present,
+        let (attribute, part) = find(table, path)?;
+        let of = |part: Option<&'static Attribute>, test| Self::Test {
+            attribute: attribute.name,
+            part: part.map(|part| part.name),
+            test,
+        };
+        let not = |condition| Self::Not(Box::new(condition));
+        match expression {
+            AttrExp::Present(_) => Ok(of(part, Test::Present)),
+            // Null is the same as no value (RFC 7643 section 2.5).
+            AttrExp::Comparison(_, CompareOp::Eq, CompValue::Null) => Ok(not(of(part, Test::Present))),
+            AttrExp::Comparison(_, CompareOp::Ne, CompValue::Null) => Ok(of(part, Test::Present)),
             AttrExp::Comparison(_, operator, value) => {
                 // The value of a complex attribute is compared if no part is named (RFC 7643 section 2.4).
-                part = part.or_else(|| named(attribute.parts(), "value"));
-                Test::new(path, part.unwrap_or(attribute), operator, value)?
+                let part = part.or_else(|| named(attribute.parts(), "value"));
+                let compared = part.unwrap_or(attribute);
+                // No attribute has several values, so an attribute differs from a value if it does not equal it.
+                match operator {
+                    CompareOp::Ne => Ok(not(of(part, Test::new(path, compared, &CompareOp::Eq, value)?))),
+                    operator => Ok(of(part, Test::new(path, compared, operator, value)?)),
+                }
             }
-        };
-        Ok(Self::Test { attribute: attribute.name, part: part.map(|part| part.name), test })
+        }
     }
 
     /// Returns whether a user, or a value, meets the condition.
     pub(super) fn is_met_by(&self, object: &Value) -> bool {
         match self {
-            Self::Test { attribute, part: None, test } => test.passes(values(object, attribute)),
+            Self::Test { attribute, part: None, test } => values(object, attribute).any(|value| test.passes(value)),
             Self::Test { attribute, part: Some(part), test } => {
-                test.passes(values(object, attribute).flat_map(|value| values(value, part)))
+                values(object, attribute).flat_map(|value| values(value, part)).any(|value| test.passes(value))
             }
             Self::Value(attribute, condition) => values(object, attribute).any(|value| condition.is_met_by(value)),
             Self::Not(condition) => !condition.is_met_by(object),
@@ -195,19 +204,9 @@ pub(super) enum Index {
 
 impl Test {
     fn new(path: &AttrPath, of: &Attribute, operator: &CompareOp, value: &CompValue) -> Result<Self, Misfit> {
-        let rule = |rule: &str| Misfit::Rule(format!("{path} {rule}"));
-        let equal = match operator {
-            CompareOp::Eq => Some(true),
-            CompareOp::Ne => Some(false),
-            _ => None,
-        };
+        let rule = |rule: &str| Err(Misfit::Rule(format!("{path} {rule}")));
+        let is_part_of_text = matches!(operator, CompareOp::Co | CompareOp::Sw | CompareOp::Ew);
         match (of.ty, value) {
-            // Null is the same as no value (RFC 7643 section 2.5).
-            (_, CompValue::Null) => match equal {
-                Some(true) => Ok(Self::Absent),
-                Some(false) => Ok(Self::Present),
-                None => Err(rule("can only be compared with null by eq and ne")),
-            },
             (Type::Boolean, value) => {
                 let wanted = match value {
                     CompValue::True => Some(true),
@@ -216,54 +215,35 @@ impl Test {
                     CompValue::Str(text) => user::boolean_of(text),
                     _ => None,
                 };
-                match (equal, wanted) {
-                    (Some(equal), Some(wanted)) => Ok(Self::Boolean { equal, wanted }),
-                    _ => Err(rule("is a boolean: compare it by eq or ne with true or false")),
+                match wanted {
+                    Some(wanted) if *operator == CompareOp::Eq => Ok(Self::Boolean(wanted)),
+                    _ => rule("is a boolean: compare it by eq or ne with true or false"),
                 }
             }
-            (Type::Time, CompValue::Str(text)) => match (Timestamp::parse(text), operator) {
-                (
-                    Ok(wanted),
-                    CompareOp::Eq | CompareOp::Ne | CompareOp::Gt | CompareOp::Ge | CompareOp::Lt | CompareOp::Le,
-                ) => Ok(Self::Time(operator.clone(), wanted)),
-                _ => Err(rule(
-                    "is a time: compare it by eq, ne, gt, ge, lt or le with one such as \"2026-01-02T03:04:05Z\"",
-                )),
+            (Type::Time, CompValue::Str(text)) => match Timestamp::parse(text) {
+                Ok(wanted) if !is_part_of_text => Ok(Self::Time(operator.clone(), wanted)),
+                _ => {
+                    rule("is a time: compare it by eq, ne, gt, ge, lt or le with one such as \"2026-01-02T03:04:05Z\"")
+                }
             },
-            (Type::Complex(_), _) => Err(rule("has parts: compare one of them, such as name.familyName")),
+            (Type::Complex(_), _) => rule("has parts: compare one of them, such as name.familyName"),
             (_, CompValue::Str(text)) => {
                 let exact = of.case_exact;
                 let wanted = if exact { text.clone() } else { text.to_lowercase() };
                 Ok(Self::Text { operator: operator.clone(), wanted, exact })
             }
-            _ => Err(rule("must be compared with a string in quotes")),
+            _ => rule("must be compared with a string in quotes"),
         }
     }
 
-    /// Returns whether one of the values passes. An attribute without a value is not equal to any.
-    fn passes<'v>(&self, mut values: impl Iterator<Item = &'v Value>) -> bool {
-        if let Self::Text { operator: CompareOp::Ne, .. }
-        | Self::Time(CompareOp::Ne, _)
-        | Self::Boolean { equal: false, .. } = self
-        {
-            let mut values = values.peekable();
-            return values.peek().is_none() || values.any(|value| self.is_passed_by(value));
-        }
-        match self {
-            Self::Absent => values.next().is_none(),
-            _ => values.any(|value| self.is_passed_by(value)),
-        }
-    }
-
-    fn is_passed_by(&self, value: &Value) -> bool {
+    fn passes(&self, value: &Value) -> bool {
         match self {
             Self::Present => true,
-            Self::Absent => false,
-            Self::Boolean { equal, wanted } => (value.as_bool() == Some(*wanted)) == *equal,
-            Self::Time(operator, wanted) => value
-                .as_str()
-                .and_then(|text| Timestamp::parse(text).ok())
-                .is_some_and(|found| compares(&found, operator, wanted)),
+            Self::Boolean(wanted) => value.as_bool() == Some(*wanted),
+            Self::Time(operator, wanted) => {
+                let found = value.as_str().and_then(|text| Timestamp::parse(text).ok());
+                found.is_some_and(|found| compares(&found, operator, wanted))
+            }
             Self::Text { operator, wanted, exact } => value.as_str().is_some_and(|found| {
                 let found = if *exact { Cow::Borrowed(found) } else { found.to_lowercase().into() };
                 match operator {
@@ -309,77 +289,69 @@ pub(super) fn find(
     Ok((attribute, part))
 }
 
-/// Moves what is compared after a bracket into it: `emails[type eq "work"].value eq "a"` becomes
+/// Moves a comparison after a bracket into it: `emails[type eq "work"].value eq "a"` becomes
 /// `emails[(type eq "work") and value eq "a"]`. RFC 7644 has this form only in paths of a patch, but Entra sends it as a
-/// filter, when it matches users by a mapped attribute.
-fn inside_brackets(text: &str) -> String {
+/// filter, to find users by a mapped attribute. Also separates `not` from its bracket, as the parser requires.
+fn normalized(text: &str) -> String {
     let mut changed = String::with_capacity(text.len() + 16);
     let mut rest = text;
-    while let Some(at) = rest.find(['"', '[', ']']) {
+    while let Some(at) = rest.find(['"', '[', ']', '(']) {
         let (before, from) = rest.split_at(at);
         changed.push_str(before);
-        let length = match from.as_bytes().first() {
-            Some(b'"') => string_length(from),
-            Some(b'[') => {
-                changed.push_str("[(");
-                rest = from.get(1..).unwrap_or_default();
-                continue;
-            }
-            _ => {
-                let after = from.get(1..).unwrap_or_default();
-                let compared = after
-                    .strip_prefix('.')
-                    .map_or("", |after| after.get(..comparison_length(after)).unwrap_or_default());
-                rest = after.get(if compared.is_empty() { 0 } else { compared.len() + 1 }..).unwrap_or_default();
-                changed.push(')');
-                if !compared.is_empty() {
-                    let _ = write!(changed, " and {compared}");
-                }
-                changed.push(']');
-                continue;
+        let taken = if from.starts_with('"') {
+            changed.push_str(string(from));
+            string(from).len()
+        } else if from.starts_with('(') {
+            changed.push_str(" (");
+            1
+        } else if from.starts_with('[') {
+            changed.push_str("[(");
+            1
+        } else {
+            let compared = from.strip_prefix("].").map_or("", comparison);
+            if compared.is_empty() {
+                changed.push_str(")]");
+                1
+            } else {
+                changed.extend([") and ", compared, "]"]);
+                compared.len() + 2
             }
         };
-        let (string, after) = from.split_at(length);
-        changed.push_str(string);
-        rest = after;
+        rest = from.get(taken..).unwrap_or_default();
     }
     changed.push_str(rest);
     changed
 }
 
-/// Returns the length of the string literal at the start of a text.
-fn string_length(text: &str) -> usize {
+/// Returns the string literal at the start of a text, or all of it if the literal has no end.
+fn string(text: &str) -> &str {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {
         match byte {
             _ if escaped => escaped = false,
             b'\\' => escaped = true,
-            b'"' => return at + 1,
+            b'"' => return text.get(..=at).unwrap_or(text),
             _ => {}
         }
     }
-    text.len()
+    text
 }
 
-/// Returns the length of the comparison at the start of a text: a name, an operator and, but for `pr`, a value.
-fn comparison_length(text: &str) -> usize {
-    let word = |from: usize| {
-        let rest = text.get(from..).unwrap_or_default();
-        let start = from + rest.len() - rest.trim_start().len();
-        let rest = text.get(start..).unwrap_or_default();
-        let length = if rest.starts_with('"') {
-            string_length(rest)
-        } else {
-            rest.find([' ', '(', ')', '[', ']']).unwrap_or(rest.len())
+/// Returns the comparison at the start of a text: a name, an operator and, except for `pr`, a value.
+fn comparison(text: &str) -> &str {
+    let mut rest = text;
+    for n in 0..3 {
+        let start = rest.trim_start();
+        let word = match start.find([' ', '(', ')', '[', ']']) {
+            _ if start.starts_with('"') => string(start),
+            end => start.get(..end.unwrap_or(start.len())).unwrap_or_default(),
         };
-        (start, start + length)
-    };
-    let (_, name) = word(0);
-    let (start, operator) = word(name);
-    match text.get(start..operator) {
-        Some(found) if found.eq_ignore_ascii_case("pr") => operator,
-        _ => word(operator).1,
+        rest = start.get(word.len()..).unwrap_or_default();
+        if n == 1 && word.eq_ignore_ascii_case("pr") {
+            break;
+        }
     }
+    text.get(..text.len() - rest.len()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -421,6 +393,10 @@ mod tests {
             "active eq \"True\"",
             "active ne false",
             "not (active eq false)",
+            "not(active eq false)",
+            "NOT ( active eq false ) AND ( userName  pr )",
+            "emails[ type eq \"work\" ].value  EQ  \"ada@example.com\"",
+            "emails[not(type eq \"home\")]",
             "emails pr",
             "emails eq \"ADA@example.com\"",
             "emails co \"example.com\"",

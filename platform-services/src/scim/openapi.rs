@@ -138,7 +138,7 @@ const SCHEMAS: &[(&str, &[Attribute], &str)] = &[
     ("ScimUser", attributes::USER, "Other attributes are ignored."),
     ("ScimList", attributes::LIST, ""),
     ("ScimPatch", attributes::PATCH, ""),
-    ("ScimSearch", attributes::SEARCH, "Other attributes are ignored."),
+    ("ScimSearch", attributes::SEARCH, ""),
     ("ScimError", attributes::ERROR, ""),
 ];
 

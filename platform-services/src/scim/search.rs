@@ -5,6 +5,7 @@ use platform_http::mount;
 use serde_json::Value;
 
 use super::{
+    attributes::{self, named},
     filter::Condition,
     reply::{MAX_COUNT, ScimError},
     selection::Selection,
@@ -14,7 +15,7 @@ use super::{
 /// Default number of users on a page; our choice.
 const DEFAULT_COUNT: usize = 100;
 
-/// Parameters of a list. Others, such as those of an order, are optional for a server, and ignored.
+/// Parameters of a list. Those of an order are optional for a server, and ignored.
 #[derive(Debug, PartialEq)]
 pub(super) struct Search {
     pub(super) condition: Option<Condition>,
@@ -46,8 +47,13 @@ impl Search {
     /// Reads the attributes of a search.
     ///
     /// # Errors
-    /// As [`Search::of_query`].
+    /// As [`Search::of_query`], and `invalidSyntax` for an unknown attribute, which could be a misspelled filter.
     pub(super) fn of_body(body: &Value) -> Result<Self, ScimError> {
+        let mut keys = body.as_object().into_iter().flat_map(|body| body.keys());
+        if let Some(unknown) = keys.find(|key| named(attributes::SEARCH, key).is_none()) {
+            let rule = format!("{unknown} is not an attribute of a search; leave it out");
+            return Err(ScimError::invalid("invalidSyntax", rule));
+        }
         let given = |name| attribute(body, name).filter(|value| !value.is_null());
         let number = |name| given(name).map(|value| integer(name, value.as_i64())).transpose();
         let filter = given("filter")
@@ -100,10 +106,10 @@ pub(super) fn selection(query: &str) -> Result<Selection, ScimError> {
 mod tests {
     use serde_json::json;
 
-    use super::{super::attributes, *};
+    use super::*;
 
     #[test]
-    fn the_parameters_of_the_table_are_read_and_others_are_ignored() {
+    fn the_parameters_of_the_table_are_read_and_others_are_ignored_in_a_query() {
         for parameter in attributes::LIST_QUERY.iter().skip(attributes::USER_QUERY.len()) {
             let refused = Search::of_query(&format!("{}=x", parameter.name)).unwrap_err();
             assert!(refused.kind.starts_with("invalid"), "{}", parameter.name);
@@ -120,6 +126,7 @@ mod tests {
             "schemas": [], "SORTBY": "x", "startIndex": 3, "count": 500, "Attributes": ["title", "active"],
         });
         assert_eq!(Search::of_body(&body).unwrap(), search);
+        assert_eq!(Search::of_body(&json!({ "filer": "active eq true" })).unwrap_err().kind, "invalidSyntax");
         let filtered = Search::of_query("filter=active%20eq%20true&startIndex=-1&count=-1").unwrap();
         assert_eq!((filtered.skip, filtered.count), (0, 0));
         let body = json!({ "filter": "active eq true", "startIndex": 0, "count": 0 });
