@@ -2,7 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{filter::MAX_FILTER, user::MAX_OPERATIONS};
+/// URN of the schema of users.
+pub(super) const SCHEMA: &str = "urn:ietf:params:scim:schemas:core:2.0:User";
+
+/// Maximum number of operations in one patch; our choice.
+pub(super) const MAX_OPERATIONS: usize = 100;
+/// Maximum length of a filter in bytes; our choice.
+pub(super) const MAX_FILTER: usize = 8 << 10;
 
 /// Attribute of a resource or of a message (RFC 7643 section 7).
 #[derive(Debug, Clone, Copy)]
@@ -276,6 +282,11 @@ impl Type {
 /// Returns the attribute of a table with this name, which is case-insensitive.
 pub(super) fn named(table: &'static [Attribute], name: &str) -> Option<&'static Attribute> {
     table.iter().find(|attribute| attribute.name.eq_ignore_ascii_case(name))
+}
+
+/// Returns the boolean that a text names.
+pub(super) fn boolean_of(text: &str) -> Option<bool> {
+    [("true", true), ("false", false)].into_iter().find(|(name, _)| text.eq_ignore_ascii_case(name)).map(|(_, is)| is)
 }
 
 /// Returns the attributes of a user that its schema defines: all except those that every resource has (RFC 7643

@@ -12,13 +12,10 @@ use scim_v2::filter::{AttrExp, AttrPath, CompValue, CompareOp, Filter, ValFilter
 use serde_json::Value;
 
 use super::{
-    attributes::{Attribute, Type, USER, named},
+    attributes::{Attribute, MAX_FILTER, SCHEMA, Type, USER, boolean_of, named},
     reply::ScimError,
-    user::{self, SCHEMA},
 };
 
-/// Maximum length of a filter in bytes; our choice.
-pub(super) const MAX_FILTER: usize = 8 << 10;
 /// Maximum number of comparisons in a filter: a scan makes all of them for each user. Our choice.
 const MAX_TERMS: usize = 100;
 
@@ -212,7 +209,7 @@ impl Test {
                     CompValue::True => Some(true),
                     CompValue::False => Some(false),
                     // Some directories send booleans as strings.
-                    CompValue::Str(text) => user::boolean_of(text),
+                    CompValue::Str(text) => boolean_of(text),
                     _ => None,
                 };
                 match wanted {
@@ -358,7 +355,7 @@ fn comparison(text: &str) -> &str {
 mod tests {
     use platform_core::resources::iam::DirectoryUser;
 
-    use super::*;
+    use super::{super::user, *};
 
     fn ada() -> Value {
         let time = |text| Some(Timestamp::parse(text).unwrap());

@@ -5,10 +5,9 @@
 use scim_v2::filter::PatchPath;
 
 use super::{
-    attributes::{USER, named},
+    attributes::{SCHEMA, USER, named},
     filter::{Condition, Misfit},
     reply::ScimError,
-    user::SCHEMA,
 };
 
 /// Maximum length of a path in bytes; our choice.

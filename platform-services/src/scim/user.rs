@@ -8,12 +8,13 @@ use std::collections::HashSet;
 use platform_core::resources::iam::DirectoryUser;
 use serde_json::{Map, Value, json};
 
-use super::{filter::Condition, path::Target, reply::ScimError, selection::Selection};
-
-pub(super) const SCHEMA: &str = "urn:ietf:params:scim:schemas:core:2.0:User";
-
-/// Maximum number of operations in one patch; our choice.
-pub(super) const MAX_OPERATIONS: usize = 100;
+use super::{
+    attributes::{MAX_OPERATIONS, SCHEMA, boolean_of},
+    filter::Condition,
+    path::Target,
+    reply::ScimError,
+    selection::Selection,
+};
 
 /// Maximum number of keys of a body, in all its objects; our choice.
 const MAX_KEYS: usize = 1000;
@@ -311,11 +312,6 @@ fn boolean(name: &str, value: &Value) -> Parsed<bool> {
         _ => None,
     };
     found.ok_or_else(|| invalid(name, "must be true or false"))
-}
-
-/// Returns the boolean that a text names.
-pub(super) fn boolean_of(text: &str) -> Option<bool> {
-    [("true", true), ("false", false)].into_iter().find(|(name, _)| text.eq_ignore_ascii_case(name)).map(|(_, is)| is)
 }
 
 /// Email address in a request.
