@@ -95,8 +95,8 @@ impl Condition {
             Filter::Attr(expression) => Self::of_expression(USER, expression)?,
             Filter::ValuePath(path) => {
                 let (attribute, part) = find(USER, &path.attr)?;
-                if part.is_some() || attribute.parts().is_empty() {
-                    return Err(Misfit::Rule(format!("{} has no values with attributes to filter", path.attr)));
+                if part.is_some() {
+                    return Err(Misfit::Rule(format!("{} is a part: filter the attribute instead", path.attr)));
                 }
                 Self::Value(attribute.name, Box::new(Self::of_value(attribute, &path.filter)?))
             }
@@ -337,14 +337,14 @@ fn string(text: &str) -> &str {
 /// Returns the comparison at the start of a text: a name, an operator and, except for `pr`, a value.
 fn comparison(text: &str) -> &str {
     let mut rest = text;
-    for n in 0..3 {
+    for _ in 0..3 {
         let start = rest.trim_start();
         let word = match start.find([' ', '(', ')', '[', ']']) {
             _ if start.starts_with('"') => string(start),
             end => start.get(..end.unwrap_or(start.len())).unwrap_or_default(),
         };
         rest = start.get(word.len()..).unwrap_or_default();
-        if n == 1 && word.eq_ignore_ascii_case("pr") {
+        if word.eq_ignore_ascii_case("pr") {
             break;
         }
     }
@@ -383,6 +383,7 @@ mod tests {
             "userName ne \"b\"",
             "userName co \"@EX\" and userName ew \".com\"",
             "userName gt \"a\" and userName ge \"ada@example.com\" and userName lt \"b\" and userName le \"b\"",
+            "userName ge \"ada@example.com\" and userName le \"ADA@example.com\"",
             "id eq \"0123456789abcdef\"",
             "externalId eq \"Ext7\"",
             "externalId ne \"ext7\"",
@@ -426,6 +427,8 @@ mod tests {
         }
         for filter in [
             "userName eq \"ada\"",
+            "userName gt \"ada@example.com\"",
+            "userName lt \"ada@example.com\"",
             "externalId eq \"ext7\"",
             "externalId sw \"e\"",
             "id eq \"0123456789ABCDEF\"",
@@ -486,6 +489,8 @@ mod tests {
             "meta pr and meta eq \"x\"",
             "meta.created eq \"yesterday\"",
             "meta.created sw \"2026\"",
+            "meta.created sw \"2026-01-02T03:04:05Z\"",
+            "emails.value[type eq \"work\"]",
             "userName[value eq \"a\"]",
             "name.givenName[value eq \"a\"]",
             "title eq \"x\"",

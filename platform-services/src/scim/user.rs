@@ -265,7 +265,7 @@ fn set(user: &mut DirectoryUser, op: Op, target: &Target, value: &Value) -> Pars
             }
         }
         Target::Name => return Err(invalid("name", "must be an object")),
-        Target::Emails(filter) | Target::EmailValue(filter) if !selects(user, op, filter.as_ref()) => {}
+        Target::Emails(filter) | Target::EmailValue(filter) if !selects(user, filter.as_ref()) => {}
         Target::Emails(filter) => match emails(value)? {
             // An added address is ignored if it is not the primary one and an address is already stored.
             Some(added) if op == Op::Add && filter.is_none() && !added.primary && !user.email.is_empty() => {}
@@ -277,14 +277,10 @@ fn set(user: &mut DirectoryUser, op: Op, target: &Target, value: &Value) -> Pars
     Ok(())
 }
 
-/// Returns whether an operation with a filter applies to the one address that is stored. If none is stored, an add or a
-/// replace sets it, as a create would; otherwise it names another address, which a create would ignore.
-fn selects(user: &DirectoryUser, op: Op, filter: Option<&Condition>) -> bool {
-    match filter {
-        Some(_) if user.email.is_empty() => op != Op::Remove,
-        Some(filter) => filter.is_met_by(&email(user)),
-        None => true,
-    }
+/// Returns whether an operation with a filter applies to the one address that is stored. If none is stored, it can be
+/// set, as by a create; otherwise the filter may select another address, which a create would ignore.
+fn selects(user: &DirectoryUser, filter: Option<&Condition>) -> bool {
+    user.email.is_empty() || filter.is_none_or(|filter| filter.is_met_by(&email(user)))
 }
 
 /// Returns the value of a list of one, which may be an object with a `value`. Some directories send single values in
