@@ -71,7 +71,7 @@ impl Target {
         }
         let Some(attribute) = named(USER, &attribute.name) else { return Ok(Self::NotStored) };
         let filter = match filter.map(|filter| Condition::of_value(attribute, &filter)).transpose() {
-            // Only attributes with several values have a filter. One by an unknown part selects what is not stored.
+            // Only addresses have a filter. One by an unknown part selects addresses that are not stored.
             Err(Misfit::NotStored(_)) if attribute.name == "emails" => return Ok(Self::NotStored),
             Err(Misfit::Rule(rule)) => return Err(Misfit::Rule(rule).into()),
             Ok(filter) if attribute.name == "emails" => filter,
@@ -97,7 +97,7 @@ impl Target {
             ("emails", None) => Self::Emails(filter),
             ("emails", Some("value")) => Self::EmailValue(filter),
             ("id" | "meta", _) => Self::ReadOnly,
-            // Such as the type of an address, and `schemas`, which follow from what is stored.
+            // Such as the type of an address, and `schemas`, which follow from the stored attributes.
             _ => Self::NotStored,
         })
     }

@@ -43,7 +43,7 @@ impl Selection {
         }
     }
 
-    /// Removes what is not selected from a user.
+    /// Removes the attributes that are not selected from a user.
     pub(super) fn apply(&self, user: &mut Map<String, Value>) {
         if *self == Self::All {
             return;

@@ -1,7 +1,8 @@
 //! JSON representation of users in SCIM (RFC 7643 section 4.1): lenient when read, canonical when written.
 //!
-//! Attribute names are case-insensitive. What this server does not store is ignored, in a patch as in a whole user, so
-//! that it never prevents the change of what is stored, above all of `active`. Every reply shows what is stored.
+//! Attribute names are case-insensitive. Attributes and addresses that this server does not store are ignored, in a patch
+//! as in a whole user, so that they never prevent a change of the others, above all of `active`. Every reply shows the
+//! attributes that are stored.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! The requests of directories, each with the user afterwards. What the server does not store never prevents the rest.
+//! The requests of directories, each with the user afterwards. Attributes that the server does not store never prevent the
+//! change of the others.
 
 use http::Method;
 use serde_json::{Value, json};
