@@ -1,8 +1,8 @@
 //! Filters of users (RFC 7644 section 3.4.2.2), and those in the paths of a patch.
 //!
 //! The parser is `scim_v2`, which limits nesting while it parses. A [`Condition`] is a parsed filter that fits the
-//! attributes of the table. It is evaluated on users as they are written, so that clients filter by the values that they
-//! see.
+//! attributes of the table. It is evaluated on users as they are written, so that clients filter by the values that
+//! they see.
 
 use std::borrow::Cow;
 
@@ -177,8 +177,8 @@ impl Condition {
         }
     }
 
-    /// Returns the cost of the condition for each user, as [`Pace`](platform_engine::offload::Pace) counts it: as much as
-    /// the text of a user for a few comparisons.
+    /// Returns the cost of the condition for each user in bytes, as [`Pace`](platform_engine::offload::Pace) counts it:
+    /// the JSON of a user, and as much again for a few comparisons.
     pub(super) fn cost(&self) -> usize {
         512 + 64 * self.terms()
     }
@@ -287,8 +287,8 @@ pub(super) fn find(
 }
 
 /// Moves a comparison after a bracket into it: `emails[type eq "work"].value eq "a"` becomes
-/// `emails[(type eq "work") and value eq "a"]`. RFC 7644 has this form only in paths of a patch, but Entra sends it as a
-/// filter, to find users by a mapped attribute. Also separates `not` from its bracket, as the parser requires.
+/// `emails[(type eq "work") and value eq "a"]`. RFC 7644 has this form only in paths of a patch, but Entra sends it as
+/// a filter, to find users by a mapped attribute. Also separates `not` from its bracket, as the parser requires.
 fn normalized(text: &str) -> String {
     let mut changed = String::with_capacity(text.len() + 16);
     let mut rest = text;

@@ -1,8 +1,8 @@
 //! JSON representation of users in SCIM (RFC 7643 section 4.1): lenient when read, canonical when written.
 //!
-//! Attribute names are case-insensitive. Attributes and addresses that this server does not store are ignored, in a patch
-//! as in a whole user, so that they never prevent a change of the others, above all of `active`. Every reply shows the
-//! attributes that are stored.
+//! Attribute names are case-insensitive. Attributes and addresses that this server does not store are ignored, in a
+//! patch as in a whole user, so that they never prevent a change of the others, above all of `active`. Every reply shows
+//! the attributes that are stored.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! The requests of directories, each with the user afterwards. Attributes that the server does not store never prevent the
-//! change of the others.
+//! The requests of directories, each with the user afterwards. Attributes that the server does not store never prevent
+//! the change of the others.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -103,13 +103,14 @@ fn rows() -> Vec<Row> {
         ("OneLogin: a path", json!([{ "op": "replace", "path": "active", "value": false }]), inactive()),
         (
             "OneLogin: null for what has no value",
-            json!([{ "op": "replace", "value": { "active": false, "nickName": null, "title": null, "displayName": null } }]),
+            json!([{ "op": "replace", "value": { "active": false, "nickName": null, "displayName": null } }]),
             json!({ "active": false, "displayName": null }),
         ),
         (
             "JumpCloud: what has changed, with an attribute of its own",
             json!([{ "op": "replace", "value": {
-                "active": false, "name": { "givenName": "A", "familyName": "B" }, "emails": [{ "value": "w@example.com", "type": "work" }],
+                "active": false, "name": { "givenName": "A", "familyName": "B" },
+                "emails": [{ "value": "w@example.com", "type": "work" }],
                 "costCode": "7", custom: { "costCode": "7" }, "phoneNumbers": [{ "type": "work", "value": "1" }],
             } }]),
             json!({ "active": false, "email": "w@example.com", "name": { "givenName": "A", "familyName": "B" } }),
@@ -118,15 +119,18 @@ fn rows() -> Vec<Row> {
             "Ping: the whole user",
             json!([{ "op": "replace", "value": {
                 "schemas": [USER], "id": "x", "meta": { "resourceType": "User" }, "userName": "ada@example.com",
-                "active": "false", "title": "t", "emails": [{ "value": "ada@example.com", "type": "work", "primary": "true" }],
+                "active": "false", "title": "t",
+                "emails": [{ "value": "ada@example.com", "type": "work", "primary": "true" }],
             } }]),
             inactive(),
         ),
         (
             "keys that are paths",
             json!([{ "op": "Add", "value": {
-                "name.givenName": "given", "emails[type eq \"work\"].value": "w@example.com", "emails[type eq \"other\"].value": "o",
-                format!("{ENTERPRISE}:employeeNumber"): "7", format!("{USER}:active"): false, "manager.$ref": "r", "cost code": 1,
+                "name.givenName": "given",
+                "emails[type eq \"work\"].value": "w@example.com", "emails[type eq \"other\"].value": "o",
+                format!("{ENTERPRISE}:employeeNumber"): "7", format!("{USER}:active"): false,
+                "manager.$ref": "r", "cost code": 1,
             } }]),
             json!({ "active": false, "email": "w@example.com", "name": { "givenName": "given", "familyName": "L" } }),
         ),
