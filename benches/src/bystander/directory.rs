@@ -53,10 +53,14 @@ pub fn scim(server: &Server) -> Vec<Case> {
         "Operations": [{ "op": "replace", "path": "displayName", "value": "d" }],
     });
     let patch = patch.to_string();
+    // Reads every user, and compares as often as a filter may.
+    let scan = json!({ "filter": vec!["displayName ew \"x\""; 100].join(" or ") }).to_string();
     let one = format!("{users}/{last}");
     let sent = [
         ("GET", format!("{users}?count=200"), String::new()),
         ("GET", format!("{users}?{filter}"), String::new()),
+        ("GET", format!("{users}?filter=active%20eq%20true&count=200"), String::new()),
+        ("POST", format!("{users}/.search"), scan),
         ("GET", one.clone(), String::new()),
         ("GET", format!("/scim/v2/{provider}/Schemas"), String::new()),
         ("GET", format!("/scim/v2/{provider}/ServiceProviderConfig"), String::new()),

@@ -336,6 +336,7 @@ fn users_provisioned_by_scim_can_sign_in_until_they_are_deactivated_or_deleted()
         ("?filter=userName%20eq%20%22ada@example.com%22", 1),
         ("?filter=userName+eq+%22bob%22", 0),
         ("?filter=externalId%20eq%20%2200u1%22", 1),
+        ("?filter=active%20eq%20true%20and%20emails%5Btype%20eq%20%22work%22%5D.value%20pr", 1),
         ("?startIndex=2", 1),
         ("?count=0", 1),
     ] {
@@ -344,7 +345,7 @@ fn users_provisioned_by_scim_can_sign_in_until_they_are_deactivated_or_deleted()
         let shown = if query.starts_with("?startIndex") || query.starts_with("?count") { 0 } else { total };
         assert_eq!(found["Resources"].as_array().unwrap().len(), shown, "{query}");
     }
-    assert_eq!(text(&scim.get(&format!("{users}?filter=active%20eq%20true")).json(), "scimType"), "invalidFilter");
+    assert_eq!(text(&scim.get(&format!("{users}?filter=active%20gt%20true")).json(), "scimType"), "invalidFilter");
     assert_eq!(scim.get(&format!("{endpoint}/ServiceProviderConfig")).ok()["patch"]["supported"], json!(true));
     let types = scim.get(&format!("{endpoint}/ResourceTypes")).ok();
     let schema = scim.get(&format!("{endpoint}/Schemas/{}", text(&types["Resources"][0], "schema"))).ok();
@@ -354,12 +355,11 @@ fn users_provisioned_by_scim_can_sign_in_until_they_are_deactivated_or_deleted()
     let access = operator.with_token(text(&sign_in().ok(), "token"));
     let group = format!("/iam/v2/groups/{organization}");
     access.get(&group).ok();
+    // Entra sends every mapped attribute that it does not find with each change.
     let patch = |active: Value| {
-        let operation = json!({ "op": "replace", "path": "active", "value": active });
-        scim.patch(
-            &one,
-            &json!({ "schemas": ["urn:ietf:params:scim:api:messages:2.0:PatchOp"], "Operations": [operation] }),
-        )
+        let other = json!({ "op": "Add", "path": "emails[type eq \"other\"].value", "value": "other@example.com" });
+        let active = json!({ "op": "Replace", "path": "active", "value": active });
+        scim.patch(&one, &json!({ "Operations": [other, active] }))
     };
     assert_eq!(patch(json!(false)).ok()["active"], json!(false));
     access.get(&group).error(401);

@@ -29,6 +29,20 @@ impl Iam<'_> {
         self.0.without_caller(async |cx| directory_user::list(cx, provider, users, skip, limit).await).await
     }
 
+    /// Reads the users of a provider's directory in the order of their uids, at most `limit` after `after`, and returns
+    /// the uid to read on after, or `None` at the end. For a scan, which a change of the directory does not disturb.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn scan_directory_users(
+        &self,
+        provider: &Uid,
+        after: Option<Uid>,
+        limit: usize,
+    ) -> Result<(Vec<DirectoryUser>, Option<Uid>)> {
+        self.0.without_caller(async |cx| directory_user::scan(cx, provider, after, limit).await).await
+    }
+
     /// Returns the user with this SCIM id, which is the last segment of the uid.
     ///
     /// # Errors

@@ -2,26 +2,38 @@
 
 use serde_json::{Map, Value, json};
 
-use super::user::MAX_OPERATIONS;
+/// URN of the schema of users.
+pub(super) const SCHEMA: &str = "urn:ietf:params:scim:schemas:core:2.0:User";
+
+/// Maximum number of operations in one patch; our choice.
+pub(super) const MAX_OPERATIONS: usize = 100;
+/// Maximum length of a filter in bytes; our choice.
+pub(super) const MAX_FILTER: usize = 8 << 10;
 
 /// Attribute of a resource or of a message (RFC 7643 section 7).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attribute {
     pub(super) name: &'static str,
-    ty: Type,
+    pub(super) ty: Type,
     /// Description without the period at its end.
     about: &'static str,
     pub(super) required: bool,
-    read_only: bool,
+    pub(super) read_only: bool,
+    /// Whether every reply has it, whatever the client selects.
+    pub(super) always: bool,
     /// Whether no two resources may have the same value.
     unique: bool,
-    case_exact: bool,
+    pub(super) case_exact: bool,
 }
 
 /// Type of an attribute.
 #[derive(Debug, Clone, Copy)]
-enum Type {
+pub(super) enum Type {
     String,
+    /// A string of at most this number of bytes.
+    Bounded(usize),
+    /// A time, as a string in the form of RFC 3339.
+    Time,
     Boolean,
     Integer,
     /// One of these strings.
@@ -38,9 +50,12 @@ enum Type {
 
 /// Attributes of a user, in the order in which they are written.
 pub(super) const USER: &[Attribute] = &[
-    SCHEMAS.about("The URNs of the schemas (RFC 7643)"),
-    Attribute::string("id").about("The user's uid").read_only(),
-    Attribute::string("externalId").about("The directory's identifier of the user").case_exact(),
+    SCHEMAS.about("The URNs of the schemas (RFC 7643)").always(),
+    Attribute::string("id").about("The user's uid").read_only().always().case_exact(),
+    Attribute::string("externalId")
+        .about("The directory's identifier of the user, unique in the directory")
+        .unique()
+        .case_exact(),
     Attribute::string("userName")
         .about("The name with which the user signs in, unique in the directory and case-insensitive")
         .required()
@@ -49,7 +64,7 @@ pub(super) const USER: &[Attribute] = &[
     Attribute::string("displayName").about("The display name"),
     Attribute::new("active", Type::Boolean).about("Whether the user may sign in"),
     Attribute::new("emails", Type::Many(&Type::Complex(EMAIL)))
-        .about("Email addresses, of which only the primary one is stored"),
+        .about("Email addresses, of which only the primary one, or else the first, is stored"),
     Attribute::new("meta", Type::Complex(META)).about("Type, times and location of the resource").read_only(),
 ];
 
@@ -60,15 +75,15 @@ const NAME: &[Attribute] =
 
 const EMAIL: &[Attribute] = &[
     Attribute::string("value").about("The address"),
-    Attribute::string("type").about("The purpose of the address"),
-    Attribute::new("primary", Type::Boolean).about("Whether it is the primary address"),
+    Attribute::new("type", Type::OneOf(&["work"])).about("The purpose of the address").read_only(),
+    Attribute::new("primary", Type::Boolean).about("Whether it is the primary address").read_only(),
 ];
 
 const META: &[Attribute] = &[
-    Attribute::string("resourceType").about("The name of the resource type"),
-    Attribute::string("created").about("The time when the resource was created"),
-    Attribute::string("lastModified").about("The time when the resource was last changed"),
-    Attribute::string("location").about("The URL of the resource"),
+    Attribute::string("resourceType").about("The name of the resource type").read_only().case_exact(),
+    Attribute::new("created", Type::Time).about("The time when the resource was created").read_only(),
+    Attribute::new("lastModified", Type::Time).about("The time when the resource was last changed").read_only(),
+    Attribute::string("location").about("The URL of the resource").read_only().case_exact(),
 ];
 
 /// Attributes of a list response.
@@ -107,16 +122,38 @@ pub(super) const ERROR: &[Attribute] = &[
     Attribute::string("detail").about("The error message, for people").required(),
 ];
 
-/// Query parameters of a list of users.
-pub(super) const QUERY: &[Attribute] = &[
-    Attribute::string("filter").about("`userName eq \"x\"` or `externalId eq \"x\"`"),
-    Attribute::new("startIndex", Type::Integer).about("The index of the first user, starting at 1"),
-    Attribute::new("count", Type::Integer).about("The maximum number of users on the page, at most 200"),
+/// Attributes of a search.
+pub(super) const SEARCH: &[Attribute] = &[
+    SCHEMAS.about("The URN of search requests"),
+    ATTRIBUTES,
+    EXCLUDED_ATTRIBUTES,
+    FILTER,
+    START_INDEX,
+    COUNT,
+    Attribute::string("sortBy").about("Ignored: users have the order of their ids"),
+    Attribute::string("sortOrder").about("Ignored, as `sortBy`"),
 ];
+
+/// Query parameters of a list of users.
+pub(super) const LIST_QUERY: &[Attribute] = &[ATTRIBUTES, EXCLUDED_ATTRIBUTES, FILTER, START_INDEX, COUNT];
+
+/// Query parameters of a reply with one user.
+pub(super) const USER_QUERY: &[Attribute] = &[ATTRIBUTES, EXCLUDED_ATTRIBUTES];
+
+const ATTRIBUTES: Attribute = Attribute::new("attributes", Type::Many(&Type::String))
+    .about("The attributes to return, such as `userName` or `name.familyName`; `id` and `schemas` are returned, too");
+const EXCLUDED_ATTRIBUTES: Attribute = Attribute::new("excludedAttributes", Type::Many(&Type::String))
+    .about("The attributes to leave out, other than `id` and `schemas`; not together with `attributes`");
+const FILTER: Attribute = Attribute::new("filter", Type::Bounded(MAX_FILTER))
+    .about("The condition that the users must meet (RFC 7644, 3.4.2.2)");
+const START_INDEX: Attribute =
+    Attribute::new("startIndex", Type::Integer).about("The index of the first user, starting at 1");
+const COUNT: Attribute =
+    Attribute::new("count", Type::Integer).about("The maximum number of users on the page, at most 200");
 
 impl Attribute {
     const fn new(name: &'static str, ty: Type) -> Self {
-        Self { name, ty, about: "", required: false, read_only: false, unique: false, case_exact: false }
+        Self { name, ty, about: "", required: false, read_only: false, always: false, unique: false, case_exact: false }
     }
 
     const fn string(name: &'static str) -> Self {
@@ -138,6 +175,11 @@ impl Attribute {
         self
     }
 
+    const fn always(mut self) -> Self {
+        self.always = true;
+        self
+    }
+
     const fn unique(mut self) -> Self {
         self.unique = true;
         self
@@ -148,16 +190,27 @@ impl Attribute {
         self
     }
 
+    /// Returns the attributes of a complex attribute, or of its values.
+    pub(super) fn parts(&self) -> &'static [Self] {
+        match self.ty {
+            Type::Complex(parts) => parts,
+            Type::Many(Type::Complex(parts)) => parts,
+            _ => &[],
+        }
+    }
+
     /// Returns the definition of the attribute in a schema of discovery (RFC 7643 section 7).
     pub(super) fn definition(&self) -> Value {
         let (ty, multi_valued) = match self.ty {
             Type::Many(ty) => (*ty, true),
             ty => (ty, false),
         };
-        let (ty, parts): (_, &[Self]) = match ty {
-            Type::Complex(parts) => ("complex", parts),
-            Type::Boolean => ("boolean", &[]),
-            _ => ("string", &[]),
+        let parts = self.parts();
+        let ty = match ty {
+            Type::Complex(_) => "complex",
+            Type::Boolean => "boolean",
+            Type::Time => "dateTime",
+            _ => "string",
         };
         let mut definition = json!({
             "name": self.name,
@@ -166,20 +219,31 @@ impl Attribute {
             "description": self.about,
             "required": self.required,
             "caseExact": self.case_exact,
-            "mutability": "readWrite",
-            "returned": "default",
+            "mutability": if self.read_only { "readOnly" } else { "readWrite" },
+            "returned": if self.always { "always" } else { "default" },
             "uniqueness": if self.unique { "server" } else { "none" },
         });
-        if let (Some(definition), false) = (definition.as_object_mut(), parts.is_empty()) {
-            definition.insert("subAttributes".to_owned(), parts.iter().map(Self::definition).collect());
+        if let Some(definition) = definition.as_object_mut() {
+            if let Type::OneOf(values) = self.ty {
+                definition.insert("canonicalValues".to_owned(), values.into());
+            }
+            if !parts.is_empty() {
+                definition.insert("subAttributes".to_owned(), parts.iter().map(Self::definition).collect());
+            }
         }
         definition
     }
 
     /// Returns the attribute as a query parameter of an OpenAPI operation.
     pub(super) fn parameter(&self) -> Value {
-        let schema = self.ty.schema();
-        json!({ "name": self.name, "in": "query", "description": format!("{}.", self.about), "schema": schema })
+        let mut parameter = json!({
+            "name": self.name, "in": "query", "description": format!("{}.", self.about), "schema": self.ty.schema(),
+        });
+        if let (Some(parameter), Type::Many(_)) = (parameter.as_object_mut(), self.ty) {
+            // Separated by commas.
+            parameter.insert("explode".to_owned(), false.into());
+        }
+        parameter
     }
 
     /// Returns the OpenAPI schema of the attribute.
@@ -199,6 +263,8 @@ impl Type {
     fn schema(self) -> Value {
         match self {
             Self::String => json!({ "type": "string" }),
+            Self::Bounded(bytes) => json!({ "type": "string", "maxLength": bytes }),
+            Self::Time => json!({ "type": "string", "format": "date-time" }),
             Self::Boolean => json!({ "type": "boolean" }),
             Self::Integer => json!({ "type": "integer" }),
             Self::OneOf(names) => json!({ "type": "string", "enum": names }),
@@ -211,6 +277,16 @@ impl Type {
             }
         }
     }
+}
+
+/// Returns the attribute of a table with this name, which is case-insensitive.
+pub(super) fn named(table: &'static [Attribute], name: &str) -> Option<&'static Attribute> {
+    table.iter().find(|attribute| attribute.name.eq_ignore_ascii_case(name))
+}
+
+/// Returns the boolean that a text names.
+pub(super) fn boolean_of(text: &str) -> Option<bool> {
+    [("true", true), ("false", false)].into_iter().find(|(name, _)| text.eq_ignore_ascii_case(name)).map(|(_, is)| is)
 }
 
 /// Returns the attributes of a user that its schema defines: all except those that every resource has (RFC 7643
@@ -237,7 +313,8 @@ pub(super) mod tests {
     /// Returns a value of a type with all its attributes; strings are `work`, which is also a type of address.
     fn sample(ty: Type) -> Value {
         match ty {
-            Type::String => "work".into(),
+            Type::String | Type::Bounded(_) => "work".into(),
+            Type::Time => "2026-01-02T03:04:05Z".into(),
             Type::Boolean => true.into(),
             Type::Integer => 1.into(),
             Type::OneOf(names) => names[0].into(),

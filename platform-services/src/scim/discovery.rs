@@ -3,9 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    attributes::{self, Attribute},
+    attributes::{self, Attribute, SCHEMA},
     reply::{LIST, MAX_COUNT},
-    user::SCHEMA,
 };
 
 const CONFIG: &str = "urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig";

@@ -23,6 +23,8 @@ const ANY: &str = "object";
 
 const USERS: &str = "/scim/v2/{provider}/Users";
 const USER: &str = "/scim/v2/{provider}/Users/{id}";
+const SEARCH: &str = "/scim/v2/{provider}/Users/.search";
+const SEARCH_ALL: &str = "/scim/v2/{provider}/.search";
 
 const OPERATIONS: &[Row] = &[
     Row::new("get", USERS, "ScimListUsers", "Lists users").replies(200, "A page of users.", "ScimList").fails(&[400]),
@@ -30,7 +32,7 @@ const OPERATIONS: &[Row] = &[
         .body("ScimUser")
         .replies(201, "The user.", "ScimUser")
         .fails(&[400, 409, 412, 413]),
-    Row::new("get", USER, "ScimGetUser", "Gets a user").replies(200, "The user.", "ScimUser").fails(&[404]),
+    Row::new("get", USER, "ScimGetUser", "Gets a user").replies(200, "The user.", "ScimUser").fails(&[400, 404]),
     Row::new("put", USER, "ScimReplaceUser", "Replaces a user")
         .body("ScimUser")
         .replies(200, "The user.", "ScimUser")
@@ -42,6 +44,14 @@ const OPERATIONS: &[Row] = &[
     Row::new("delete", USER, "ScimDeleteUser", "Deletes a user")
         .replies(204, "The user is deleted.", NO_BODY)
         .fails(&[404, 409, 412]),
+    Row::new("post", SEARCH, "ScimSearchUsers", "Lists users, with the parameters in the body")
+        .body("ScimSearch")
+        .replies(200, "A page of users.", "ScimList")
+        .fails(&[400, 412, 413]),
+    Row::new("post", SEARCH_ALL, "ScimSearchAll", "Lists resources, which are only users")
+        .body("ScimSearch")
+        .replies(200, "A page of users.", "ScimList")
+        .fails(&[400, 412, 413]),
     Row::new(
         "get",
         "/scim/v2/{provider}/ServiceProviderConfig",
@@ -109,7 +119,7 @@ impl Row {
 const ERRORS: &[(u16, &str)] = &[
     (400, "A value is invalid."),
     (401, "The SCIM token is missing or not valid for this path."),
-    (403, "SCIM is not enabled for this identity provider."),
+    (403, "SCIM is not enabled for this identity provider, or this path does not support filters."),
     (404, "The user does not exist."),
     (409, "The user already exists, or too many changes were made at once."),
     (412, "The write has a precondition, which cannot be checked because users have no versions."),
@@ -128,6 +138,7 @@ const SCHEMAS: &[(&str, &[Attribute], &str)] = &[
     ("ScimUser", attributes::USER, "Other attributes are ignored."),
     ("ScimList", attributes::LIST, ""),
     ("ScimPatch", attributes::PATCH, ""),
+    ("ScimSearch", attributes::SEARCH, ""),
     ("ScimError", attributes::ERROR, ""),
 ];
 
@@ -137,7 +148,11 @@ pub(super) fn part() -> Value {
     for row in OPERATIONS {
         let operation = row.operation;
         paths.entry(operation.path).or_insert_with(|| json!({ "parameters": in_path(operation.path) }));
-        let query = if operation.id == "ScimListUsers" { attributes::QUERY } else { &[] };
+        let query: &[Attribute] = match (operation.path, operation.method) {
+            (USERS, "get") => attributes::LIST_QUERY,
+            (USERS, _) | (USER, "get" | "put" | "patch") => attributes::USER_QUERY,
+            _ => &[],
+        };
         let parts = Parts {
             tag: "Scim",
             security: Some(json!([{ "scim": [] }])),
@@ -214,9 +229,9 @@ mod tests {
     fn only_operations_with_a_body_can_reject_it_and_only_writes_can_conflict() {
         for Row { operation, body, errors, .. } in OPERATIONS {
             assert_eq!(errors.contains(&413), *body != NO_BODY, "{}", operation.id);
-            for status in [409, 412] {
-                assert_eq!(errors.contains(&status), operation.method != "get", "{} {status}", operation.id);
-            }
+            let is_read = operation.method == "get" || operation.path.ends_with(".search");
+            assert_eq!(errors.contains(&409), !is_read, "{}", operation.id);
+            assert_eq!(errors.contains(&412), operation.method != "get", "{}", operation.id);
             assert_eq!(errors.contains(&404), operation.path == USER, "{}", operation.id);
         }
     }

@@ -1,23 +1,21 @@
 //! JSON representation of users in SCIM (RFC 7643 section 4.1): lenient when read, canonical when written.
 //!
-//! Attribute names are case-insensitive. Attributes of the RFC that this server does not store are ignored; every
-//! response shows which are stored.
+//! Attribute names are case-insensitive. Attributes and addresses that this server does not store are ignored, in a
+//! patch as in a whole user, so that they never prevent a change of the others, above all of `active`. Every reply shows
+//! the attributes that are stored.
 
 use std::collections::HashSet;
 
 use platform_core::resources::iam::DirectoryUser;
-use scim_v2::filter::ValFilter;
 use serde_json::{Map, Value, json};
 
 use super::{
-    path::{self, Target},
+    attributes::{MAX_OPERATIONS, SCHEMA, boolean_of},
+    filter::Condition,
+    path::Target,
     reply::ScimError,
+    selection::Selection,
 };
-
-pub(super) const SCHEMA: &str = "urn:ietf:params:scim:schemas:core:2.0:User";
-
-/// Maximum number of operations in one patch; our choice.
-pub(super) const MAX_OPERATIONS: usize = 100;
 
 /// Maximum number of keys of a body, in all its objects; our choice.
 const MAX_KEYS: usize = 1000;
@@ -26,7 +24,7 @@ const MAX_KEYS: usize = 1000;
 pub(super) fn to_json(user: &DirectoryUser, base: &str) -> Value {
     let present = |text: &str| (!text.is_empty()).then(|| Value::from(text));
     let name = object([("givenName", present(&user.given_name)), ("familyName", present(&user.family_name))]);
-    let email = present(&user.email).map(|email| json!([{ "value": email, "type": "work", "primary": true }]));
+    let email = (!user.email.is_empty()).then(|| json!([email(user)]));
     let meta = json!({
         "resourceType": "User",
         "created": user.create_time,
@@ -45,6 +43,20 @@ pub(super) fn to_json(user: &DirectoryUser, base: &str) -> Value {
         ("meta", Some(meta)),
     ]);
     body.into()
+}
+
+/// Returns a user as SCIM JSON with the selected attributes.
+pub(super) fn selected(user: &DirectoryUser, base: &str, selection: &Selection) -> Value {
+    let mut user = to_json(user, base);
+    if let Some(user) = user.as_object_mut() {
+        selection.apply(user);
+    }
+    user
+}
+
+/// Returns the stored address. Its type is `work`, and it is the primary address.
+fn email(user: &DirectoryUser) -> Value {
+    json!({ "value": user.email, "type": "work", "primary": true })
 }
 
 /// Returns an object of the members that have a value.
@@ -131,7 +143,8 @@ enum Op {
 /// Reads the operations of a patch (RFC 7644 section 3.5.2).
 ///
 /// # Errors
-/// `invalidSyntax`, `invalidPath`; `noTarget` for a remove without a path; `mutability` for a read-only attribute.
+/// `invalidSyntax`, those of [`Target::parse`]; `noTarget` for a remove without a path; `mutability` for a read-only
+/// attribute and for the removal of a required one.
 pub(super) fn operations(body: &Value) -> Parsed<Vec<Operation>> {
     let syntax = |detail: &str| ScimError::invalid("invalidSyntax", detail);
     let listed = attribute(body, "Operations").and_then(Value::as_array);
@@ -153,12 +166,15 @@ pub(super) fn operations(body: &Value) -> Parsed<Vec<Operation>> {
         let value = match (op, attribute(operation, "value")) {
             (Op::Remove, _) => Value::Null,
             (_, Some(value)) => value.clone(),
-            (_, None) => return Err(syntax("an operation must have a value")),
+            (_, None) if target == Target::NotStored => Value::Null,
+            (_, None) => return Err(syntax("an add or a replace must have a value; remove the attribute to clear it")),
         };
         match (op, &target) {
             (Op::Remove, Target::User) => Err(ScimError::invalid("noTarget", "a remove must have a path")),
-            (_, Target::ReadOnly) => Err(ScimError::invalid("mutability", "the attribute is read-only")),
-            (Op::Remove, Target::UserName) => Err(ScimError::invalid("mutability", "userName is required")),
+            (_, Target::ReadOnly) => Err(ScimError::invalid("mutability", "id and meta are read-only; leave them out")),
+            (Op::Remove, Target::UserName) => {
+                Err(ScimError::invalid("mutability", "userName is required; replace it instead"))
+            }
             _ => Ok(Operation { op, target, value }),
         }
     });
@@ -168,7 +184,7 @@ pub(super) fn operations(body: &Value) -> Parsed<Vec<Operation>> {
 /// Returns the user after all operations, which are applied in order.
 ///
 /// # Errors
-/// `invalidValue`, `invalidPath` for an unknown attribute in a value, `noTarget` for a filter that selects nothing.
+/// `invalidValue`, and those of [`Target::parse`] for a path in a value.
 pub(super) fn patched(mut user: DirectoryUser, operations: &[Operation]) -> Parsed<DirectoryUser> {
     for Operation { op, target, value } in operations {
         match target {
@@ -179,7 +195,7 @@ pub(super) fn patched(mut user: DirectoryUser, operations: &[Operation]) -> Pars
     Ok(user)
 }
 
-fn attribute<'a>(body: &'a Value, name: &str) -> Option<&'a Value> {
+pub(super) fn attribute<'a>(body: &'a Value, name: &str) -> Option<&'a Value> {
     body.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
@@ -190,7 +206,7 @@ fn invalid(name: &str, rule: &str) -> ScimError {
 /// Kind of object that attributes are read from.
 #[derive(Clone, Copy)]
 enum Source {
-    /// A whole user, whose unknown and null attributes are ignored.
+    /// A whole user, whose null attributes are ignored.
     Whole,
     /// The value of an operation without a path.
     Patch(Op),
@@ -201,9 +217,11 @@ fn set_all(user: &mut DirectoryUser, body: &Value, source: Source) -> Parsed<()>
     let object = body.as_object().ok_or_else(|| invalid("value", "must be an object of attributes"))?;
     let mut seen: Vec<Target> = Vec::new();
     for (name, value) in object {
-        let target = match (Target::parse(name), source) {
-            (Err(_), Source::Whole) => continue,
-            (target, _) => target?,
+        let target = match Target::parse(name) {
+            Ok(target) => target,
+            // A malformed filter may be meant for a stored address. Any other key names nothing that is stored.
+            Err(error) if matches!(source, Source::Patch(_)) && name.contains('[') => return Err(error),
+            Err(_) => continue,
         };
         let op = match source {
             Source::Whole if value.is_null() => continue,
@@ -248,36 +266,35 @@ fn set(user: &mut DirectoryUser, op: Op, target: &Target, value: &Value) -> Pars
             }
         }
         Target::Name => return Err(invalid("name", "must be an object")),
-        Target::Emails(filter) => {
-            select(user, op, filter.as_ref())?;
-            match emails(value)? {
-                // An added address is ignored if it is not the primary one and an address is already stored.
-                Some(added) if op == Op::Add && filter.is_none() && !added.primary && !user.email.is_empty() => {}
-                given => user.email = given.map(|given| given.address).unwrap_or_default(),
-            }
-        }
-        Target::EmailValue(filter) => {
-            select(user, op, filter.as_ref())?;
-            user.email = text("emails.value", value)?;
-        }
+        Target::Emails(filter) | Target::EmailValue(filter) if !selects(user, filter.as_ref()) => {}
+        Target::Emails(filter) => match emails(value)? {
+            // An added address is ignored if it is not the primary one and an address is already stored.
+            Some(added) if op == Op::Add && filter.is_none() && !added.primary && !user.email.is_empty() => {}
+            given => user.email = given.map(|given| given.address).unwrap_or_default(),
+        },
+        Target::EmailValue(_) => user.email = text("emails.value", value)?,
         Target::User | Target::ReadOnly | Target::NotStored => {}
     }
     Ok(())
 }
 
-/// Rejects a filter that does not match the stored address. If no address is stored, add and replace can still set one
-/// that would match.
-fn select(user: &DirectoryUser, op: Op, filter: Option<&ValFilter>) -> Parsed<()> {
-    let can_match = !user.email.is_empty() || op != Op::Remove || filter.is_none();
-    if can_match && path::is_selected(user, filter) {
-        Ok(())
-    } else {
-        Err(ScimError::invalid("noTarget", "the filter does not match the stored address"))
+/// Returns whether an operation with a filter applies to the one address that is stored. If none is stored, it can be
+/// set, as by a create; otherwise the filter may select another address, which a create would ignore.
+fn selects(user: &DirectoryUser, filter: Option<&Condition>) -> bool {
+    user.email.is_empty() || filter.is_none_or(|filter| filter.is_met_by(&email(user)))
+}
+
+/// Returns the value of a list of one, which may be an object with a `value`. Some directories send single values in
+/// this form, such as Entra to applications that were added before it followed the RFC.
+fn single(value: &Value) -> &Value {
+    match value.as_array().map(Vec::as_slice) {
+        Some([one]) => attribute(one, "value").unwrap_or(one),
+        _ => value,
     }
 }
 
 fn text(name: &str, value: &Value) -> Parsed<String> {
-    match value {
+    match single(value) {
         Value::Null => Ok(String::new()),
         Value::String(text) => Ok(text.clone()),
         _ => Err(invalid(name, "must be a string")),
@@ -286,12 +303,12 @@ fn text(name: &str, value: &Value) -> Parsed<String> {
 
 /// Reads a boolean, which some directories send as a string.
 fn boolean(name: &str, value: &Value) -> Parsed<bool> {
-    match value {
-        Value::Bool(boolean) => Ok(*boolean),
-        Value::String(text) if text.eq_ignore_ascii_case("true") => Ok(true),
-        Value::String(text) if text.eq_ignore_ascii_case("false") => Ok(false),
-        _ => Err(invalid(name, "must be true or false")),
-    }
+    let found = match single(value) {
+        Value::Bool(boolean) => Some(*boolean),
+        Value::String(text) => boolean_of(text),
+        _ => None,
+    };
+    found.ok_or_else(|| invalid(name, "must be true or false"))
 }
 
 /// Email address in a request.
@@ -300,7 +317,7 @@ struct Email {
     primary: bool,
 }
 
-/// Returns the primary address, or else the first.
+/// Returns the primary address, or else the first. Some directories send null for those that a user does not have.
 fn emails(value: &Value) -> Parsed<Option<Email>> {
     let one = std::slice::from_ref(value);
     let emails = match value {
@@ -317,188 +334,12 @@ fn emails(value: &Value) -> Parsed<Option<Email>> {
         if email.primary {
             return Ok(Some(email));
         }
-        first.get_or_insert(email);
+        if !email.address.is_empty() {
+            first.get_or_insert(email);
+        }
     }
     Ok(first)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{super::attributes, *};
-
-    fn user() -> DirectoryUser {
-        let body = json!({
-            "schemas": [SCHEMA], "userName": "ada", "externalId": "7", "displayName": "Ada L",
-            "name": { "givenName": "Ada", "familyName": "L", "formatted": "Ada L" }, "title": "Countess",
-            "emails": [{ "value": "b@example.com" }, { "value": "a@example.com", "primary": true }],
-        });
-        read(&body, None).unwrap()
-    }
-
-    fn patch(operations_of: &Value) -> Parsed<DirectoryUser> {
-        patched(user(), &operations(&json!({ "Operations": operations_of }))?)
-    }
-
-    #[track_caller]
-    fn refused<T: std::fmt::Debug>(read: Parsed<T>) -> &'static str {
-        read.expect_err("a refusal").kind
-    }
-
-    #[test]
-    fn a_user_is_read_with_its_stored_attributes_and_is_active_by_default() {
-        let ada = user();
-        assert!(ada.active && ada.email == "a@example.com" && ada.given_name == "Ada");
-        assert!(!read(&json!({ "USERNAME": "a", "active": "False" }), None).unwrap().active);
-        assert!(!read(&json!({ "userName": "a", SCHEMA: { "active": false } }), None).unwrap().active);
-        for bad in [
-            json!({}),
-            json!({ "userName": "" }),
-            json!({ "userName": 1 }),
-            json!({ "userName": "a", "active": 1 }),
-            json!({ "userName": "a", "emails": [1] }),
-            json!({ "userName": "a", "name": "Ada" }),
-        ] {
-            assert_eq!(refused(read(&bad, None)), "invalidValue", "{bad}");
-        }
-        let twice = json!({ "userName": "a", "active": false, format!("{SCHEMA}:active"): true });
-        assert_eq!(refused(read(&twice, None)), "invalidSyntax");
-    }
-
-    #[test]
-    fn the_attributes_of_the_table_are_those_that_are_read_and_written() {
-        let sent = attributes::tests::object(attributes::USER);
-        let written = to_json(&read(&sent, None).unwrap(), "https://api.test");
-        attributes::tests::assert_has(&written, attributes::USER);
-        for attribute in attributes::defined() {
-            assert_eq!(written[attribute.name], sent[attribute.name]);
-            let target = Target::parse(attribute.name).unwrap();
-            assert!(!matches!(target, Target::ReadOnly | Target::NotStored), "{}", attribute.name);
-        }
-
-        let operation = json!({ "op": "add", "path": "displayName", "value": "A" });
-        let patch = json!({ "schemas": [], "Operations": [operation] });
-        attributes::tests::assert_has(&patch, attributes::PATCH);
-        for attribute in attributes::PATCH {
-            let mut without = patch.clone();
-            without.as_object_mut().unwrap().remove(attribute.name);
-            assert_eq!(operations(&without).is_err(), attribute.required, "{}", attribute.name);
-        }
-        for attribute in attributes::OPERATION.iter().filter(|attribute| attribute.required) {
-            let mut without = patch.clone();
-            without["Operations"][0].as_object_mut().unwrap().remove(attribute.name);
-            operations(&without).unwrap_err();
-        }
-    }
-
-    #[test]
-    fn a_replacement_without_active_does_not_change_it() {
-        let deactivated = DirectoryUser { active: false, ..user() };
-        for left_out in [json!({ "userName": "ada" }), json!({ "userName": "ada", "active": null })] {
-            let replaced = read(&left_out, Some(&deactivated)).unwrap();
-            assert!(!replaced.active && replaced.display_name.is_empty() && replaced.email.is_empty());
-            assert!(read(&left_out, Some(&user())).unwrap().active);
-        }
-        assert!(read(&json!({ "userName": "ada", "active": true }), Some(&deactivated)).unwrap().active);
-    }
-
-    #[test]
-    fn keys_that_differ_only_in_case_are_rejected_at_every_depth() {
-        for twice in [
-            json!({ "active": false, "ACTIVE": true }),
-            json!({ "Operations": [{ "op": "add", "Op": "remove" }] }),
-            json!({ "name": { "givenName": "a", "givenname": "b" } }),
-        ] {
-            assert_eq!(refused(check_keys(&twice)), "invalidSyntax", "{twice}");
-        }
-        check_keys(&json!({ "a": [{ "b": 1 }, { "b": 2 }], "b": null })).unwrap();
-        let many: Map<String, Value> = (0..=MAX_KEYS).map(|n| (n.to_string(), Value::Null)).collect();
-        assert_eq!(refused(check_keys(&many.into())), "invalidSyntax");
-    }
-
-    #[test]
-    fn a_deactivation_is_accepted_in_every_notation() {
-        for operation in [
-            json!({ "op": "replace", "path": "active", "value": false }),
-            json!({ "op": "Replace", "path": "active", "value": "False" }),
-            json!({ "op": "REPLACE", "path": "ACTIVE", "value": false }),
-            json!({ "op": "replace", "value": { "active": false } }),
-            json!({ "op": "add", "value": { "Active": false } }),
-            json!({ "op": "replace", "path": format!("{SCHEMA}:active"), "value": false }),
-            json!({ "op": "replace", "path": format!("{}:active", SCHEMA.to_lowercase()), "value": false }),
-            json!({ "op": "replace", "path": SCHEMA, "value": { "active": false } }),
-            json!({ "op": "replace", "value": { SCHEMA: { "active": false } } }),
-            json!({ "op": "replace", "value": { format!("{SCHEMA}:active"): false } }),
-            json!({ "op": "remove", "path": "active" }),
-            json!({ "op": "replace", "path": "active", "value": null }),
-        ] {
-            assert!(!patch(&json!([operation])).unwrap().active, "{operation}");
-        }
-        for (operation, kind) in [
-            (json!({ "op": "replace", "path": "actve", "value": false }), "invalidPath"),
-            (json!({ "op": "replace", "value": { "actve": false } }), "invalidPath"),
-            (json!({ "op": "replace", "path": "active[value eq true]", "value": false }), "invalidPath"),
-            (json!({ "op": "replace", "path": "active", "value": 0 }), "invalidValue"),
-            (json!({ "op": "replace", "path": "active", "value": [false] }), "invalidValue"),
-            (json!({ "op": "replace", "value": false }), "invalidValue"),
-            (json!({ "op": "replace", "path": "id", "value": "x" }), "mutability"),
-            (json!({ "op": "remove", "path": "userName" }), "mutability"),
-            (json!({ "op": "remove" }), "noTarget"),
-            (json!({ "op": "replace", "path": "active" }), "invalidSyntax"),
-            (json!({ "op": "move", "path": "active", "value": 1 }), "invalidSyntax"),
-            (json!({ "op": "add", "path": 1, "value": 1 }), "invalidSyntax"),
-        ] {
-            assert_eq!(refused(patch(&json!([operation]))), kind, "{operation}");
-        }
-        for bad in [json!({}), json!({ "Operations": [] }), json!({ "Operations": {} })] {
-            assert_eq!(refused(operations(&bad)), "invalidSyntax");
-        }
-    }
-
-    #[test]
-    fn filters_on_addresses_are_honored() {
-        let work = "emails[type eq \"work\"].value";
-        let home = "emails[type eq \"home\"].value";
-        let one = |op: &str, path: &str, value: Value| patch(&json!([{ "op": op, "path": path, "value": value }]));
-        assert_eq!(one("replace", work, json!("c@example.com")).unwrap().email, "c@example.com");
-        assert_eq!(one("Add", work, json!("c@example.com")).unwrap().email, "c@example.com");
-        assert!(one("remove", work, Value::Null).unwrap().email.is_empty());
-        assert!(one("remove", "emails[type eq \"work\"]", Value::Null).unwrap().email.is_empty());
-        for op in ["add", "replace", "remove"] {
-            assert_eq!(refused(one(op, home, json!("c@example.com"))), "noTarget", "{op}");
-        }
-        let element = json!({ "value": "c@example.com", "type": "work" });
-        assert_eq!(one("replace", "emails[value eq \"A@example.com\"]", element).unwrap().email, "c@example.com");
-        let added = |email: Value| one("add", "emails", json!([email])).unwrap().email;
-        assert_eq!(
-            added(json!({ "value": "h@example.com", "type": "home" })),
-            "a@example.com",
-            "an address that is not primary"
-        );
-        assert_eq!(added(json!({ "value": "h@example.com", "primary": true })), "h@example.com");
-        assert_eq!(one("replace", "emails", json!([{ "value": "h@example.com" }])).unwrap().email, "h@example.com");
-        assert!(one("replace", "emails", json!([])).unwrap().email.is_empty());
-        // When no address is stored, a work address can be set, and none can be removed.
-        let none = |op: &str, path: &str| {
-            patch(&json!([{ "op": "remove", "path": "emails" }, { "op": op, "path": path, "value": "n@example.com" }]))
-        };
-        assert_eq!(none("add", work).unwrap().email, "n@example.com");
-        assert_eq!(none("replace", work).unwrap().email, "n@example.com");
-        assert_eq!([refused(none("add", home)), refused(none("remove", work))], ["noTarget"; 2]);
-    }
-
-    #[test]
-    fn operations_are_applied_in_order_and_attributes_that_are_not_stored_are_ignored() {
-        let changed = patch(&json!([
-            { "op": "add", "path": "name.givenName", "value": "Augusta" },
-            { "op": "remove", "path": "displayName" },
-            { "op": "replace", "path": "title", "value": "Lady" },
-            { "op": "Add", "path": "phoneNumbers[type eq \"work\"].value", "value": "1" },
-            { "op": "replace", "value": { "id": "x", "meta": {}, "name.familyName": "King", "nickName": "A" } },
-        ]));
-        let changed = changed.unwrap();
-        assert_eq!((changed.given_name.as_str(), changed.family_name.as_str()), ("Augusta", "King"));
-        assert!(changed.display_name.is_empty() && changed.active && changed.user_name == "ada");
-        let cleared = patch(&json!([{ "op": "remove", "path": "name" }])).unwrap();
-        assert!(cleared.given_name.is_empty() && cleared.family_name.is_empty());
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@ use platform_engine::{
     context::Context,
     error::{Error, Result},
     kind::{DerivedKey, Field, Kind, Method, Param, Parent, Resource, Unique},
-    store::{Delete, Filter, Key, KeyValue, Query, Require, Scope},
+    store::{Delete, Filter, Item, Key, KeyValue, Position, Query, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
     verbs::PAGE_BYTES,
@@ -151,12 +151,31 @@ pub(crate) async fn list(
     // A limit of 0 is allowed here, for the count alone, but not in a query.
     let Some(query) = users.query(provider) else { return Ok((Vec::new(), 0)) };
     let page = cx.page(Query { skip, limit: limit.max(1), bytes: PAGE_BYTES, count: true, ..query }).await?;
-    let (mut found, mut pace) = (Vec::with_capacity(page.items.len()), cx.pace());
-    for item in page.items.iter().take(limit) {
+    let found = page.items.get(..limit).unwrap_or(&page.items);
+    Ok((read(cx, found).await?, page.total.unwrap_or_default()))
+}
+
+/// Reads users of a directory in the order of their uids after `after`, at most `limit` of them and at most
+/// [`PAGE_BYTES`] bytes. Returns the uid to read on after, or `None` at the end.
+pub(crate) async fn scan(
+    cx: &Context<'_>,
+    provider: &Uid,
+    after: Option<Uid>,
+    limit: usize,
+) -> Result<(Vec<DirectoryUser>, Option<Uid>)> {
+    let after = after.map(|uid| Position { value: KeyValue::default(), uid });
+    let all = Query::new(DirectoryUser::KIND.name, Scope::Children(provider.clone()));
+    let page = cx.page(Query { after, limit, bytes: PAGE_BYTES, ..all }).await?;
+    Ok((read(cx, &page.items).await?, page.next.map(|next| next.uid)))
+}
+
+async fn read(cx: &Context<'_>, items: &[Item]) -> Result<Vec<DirectoryUser>> {
+    let (mut users, mut pace) = (Vec::with_capacity(items.len()), cx.pace());
+    for item in items {
         pace.step(item.body.len()).await;
-        found.push(serde_json::from_slice(&item.body).map_err(Error::internal)?);
+        users.push(serde_json::from_slice(&item.body).map_err(Error::internal)?);
     }
-    Ok((found, page.total.unwrap_or_default()))
+    Ok(users)
 }
 
 /// Creates a user, or replaces the user `expected`, given as it was read with its revision.

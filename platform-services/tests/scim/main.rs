@@ -1,4 +1,4 @@
-//! SCIM: the examples of RFC 7644, and the requests of the two most common clients.
+//! SCIM: the examples of RFC 7644, and the requests of directories.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,7 +7,9 @@
     reason = "a test that cannot go on fails"
 )]
 
-#[path = "../../platform-http/tests/support/mod.rs"]
+mod directories;
+mod queries;
+#[path = "../../../platform-http/tests/support/mod.rs"]
 mod support;
 
 use http::{HeaderName, Method, Request, StatusCode};
@@ -124,7 +126,7 @@ async fn the_examples_of_the_rfc_have_the_results_of_the_rfc() {
     let path = "emails[type eq \"work\" and value ew \"example.com\"]";
     let removed = directory.patch(&user, json!([{ "op": "remove", "path": path }])).await;
     assert_eq!(removed.get("emails"), None);
-    assert_eq!(directory.rejected(&user, json!([{ "op": "remove", "path": path }])).await, "noTarget");
+    directory.patch(&user, json!([{ "op": "remove", "path": path }])).await;
     // Section 3.5.2.3.
     let both = json!([
         { "value": "bjensen@example.com", "type": "work", "primary": true },
@@ -146,7 +148,7 @@ async fn the_examples_of_the_rfc_have_the_results_of_the_rfc() {
     assert_eq!((work(&put), &put["name"]["familyName"]), (&json!("bjensen@example.com"), &json!("Jensen")));
     // Section 3.12: an invalid path.
     assert_eq!(
-        directory.rejected(&user, json!([{ "op": "replace", "path": "actve", "value": false }])).await,
+        directory.rejected(&user, json!([{ "op": "replace", "path": "/active", "value": false }])).await,
         "invalidPath"
     );
 }
@@ -176,74 +178,14 @@ async fn a_deactivation_takes_effect_or_is_rejected() {
     let user = directory.create(&json!({ "userName": "ada" })).await;
     for (operation, kind) in [
         (json!({ "op": "replace", "path": "active[value eq true]", "value": false }), "invalidPath"),
-        (json!({ "op": "replace", "path": "actve", "value": false }), "invalidPath"),
         (json!({ "op": "replace", "path": "(".repeat(100_000), "value": false }), "invalidPath"),
         (json!({ "op": "replace", "value": { "active": false, "ACTIVE": true } }), "invalidSyntax"),
-        (json!({ "op": "replace", "path": "emails[type eq \"home\"].value", "value": "h@example.com" }), "noTarget"),
+        (json!({ "op": "replace", "path": "emails[type eq home].value", "value": "h@example.com" }), "invalidPath"),
+        (json!({ "op": "replace", "path": "displayName", "value": 1 }), "invalidValue"),
+        (json!({ "op": "remove", "path": "userName" }), "mutability"),
     ] {
         assert_eq!(directory.rejected(&user, json!([operation])).await, kind, "{operation}");
     }
-}
-
-#[tokio::test]
-async fn okta_finds_creates_replaces_and_deactivates_users() {
-    let directory = Directory::new().await;
-    let find = "/Users?filter=userName%20eq%20%22ada%40example.com%22&startIndex=1&count=100";
-    assert_eq!(directory.call(Method::GET, find, &Value::Null).await.ok()["totalResults"], 0);
-    let user = json!({
-        "schemas": [USER], "userName": "ada@example.com", "name": { "givenName": "Ada", "familyName": "L" },
-        "emails": [{ "primary": true, "value": "ada@example.com", "type": "work" }], "displayName": "Ada L",
-        "locale": "en-US", "externalId": "00u1", "groups": [], "password": "x", "active": true,
-    });
-    let created = directory.create(&user).await;
-    assert_eq!(directory.call(Method::GET, find, &Value::Null).await.ok()["Resources"][0]["id"], created["id"]);
-    let mut whole = user.clone();
-    whole["id"] = created["id"].clone();
-    whole["name"]["familyName"] = "Lovelace".into();
-    whole["meta"] = json!({ "resourceType": "User" });
-    let replaced = directory.call(Method::PUT, &at(&created), &whole).await.ok();
-    assert_eq!(replaced["name"]["familyName"], "Lovelace");
-    let patched = directory.patch(&created, json!([{ "op": "replace", "value": { "active": false } }])).await;
-    assert_eq!(patched["active"], false);
-    let again = directory.patch(&created, json!([{ "op": "replace", "value": { "active": true } }])).await;
-    assert_eq!(again["active"], true);
-}
-
-#[tokio::test]
-async fn entra_creates_patches_and_disables_users() {
-    let directory = Directory::new().await;
-    let user = json!({
-        "schemas": [USER, ENTERPRISE], "externalId": "0a21f0f2", "userName": "Test_User@example.com", "active": true,
-        "displayName": "Test User", "emails": [{ "primary": true, "type": "work", "value": "test@example.com" }],
-        "meta": { "resourceType": "User" }, "name": { "formatted": "Test User", "familyName": "User", "givenName": "Test" },
-        "roles": [], ENTERPRISE: { "department": "bob" },
-    });
-    let created = directory.create(&user).await;
-    let find = "/Users?filter=externalId+eq+%220a21f0f2%22";
-    assert_eq!(directory.call(Method::GET, find, &Value::Null).await.ok()["totalResults"], 1);
-    let patched = directory.patch(
-        &created,
-        json!([
-            { "op": "Replace", "path": "emails[type eq \"work\"].value", "value": "updated@example.com" },
-            { "op": "Replace", "path": "name.familyName", "value": "updated" },
-            { "op": "Add", "path": "phoneNumbers[type eq \"mobile\"].value", "value": "1" },
-            { "op": "Add", "path": format!("{ENTERPRISE}:department"), "value": "d" },
-            { "op": "Add", "path": "addresses[type eq \"work\"].formatted", "value": "s" },
-            { "op": "Add", "path": "roles[primary eq \"True\"].value", "value": "r" },
-            { "op": "Remove", "path": "title" },
-        ]),
-    );
-    let patched = patched.await;
-    assert_eq!((work(&patched), &patched["name"]["familyName"]), (&json!("updated@example.com"), &json!("updated")));
-    let dotted = json!([{ "op": "add", "value": {
-        "name.givenName": "given", "displayName": "shown", "emails[type eq \"work\"].value": "third@example.com",
-        format!("{ENTERPRISE}:employeeNumber"): "7",
-    } }]);
-    let patched = directory.patch(&created, dotted).await;
-    let found = [&patched["name"]["givenName"], &patched["displayName"], work(&patched)];
-    assert_eq!(found, ["given", "shown", "third@example.com"]);
-    let disabled = json!([{ "op": "Replace", "path": "active", "value": "False" }]);
-    assert_eq!(directory.patch(&created, disabled).await["active"], false);
 }
 
 #[tokio::test]
@@ -270,11 +212,6 @@ async fn user_names_are_case_insensitive_and_lookalikes_are_rejected() {
     }
     let find = "/Users?filter=USERNAME%20Eq%20%22%C3%84MILIE%22";
     assert_eq!(directory.call(Method::GET, find, &Value::Null).await.ok()["totalResults"], 1);
-    for wrong in ["userName", "userName%20co%20%22a%22", "emails.value%20eq%20%22a%22", "urn:x:userName%20eq%20%22a%22"]
-    {
-        let refused = directory.call(Method::GET, &format!("/Users?filter={wrong}"), &Value::Null).await;
-        assert_eq!(refused.json()["scimType"], "invalidFilter", "{wrong}");
-    }
 }
 
 #[tokio::test]
