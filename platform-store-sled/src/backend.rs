@@ -48,6 +48,8 @@ const SEGMENT_LEN: usize = 512 * 1024;
 const MAX_SHORT: usize = SEGMENT_LEN / 2;
 /// The length of the values that fill up a segment.
 const PADDING_LEN: usize = 4 * 1024;
+/// The number of syncs while a segment is filled up.
+const FILL_STEPS: usize = 8;
 /// The number of bytes that an entry adds to sled's log in addition to its key and value: mostly its share of the pages
 /// that are rewritten.
 const ENTRY_OVERHEAD: usize = 1024;
@@ -266,10 +268,13 @@ impl Shared {
     }
 
     /// Writes padding until sled's log starts a new segment, and makes it durable.
+    ///
+    /// sled writes the node with the padding again now and then, and with it a node from a segment that it wants to free;
+    /// after the opening there are many of these. So what is written between two syncs is several times the padding.
     fn fill_segment(&self, number: u64) -> Result<(), StoreError> {
-        for _half in 0..2 {
+        for _step in 0..FILL_STEPS {
             let filled = catch(|| {
-                for fill in 0..=SEGMENT_LEN / 2 / PADDING_LEN {
+                for fill in 0..=SEGMENT_LEN / FILL_STEPS / PADDING_LEN {
                     // The values differ because sled does not write a value that is already stored.
                     self.db.insert(layout::PADDING, vec![fill as u8; PADDING_LEN])?;
                 }
