@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use bytes::Bytes;
+use platform_http::mount::base_path;
 use sha2::{Digest, Sha256};
 
 use crate::Options;
@@ -60,7 +61,8 @@ pub(crate) fn file(name: &str) -> Option<&'static Asset> {
 
 /// Returns the page at `/console`.
 pub(crate) fn page(options: &Options) -> Asset {
-    Asset::new(HTML, include_str!("../ui/index.html").replace("{title}", &escaped(&options.title)))
+    let page = include_str!("../ui/index.html").replace("{base}", &escaped(base_path(&options.url)));
+    Asset::new(HTML, page.replace("{title}", &escaped(&options.title)))
 }
 
 /// Returns the page at `/`.
@@ -68,14 +70,15 @@ pub(crate) fn landing(options: &Options) -> Asset {
     let docs = match options.docs.as_str() {
         "" => String::new(),
         path => format!(
-            "<li><a href=\"{}\">Documentation<span>every operation, with a form to try it</span></a></li>",
+            "<li><a href=\"{{base}}{}\">Documentation<span>every operation, with a form to try it</span></a></li>",
             escaped(path)
         ),
     };
     let page = include_str!("../ui/landing.html")
         .replace("{title}", &escaped(&options.title))
         .replace("{version}", &escaped(&options.version))
-        .replace("{docs}", &docs);
+        .replace("{docs}", &docs)
+        .replace("{base}", &escaped(base_path(&options.url)));
     Asset::new(HTML, page)
 }
 

@@ -26,7 +26,7 @@ use http::{
 use platform_engine::platform::Platform;
 use platform_http::{
     Reply, ReplyBody,
-    mount::{Body, Call, Mount, Refusal},
+    mount::{Body, Call, Mount, Refusal, base_path},
 };
 use serde_json::{Value, json};
 
@@ -86,9 +86,11 @@ pub struct Console {
 impl Console {
     /// Returns the console of a platform.
     pub fn new(platform: &Platform, options: &Options) -> Self {
+        let below =
+            |path: &str| if path.is_empty() { String::new() } else { base_path(&options.url).to_owned() + path };
         let index = json!({
-            "name": options.title, "version": options.version, "docs": options.docs, "openapi": "/openapi.json",
-            "console": "/console",
+            "name": options.title, "version": options.version, "docs": below(&options.docs),
+            "openapi": below("/openapi.json"), "console": below("/console"),
         });
         Self {
             landing: assets::landing(options),

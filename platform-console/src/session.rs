@@ -108,7 +108,7 @@ pub(crate) struct Sessions {
     tokens: Option<Arc<dyn Tokens>>,
     url: String,
     name: &'static str,
-    attributes: &'static str,
+    attributes: String,
 }
 
 /// The answer to a step.
@@ -163,10 +163,11 @@ struct Running {
 impl Sessions {
     pub(crate) fn new(options: &Options) -> Self {
         // The prefix lets browsers accept the cookie only over TLS.
+        let attributes = format!("Path={}/console/session; HttpOnly; SameSite=Strict", mount::base_path(&options.url));
         let (name, attributes) = if options.url.starts_with("https:") {
-            ("__Secure-platform-console", "Path=/console/session; HttpOnly; SameSite=Strict; Secure")
+            ("__Secure-platform-console", attributes + "; Secure")
         } else {
-            ("platform-console", "Path=/console/session; HttpOnly; SameSite=Strict")
+            ("platform-console", attributes)
         };
         Self { links: Links::default(), tokens: options.tokens.clone(), url: options.url.clone(), name, attributes }
     }
@@ -174,7 +175,7 @@ impl Sessions {
     /// Answers `/console/session`.
     pub(crate) async fn answer(&self, call: &Call<'_>, body: Body<'_>) -> Result<Reply, Refusal> {
         mount::reject_parameters(call.query)?;
-        let step = checked_step(call.head)?;
+        let step = checked_step(call.head, &self.url)?;
         let Some(tokens) = &self.tokens else { return Err(Refusal::no_path()) };
         match step {
             Step::Start => {
@@ -323,7 +324,7 @@ async fn current_grants(call: &Call<'_>, token: &str) -> Result<(Uid, Arc<Grants
 }
 
 /// Checks that a page of this server sent the request, and returns its step.
-fn checked_step(head: &Parts) -> Result<Step> {
+fn checked_step(head: &Parts, url: &str) -> Result<Step> {
     let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
     let step = match header(STEP) {
         Some("start") => Step::Start,
@@ -332,7 +333,13 @@ fn checked_step(head: &Parts) -> Result<Step> {
         Some("end") => Step::End,
         _ => return Err(Error::invalid_field(STEP, "must be start, link, renew or end")),
     };
-    if mount::sender(head) == Sender::OwnPage { Ok(step) } else { Err(Error::denied()) }
+    if mount::sender(head, url) == Sender::OwnPage {
+        return Ok(step);
+    }
+    Err(Error::new(
+        Code::PermissionDenied,
+        format!("Permission denied: Origin must be that of {url}, the URL of this server; see --public-url"),
+    ))
 }
 
 impl Cookie {

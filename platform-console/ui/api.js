@@ -14,6 +14,9 @@ export class ApiError extends Error {
   }
 }
 
+/** The path below which a proxy has the server; empty for most. */
+export const base = new URL("..", import.meta.url).pathname.slice(0, -1);
+
 const state = { token: "", expires: 0, renewable: false };
 
 /** Dispatches `signedin` and `signedout`. */
@@ -27,7 +30,7 @@ function accept({ token, expireTime, renewable }) {
 }
 
 async function step(name, { bearer, body } = {}) {
-  const reply = await fetch("/console/session", {
+  const reply = await fetch(`${base}/console/session`, {
     method: "POST",
     headers: { "x-console-session": name, ...(bearer ? { authorization: `Bearer ${bearer}` } : {}) },
     body,
@@ -91,7 +94,7 @@ export function target(template, variables = {}, query = []) {
 /** Calls the API. Returns the JSON of the reply; throws an `ApiError`. */
 export async function call(method, path, body, { signal } = {}) {
   const send = async () =>
-    fetch(path, {
+    fetch(base + path, {
       method,
       signal,
       headers: {
@@ -116,7 +119,7 @@ export async function call(method, path, body, { signal } = {}) {
 
 /** Returns the steps of a text in Markdown. */
 export async function markdown(text) {
-  const reply = await fetch("/console/markdown", {
+  const reply = await fetch(`${base}/console/markdown`, {
     method: "POST",
     headers: { authorization: `Bearer ${await freshToken()}` },
     body: text,
@@ -133,5 +136,5 @@ export function curl(method, path, body) {
   if (method !== "GET") parts.push(`-X ${method}`);
   parts.push(`-H "Authorization: Bearer $TOKEN"`);
   if (body !== undefined) parts.push(`-d ${quoted(JSON.stringify(body))}`);
-  return [...parts, quoted(location.origin + path)].join(" ");
+  return [...parts, quoted(location.origin + base + path)].join(" ");
 }

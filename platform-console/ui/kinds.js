@@ -1,5 +1,6 @@
 // The tables of all kinds, and addresses of the console's screens.
 
+import { base } from "./api.js";
 import { words, capitalized } from "./format.js";
 
 /** The document of the server: its kinds, capabilities and settings. */
@@ -9,7 +10,7 @@ const byName = new Map();
 const byPlural = new Map();
 
 export async function load() {
-  const reply = await fetch("/console/document.json");
+  const reply = await fetch(`${base}/console/document.json`);
   Object.assign(table, await reply.json());
   for (const kind of table.kinds) {
     byName.set(kind.name, kind);

@@ -1,7 +1,7 @@
 // Starts the page: signs in, draws the frame, and shows the screen of the address.
 
 import { h, errorBox } from "./dom.js";
-import { call, isSignedIn, renew, session, signInByLink, signOut, target } from "./api.js";
+import { base, call, isSignedIn, renew, session, signInByLink, signOut, target } from "./api.js";
 import { capitalized, shortUid, words } from "./format.js";
 import { kindOf, listAddress, listed, load, nameOf, table, title, top, treeAddress } from "./kinds.js";
 import { showQuestion, showSignIn } from "./session.js";
@@ -66,7 +66,7 @@ function drawFrame() {
     h(
       "div",
       { class: "frame" },
-      h("header", { class: "top" }, h("a", { class: "brand", href: "#/" }, h("img", { src: "/console/icon.svg", alt: "", width: 26, height: 26 }), table.title), h("span", { class: "place" }, who), h("div", { class: "tools" }, table.docs ? h("a", { class: "button", href: table.docs }, "Documentation") : null, themeButton(), h("button", { type: "button", onclick: signOut }, "Sign out"))),
+      h("header", { class: "top" }, h("a", { class: "brand", href: "#/" }, h("img", { src: `${base}/console/icon.svg`, alt: "", width: 26, height: 26 }), table.title), h("span", { class: "place" }, who), h("div", { class: "tools" }, table.docs ? h("a", { class: "button", href: base + table.docs }, "Documentation") : null, themeButton(), h("button", { type: "button", onclick: signOut }, "Sign out"))),
       nav,
       main,
     ),
@@ -135,7 +135,7 @@ async function start() {
   await load();
   const code = isLink() ? location.hash.slice(6) : "";
   // The code must not stay in the history.
-  if (code) history.replaceState(null, "", "/console");
+  if (code) history.replaceState(null, "", `${base}/console`);
   let problem = null;
   let question = null;
   if (table.sessions) {

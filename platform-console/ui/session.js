@@ -1,7 +1,7 @@
 // The sign-in screen: a pasted token, or an identity provider in another window.
 
 import { h, errorBox, freshId } from "./dom.js";
-import { signIn } from "./api.js";
+import { base, signIn } from "./api.js";
 import { table } from "./kinds.js";
 
 /** Shows the sign-in screen in `app`, with the reason why it is shown. */
@@ -58,7 +58,7 @@ function showDoor(app, heading, problems, body, hint = null) {
     h(
       "main",
       { class: "door", id: "content" },
-      h("img", { src: "/console/icon.svg", alt: "", width: 40, height: 40 }),
+      h("img", { src: `${base}/console/icon.svg`, alt: "", width: 40, height: 40 }),
       h("h1", { tabindex: -1 }, heading),
       h("p", { class: "muted" }, table.title),
       problems,
@@ -107,19 +107,19 @@ async function exchange(provider, progress) {
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(code)));
   const hex = Array.from(digest.slice(0, 10), (byte) => byte.toString(16).padStart(2, "0")).join("");
   const query = new URLSearchParams({ headless_code: code, client_id: "console", ...(provider ? { idp_id: provider } : {}) });
-  window.open(`/oauth?${query}`, "_blank", "noopener");
+  window.open(`${base}/oauth?${query}`, "_blank", "noopener");
   progress.replaceChildren(
     h(
       "div",
       { class: "note" },
       h("p", null, "Continue in the other window. Allow it only if that window shows the fingerprint"),
       h("p", null, h("code", { class: "fingerprint" }, hex.match(/.{4}/g).join(" "))),
-      h("p", { class: "small" }, h("a", { href: `/oauth?${query}`, target: "_blank", rel: "noopener" }, "Open the window again")),
+      h("p", { class: "small" }, h("a", { href: `${base}/oauth?${query}`, target: "_blank", rel: "noopener" }, "Open the window again")),
     ),
   );
   for (let tries = 0; tries < 300; tries += 1) {
     await new Promise((done) => setTimeout(done, 2000));
-    const reply = await fetch(`/sts/headless_sessions?code=${code}`);
+    const reply = await fetch(`${base}/sts/headless_sessions?code=${code}`);
     if (!reply.ok) continue;
     const { ecdhPublicKey, encryptedIdtoken } = await reply.json();
     const other = await crypto.subtle.importKey("raw", decoded(atob(ecdhPublicKey)), { name: "X25519" }, false, []);

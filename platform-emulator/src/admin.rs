@@ -130,7 +130,7 @@ async fn logged(tenant: &Tenant, pattern: &str) -> Result<Reply, Refusal> {
 /// must be one that no other site can take: an address, a name of this machine, or that of the emulator's URL.
 fn check_sender(head: &Parts, url: &str) -> Result<()> {
     let denied = |text: &str| Err(Error::new(Code::PermissionDenied, text));
-    if mount::sender(head) == Sender::OtherPage {
+    if mount::sender(head, url) == Sender::OtherPage {
         return denied(
             "Permission denied: Origin: pages of other sites must not control the emulator; remove the header",
         );

@@ -46,7 +46,7 @@ pub struct Docs {
 
 impl Docs {
     /// Returns the page for the path `at`, such as `/docs`, with a title. It shows the document at the path `document`,
-    /// such as `/openapi.json`, of the same server.
+    /// such as `/openapi.json`, of the same server. Both are the paths that browsers have.
     pub fn new(title: &str, at: &str, document: &str) -> Self {
         let title = title.replace('&', "&amp;").replace('<', "&lt;");
         let page = include_str!("docs/index.html").replace("{at}", at).replace("{title}", &title);

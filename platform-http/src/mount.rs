@@ -50,7 +50,7 @@ use crate::{
 pub use crate::{
     reply::{Refusal, close, deleted, json},
     request::{bytes, object, pairs, reject_parameters, reject_preconditions, target, variable},
-    site::{Sender, host, sender},
+    site::{Sender, base_path, host, sender},
 };
 
 /// Endpoints that [`Rest::mount`](crate::Rest::mount) serves, other than those of the kinds.

@@ -128,6 +128,14 @@ impl OpenApi {
         Self(document)
     }
 
+    /// Sets the path below which clients reach the server; empty for none.
+    #[must_use]
+    pub fn below(mut self, base: &str) -> Self {
+        let url = if base.is_empty() { "/" } else { base };
+        schema::set(&mut self.0, "servers", json!([{ "url": url }]));
+        self
+    }
+
     /// Adds other paths: an object with `paths`, and optionally `tags` and `components`, as in the document. Arrays are
     /// appended to; a key that the document already has keeps its value.
     #[must_use]

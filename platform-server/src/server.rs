@@ -12,7 +12,11 @@ use anyhow::{Context, Result, bail};
 use axum::{Router, http::HeaderValue};
 use platform_engine::platform::Platform;
 use platform_grpc::Grpc;
-use platform_http::{Layers, Limits, Listener, Rest, Shares, SlowRequests, Tls, mount::Mount, serve};
+use platform_http::{
+    Layers, Limits, Listener, Rest, Shares, SlowRequests, Tls,
+    mount::{Mount, base_path},
+    serve,
+};
 use platform_oidc::Issuer;
 use platform_services::{BrowserSignIn, Import, Scim, Tokens, openapi};
 use tokio::{net::TcpSocket, sync::oneshot, task::JoinHandle};
@@ -194,9 +198,13 @@ impl Builder {
         let writes = rest.writing_methods();
         let console = console::open(&config, platform, &access.verifier, &base.url)?;
         let rest = console.iter().cloned().fold(rest, Rest::mount);
-        let (imported, info) = (import.clone(), config.kinds.service());
+        let (imported, info, url) = (import.clone(), config.kinds.service(), base.url.clone());
         let rest = rest.with_openapi(move |rest| {
-            rest.openapi(info).with(imported.openapi()).with(openapi::well_known()).with(openapi::health())
+            rest.openapi(info)
+                .below(base_path(&url))
+                .with(imported.openapi())
+                .with(openapi::well_known())
+                .with(openapi::health())
         });
         // `/import/` has the paths to which `platform-server import --api` writes.
         let http = routes::all(&config, &limits, &base, &access, &observed).merge(routes);

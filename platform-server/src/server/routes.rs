@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderValue, header::CONTENT_TYPE},
     routing::get,
 };
-use platform_http::{Docs, Limits, OpenPaths, openapi::ServedDocument};
+use platform_http::{Docs, Limits, OpenPaths, mount::base_path, openapi::ServedDocument};
 use platform_oidc::Issuer;
 use serde_json::json;
 
@@ -47,13 +47,14 @@ fn well_known(issuer: &Arc<Issuer>) -> Router {
 /// Returns the routes that lead to the document of the API: `/docs` and, unless the console has it, `/`.
 fn documentation(config: &Config, base: &Base) -> Router {
     let service = config.kinds.service();
-    let docs = Docs::new(service.title(), "/docs", "/openapi.json");
+    let below = |path: &str| base_path(&base.url).to_owned() + path;
+    let docs = Docs::new(service.title(), &below("/docs"), &below("/openapi.json"));
     if config.console.console {
         return Router::new().nest_service("/docs", docs);
     }
     // The root URL links to the documentation.
     let landing = json!({
-        "name": service.title(), "version": service.version(), "docs": "/docs", "openapi": "/openapi.json",
+        "name": service.title(), "version": service.version(), "docs": below("/docs"), "openapi": below("/openapi.json"),
     });
     let landing = ServedDocument::new(&landing, &base.platform.settings().service_domain);
     Router::new().route_service("/", landing).nest_service("/docs", docs)
