@@ -146,6 +146,8 @@ enum Node {
         subject: String,
         manifest: Box<Descriptor>,
         layers: Vec<Descriptor>,
+        /// Whether its layers are SBOMs, whatever their types.
+        is_of_sboms: bool,
     },
     /// Neither an image nor about one.
     Other,
@@ -252,7 +254,8 @@ impl Layout<'_> {
         let manifest = manifest(&bytes)?;
         let layers = manifest.layers().clone();
         if let Some(subject) = subject(descriptor, &manifest) {
-            return Ok(Node::Referrer { subject, manifest: Box::new(descriptor.clone()), layers });
+            let is_of_sboms = spdx::is_of_sboms(&manifest);
+            return Ok(Node::Referrer { subject, manifest: Box::new(descriptor.clone()), layers, is_of_sboms });
         }
         if chart::is_chart(&manifest) {
             return self.chart_node(descriptor, &manifest, bytes);
@@ -305,20 +308,21 @@ impl Layout<'_> {
         let (mut own, mut referring) = (Vec::new(), Vec::new());
         for digest in &self.order {
             match self.nodes.get(digest) {
-                Some(Node::Image { layers, .. }) => own.push((digest.clone(), None, layers.clone())),
-                Some(Node::Referrer { subject, manifest, layers }) if self.is_image(subject) => {
-                    referring.push((subject.clone(), Some(Descriptor::clone(manifest)), layers.clone()));
+                Some(Node::Image { layers, .. }) => own.push((digest.clone(), None, layers.clone(), false)),
+                Some(Node::Referrer { subject, manifest, layers, is_of_sboms }) if self.is_image(subject) => {
+                    let referrer = Some(Descriptor::clone(manifest));
+                    referring.push((subject.clone(), referrer, layers.clone(), *is_of_sboms));
                 }
                 _ => {}
             }
         }
         let mut found: HashMap<String, Vec<ImagePackage>> = HashMap::new();
-        for (image, referrer, layers) in own.into_iter().chain(referring) {
+        for (image, referrer, layers, is_of_sboms) in own.into_iter().chain(referring) {
             let of = referrer.as_ref().map_or_else(|| image.clone(), |referrer| referrer.digest().to_string());
             let mut has_kept = false;
             for (index, layer) in layers.iter().enumerate() {
                 let content = match () {
-                    () if spdx::is_sbom(layer) => BlobContent::ContentSbom,
+                    () if is_of_sboms || spdx::is_sbom(layer) => BlobContent::ContentSbom,
                     () if referrer.is_some() && spdx::is_statement(layer) => BlobContent::ContentAttestation,
                     () => continue,
                 };

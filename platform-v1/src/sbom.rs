@@ -1,9 +1,14 @@
-//! Software bills of materials: SPDX 2 in JSON, either plain or as the predicate of an in-toto statement.
+//! Software bills of materials: SPDX 2 in JSON, either plain or as the predicate of an in-toto statement, which may be in
+//! a DSSE envelope or a Sigstore bundle.
 //!
 //! Imports and replies use the same reader, so that every bill of materials that an import accepts can be shown.
 
-use std::{fmt, marker::PhantomData};
+use std::{borrow::Cow, fmt, marker::PhantomData};
 
+use base64::{
+    Engine, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
 use serde::{
     Deserialize, Deserializer,
     de::{Error, SeqAccess, Visitor},
@@ -136,12 +141,23 @@ pub struct Relationship {
     pub relationship_type: String,
 }
 
-/// An in-toto statement. Any other document has no predicate.
+/// An in-toto statement, a DSSE envelope with one, or a Sigstore bundle with an envelope. Any other document has none of
+/// these members.
 #[derive(Deserialize)]
-struct Statement<'a> {
+#[serde(rename_all = "camelCase")]
+struct Wrapper<'a> {
     #[serde(borrow)]
     predicate: Option<&'a RawValue>,
+    /// A statement in base64, of which both alphabets are valid (DSSE protocol, section "Parameters").
+    payload: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    dsse_envelope: Option<&'a RawValue>,
 }
+
+const LENIENT: GeneralPurposeConfig =
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
+const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
 
 impl Sbom {
     /// Parses a bill of materials.
@@ -150,16 +166,24 @@ impl Sbom {
     /// When it is not a JSON object of this form, or has more than 100,000 packages, 200,000 files or 200,000
     /// relationships (our choice). The version is not checked.
     pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
-        serde_json::from_slice(Self::document(bytes)?)
+        serde_json::from_slice(&Self::document(bytes)?)
     }
 
-    /// Returns the SPDX document in a blob: the predicate of an in-toto statement, or else the whole.
+    /// Returns the SPDX document in a blob: the predicate of an in-toto statement, or else the whole. Signatures are not
+    /// verified.
     ///
     /// # Errors
-    /// When the blob is not a JSON object.
-    pub fn document(bytes: &[u8]) -> serde_json::Result<&[u8]> {
-        let statement: Statement<'_> = serde_json::from_slice(bytes)?;
-        Ok(statement.predicate.map_or(bytes, |predicate| predicate.get().as_bytes()))
+    /// When the blob is not a JSON object, or the payload of an envelope is not one in base64.
+    pub fn document(bytes: &[u8]) -> serde_json::Result<Cow<'_, [u8]>> {
+        let outer: Wrapper<'_> = serde_json::from_slice(bytes)?;
+        let envelope = outer.dsse_envelope.map(|envelope| serde_json::from_str(envelope.get())).transpose()?;
+        let Some(payload) = envelope.as_ref().map_or(outer.payload, |inner: &Wrapper<'_>| inner.payload.clone()) else {
+            return Ok(Cow::Borrowed(predicate(&outer.predicate, bytes)));
+        };
+        let statement = STANDARD.decode(&*payload).or_else(|_| URL_SAFE.decode(&*payload));
+        let statement = statement.map_err(|error| serde_json::Error::custom(format!("payload: {error}")))?;
+        let inner: Wrapper<'_> = serde_json::from_slice(&statement)?;
+        Ok(Cow::Owned(predicate(&inner.predicate, &statement).to_owned()))
     }
 
     /// Returns the creators of a type, such as `Tool`, without the type.
@@ -169,10 +193,15 @@ impl Sbom {
     }
 }
 
+fn predicate<'a>(predicate: &Option<&'a RawValue>, document: &'a [u8]) -> &'a [u8] {
+    predicate.map_or(document, |predicate| predicate.get().as_bytes())
+}
+
 impl Package {
-    /// Returns the package URL; empty if there is none.
+    /// Returns the package URL; empty if there is none. Its type may be written as a URI (SPDX 2.3, section 7.21).
     pub fn purl(&self) -> &str {
-        let purl = self.external_refs.iter().find(|reference| reference.reference_type == "purl");
+        let is_purl = |name: &str| matches!(name, "purl" | "http://spdx.org/rdf/references/purl");
+        let purl = self.external_refs.iter().find(|reference| is_purl(&reference.reference_type));
         purl.map_or("", |reference| &reference.reference_locator)
     }
 
@@ -241,12 +270,40 @@ mod tests {
     fn a_statement_has_the_document_as_its_predicate() {
         let plain = br#"{"spdxVersion":"SPDX-2.3","name":"a","packages":null}"#;
         let statement = [br#"{"_type":"s","predicate":"#, plain.as_slice(), b"}"].concat();
-        assert_eq!(Sbom::document(&statement).unwrap(), plain);
+        assert_eq!(*Sbom::document(&statement).unwrap(), *plain);
         assert_eq!(Sbom::parse(&statement).unwrap(), Sbom::parse(plain).unwrap());
         assert_eq!(Sbom::parse(plain).unwrap().name, "a");
         for malformed in ["", "[]", "3", r#"{"packages":3}"#, r#"{"predicate":[]"#] {
             assert!(Sbom::parse(malformed.as_bytes()).is_err(), "{malformed}");
         }
+    }
+
+    #[test]
+    fn a_statement_may_be_in_an_envelope_and_that_in_a_bundle() {
+        let plain = r#"{"spdxVersion":"SPDX-2.3","name":"ÿ?>"}"#;
+        let statement = format!(r#"{{"_type":"s","predicate":{plain}}}"#);
+        for payload in [STANDARD.encode(&statement), URL_SAFE.encode(&statement), STANDARD.encode(plain)] {
+            for payload in [payload.as_str(), payload.trim_end_matches('='), &payload.replace('/', "\\/")] {
+                let envelope = format!(r#"{{"payloadType":"application/vnd.in-toto+json","payload":"{payload}"}}"#);
+                let bundle = format!(r#"{{"mediaType":"b","dsseEnvelope":{envelope}}}"#);
+                for text in [envelope, bundle] {
+                    assert_eq!(*Sbom::document(text.as_bytes()).unwrap(), *plain.as_bytes(), "{text}");
+                }
+            }
+        }
+        for malformed in [r#"{"payload":"!"}"#, r#"{"payload":"AAAA"}"#, r#"{"payload":3}"#, r#"{"dsseEnvelope":[]}"#] {
+            assert!(Sbom::parse(malformed.as_bytes()).is_err(), "{malformed}");
+        }
+    }
+
+    #[test]
+    fn the_type_of_a_package_url_may_be_a_uri() {
+        let purl = |ty: &str| {
+            let reference = ExternalRef { reference_type: ty.to_owned(), reference_locator: "pkg:apk/a".to_owned() };
+            Package { external_refs: vec![reference], ..Package::default() }.purl().to_owned()
+        };
+        assert_eq!([purl("purl"), purl("http://spdx.org/rdf/references/purl")], ["pkg:apk/a", "pkg:apk/a"]);
+        assert_eq!(purl("cpe23Type"), "");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Reads the packages of software bills of materials (SBOMs): SPDX 2 in JSON, either plain or as the predicate of an
-//! in-toto statement.
+//! in-toto statement, which may be in a DSSE envelope or a Sigstore bundle.
 
-use oci_spec::image::Descriptor;
+use std::collections::HashMap;
+
+use oci_spec::image::{Descriptor, ImageManifest, MediaType};
 use packageurl::PackageUrl;
 use platform_core::resources::registry::image::ImagePackage;
 use platform_v1::sbom::{Package, Sbom};
@@ -34,20 +36,37 @@ pub fn sbom(bytes: &[u8]) -> Result<Vec<ImagePackage>, Refusal> {
     Ok(packages)
 }
 
+/// Types of SPDX documents in JSON.
+const SPDX: &[&str] = &["application/spdx+json", "text/spdx+json"];
+
+/// Annotations with the type of the predicate of a statement: of BuildKit, of cosign, and of Sigstore bundles.
+const PREDICATE_TYPES: &[&str] = &["in-toto.io/predicate-type", "predicateType", "dev.sigstore.bundle.predicateType"];
+
 /// Returns whether a layer is an in-toto statement according to its descriptor.
 pub(super) fn is_statement(layer: &Descriptor) -> bool {
-    layer.media_type().to_string() == "application/vnd.in-toto+json"
+    let kind = layer.media_type().to_string();
+    let known = ["application/vnd.in-toto+json", "application/vnd.dsse.envelope.v1+json"];
+    known.contains(&kind.as_str()) || kind.starts_with("application/vnd.dev.sigstore.bundle.")
 }
 
-/// Returns whether a layer is an SPDX document according to its descriptor.
+/// Returns whether a layer is an SPDX document according to its descriptor, or a statement with one.
 pub(super) fn is_sbom(layer: &Descriptor) -> bool {
-    let kind = layer.media_type().to_string();
-    let predicate = layer.annotations().as_ref().and_then(|annotations| annotations.get("in-toto.io/predicate-type"));
-    match kind.as_str() {
-        "application/spdx+json" | "text/spdx+json" => true,
-        "application/vnd.in-toto+json" => predicate.is_some_and(|kind| kind.starts_with("https://spdx.dev/Document")),
-        _ => false,
-    }
+    let has_spdx = || layer.annotations().as_ref().is_some_and(names_spdx);
+    SPDX.contains(&&*layer.media_type().to_string()) || (is_statement(layer) && has_spdx())
+}
+
+/// Returns whether the layers of a manifest are SPDX documents according to the manifest: tools write its type there, and
+/// give the layer that of any file.
+pub(super) fn is_of_sboms(manifest: &ImageManifest) -> bool {
+    let is_spdx = |kind: &MediaType| SPDX.contains(&&*kind.to_string());
+    manifest.artifact_type().as_ref().is_some_and(is_spdx)
+        || is_spdx(manifest.config().media_type())
+        || manifest.annotations().as_ref().is_some_and(names_spdx)
+}
+
+fn names_spdx(annotations: &HashMap<String, String>) -> bool {
+    let kinds = PREDICATE_TYPES.iter().filter_map(|name| annotations.get(*name));
+    kinds.into_iter().any(|kind| kind.starts_with("https://spdx.dev/Document"))
 }
 
 fn installed(package: &Package) -> Option<ImagePackage> {

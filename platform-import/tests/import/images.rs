@@ -2,7 +2,11 @@
 
 use std::{fs, path::Path};
 
-use platform_core::resources::registry::{self, Image, Tag, image::ImagePlatform};
+use base64::prelude::{BASE64_STANDARD, Engine};
+use platform_core::resources::registry::{
+    self, Image, Tag,
+    image::{BlobContent, ImagePlatform},
+};
 use platform_engine::{kind::Imported, uid::Uid};
 use platform_import::{
     Dataset,
@@ -158,6 +162,45 @@ fn sboms_are_found_as_a_layer_as_an_artifact_and_as_an_attestation() {
     for image in &images {
         assert_eq!(packages(&image.platforms[0]), ["attached", "attested", "own"]);
     }
+}
+
+/// As cosign, oras and Sigstore's bundles write them.
+#[test]
+fn sboms_are_found_in_envelopes_and_behind_the_type_of_their_manifest() {
+    let layout = Layout::new();
+    let image = layout.image("amd64", b"one", &[]);
+    let empty = layout.blob("application/vnd.oci.empty.v1+json", b"{}");
+    let spdx = "https://spdx.dev/Document";
+    let envelope = |package: &str| {
+        let statement = json!({ "predicateType": spdx, "predicate": sbom(package) });
+        json!({ "payloadType": "application/vnd.in-toto+json", "payload": BASE64_STANDARD.encode(statement.to_string()) })
+    };
+    let layer = layout.json("application/vnd.dsse.envelope.v1+json", &envelope("enveloped"));
+    let other = layout.json("application/vnd.dsse.envelope.v1+json", &json!({ "payload": "e30=" }));
+    let layers = [
+        with(layer, "annotations", json!({ "predicateType": spdx })),
+        with(other, "annotations", json!({ "predicateType": "https://slsa.dev/provenance/v1" })),
+    ];
+    let tag = format!("{}.att", digest(&image).replace(':', "-"));
+    let attestations = layout.image_of(&json!({ "architecture": "", "os": "" }), &layers);
+    let attestations = with(attestations, "annotations", json!({ "org.opencontainers.image.ref.name": tag }));
+    let artifact = |more: Value, layer: Value| {
+        let mut manifest = json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": empty, "layers": [layer],
+            "subject": image });
+        manifest.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        layout.json(MANIFEST, &manifest)
+    };
+    let attached = artifact(json!({ "artifactType": "application/spdx+json" }), layout.json(LAYER, &sbom("attached")));
+    let bundle = "application/vnd.dev.sigstore.bundle.v0.3+json";
+    let layer = layout.json(bundle, &json!({ "mediaType": bundle, "dsseEnvelope": envelope("bundled") }));
+    let annotations = json!({ "dev.sigstore.bundle.predicateType": spdx });
+    let bundled = artifact(json!({ "artifactType": bundle, "annotations": annotations }), layer);
+    layout.top(&[image, attestations, attached, bundled]);
+    let (images, refused) = layout.read();
+    assert_eq!((refused, images.len()), (vec![], 1));
+    assert_eq!(packages(&images[0].platforms[0]), ["attached", "bundled", "enveloped"]);
+    let of = |content| images[0].blobs.iter().filter(|blob| blob.content == content).count();
+    assert_eq!((of(BlobContent::ContentSbom), of(BlobContent::ContentAttestation)), (3, 4));
 }
 
 #[test]

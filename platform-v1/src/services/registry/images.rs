@@ -197,7 +197,7 @@ async fn get_sbom(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value
     cx.read_blob(&repo, &blob.digest, move |content| {
         let raw = Sbom::document(content).map_err(|error| malformed(&id, error))?;
         let sbom = Sbom::parse(content).map_err(|error| malformed(&id, error))?;
-        sbom::shown(&sbom, raw, &id, &digest, seen)
+        sbom::shown(&sbom, &raw, &id, &digest, seen)
     })
     .await
 }
@@ -209,7 +209,7 @@ async fn get_raw_sbom(cx: &Context<'_>, request: Map<String, Value>) -> Result<V
     let id = blob.digest.clone();
     let read = move |content: &[u8]| {
         let raw = Sbom::document(content).map_err(|error| malformed(&id, error))?;
-        String::from_utf8(raw.to_vec()).map_err(|error| malformed(&id, error))
+        String::from_utf8(raw.into_owned()).map_err(|error| malformed(&id, error))
     };
     Ok(json!({ "rawSbom": cx.read_blob(&repo, &blob.digest, read).await? }))
 }
