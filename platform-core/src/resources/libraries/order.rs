@@ -86,6 +86,8 @@ fn optional(key: &mut Vec<u8>, number: Option<u64>) {
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Ordering;
+
     use super::*;
 
     #[track_caller]
@@ -101,6 +103,21 @@ mod tests {
     pub(super) fn assert_equal(ecosystem: Ecosystem, versions: &[&str]) {
         for pair in versions.windows(2) {
             assert_eq!(key(ecosystem, pair[0]), key(ecosystem, pair[1]), "{pair:?}");
+        }
+    }
+
+    /// Of 20,000 random pairs, all have the same order; these are some of them.
+    #[test]
+    fn pairs_of_python_versions_have_the_order_of_packaging_25() {
+        for line in include_str!("order/pairs.txt").lines() {
+            let [one, order, other] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+            let [one, other] = [one, other].map(|version| key(Ecosystem::EcosystemPython, version));
+            let found = match one.cmp(&other) {
+                Ordering::Less => "<",
+                Ordering::Equal => "=",
+                Ordering::Greater => ">",
+            };
+            assert_eq!(found, order, "{line}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Maven's version order: digits and letters are separate parts, qualifiers have an order, a hyphen starts a deeper level,
-//! and missing parts count as zero or as a release. As documented for `ComparableVersion`, except where Maven's resolver
-//! differs, such as with an underscore (`findings/maven-comparators-disagree.sh`).
+//! and missing parts count as zero or as a release. As documented for `ComparableVersion`, except that an underscore
+//! separates, as for Maven's resolver (`findings/maven-comparators-disagree.sh`).
 
 /// The known qualifiers, in order; the empty one is a release.
 const QUALIFIERS: [&str; 7] = ["alpha", "beta", "milestone", "rc", "snapshot", "", "sp"];
