@@ -19,6 +19,9 @@ const OPENID_SCOPES: [&str; 4] = ["openid", "email", "profile", OFFLINE_ACCESS];
 /// The scope that asks a sign-in for a refresh token (OpenID Connect Core section 11).
 pub(super) const OFFLINE_ACCESS: &str = "offline_access";
 
+/// The maximum length of a credential in bytes: that of the body that it is in (`docs/api.md`, Limits).
+const MAX_CREDENTIAL: usize = 16 << 10;
+
 /// The value of `grant_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GrantType {
@@ -71,8 +74,8 @@ impl Grant {
         Field::string("codeVerifier").about("The code verifier of PKCE."),
         Field::string("redirectUri").about("The `redirect_uri` of the authorization request."),
         Field::string("clientId").about("The `client_id` of the authorization request."),
-        Field::string("refreshToken").about("The refresh token."),
-        Field::string("subjectToken").about("The upstream token to exchange."),
+        Field::string("refreshToken").max_len(MAX_CREDENTIAL).about("The refresh token."),
+        Field::string("subjectToken").max_len(MAX_CREDENTIAL).about("The upstream token to exchange."),
         Field::string("subjectTokenType").about(
             "The type of the upstream token: `urn:ietf:params:oauth:token-type:` and `jwt`, `id_token` or \
                     `access_token`.",
@@ -85,7 +88,9 @@ impl Grant {
              that of the API.",
         ),
         Field::strings("resource").about("Audiences that are absolute URIs (RFC 8707)."),
-        Field::string("scope").about("The groups that the new token is narrowed to, separated by spaces."),
+        Field::string("scope")
+            .max_len(MAX_CREDENTIAL)
+            .about("The groups that the new token is narrowed to, separated by spaces."),
         super::CAPABILITIES,
         Field::string("identity")
             .pattern(Uid::PATTERN)
@@ -313,6 +318,7 @@ mod tests {
         ] {
             assert_eq!(fields_of(GrantType::TokenExchange, exchange(more.clone())), [field], "{more}");
         }
+        assert!(read(GrantType::TokenExchange, exchange(json!({ "subjectToken": "a".repeat(16 << 10) }))).is_ok());
         let all = fields_of(GrantType::TokenExchange, json!({}));
         assert_eq!(all, ["subjectToken", "subjectTokenType"]);
     }

@@ -85,6 +85,11 @@ fn is_word(text: &str) -> bool {
     text.len() <= MAX_PARAMETER && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
+/// Returns whether a text is a `state` (RFC 6749 appendix A.5) that is not too long.
+fn is_state(text: &str) -> bool {
+    text.len() <= MAX_PARAMETER && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
+}
+
 /// The parameters of `GET /oauth`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignIn {
@@ -251,6 +256,15 @@ impl Input {
         Some(text)
     }
 
+    /// Returns `state`, which no page shows.
+    fn state(&mut self) -> Option<String> {
+        let state = self.text("state")?;
+        if !is_state(&state) {
+            self.add("state", "must be at most 1024 visible ASCII characters and spaces");
+        }
+        Some(state)
+    }
+
     fn provider(&mut self) -> Provider {
         let Some(text) = self.text("idpId") else { return Provider::Operator };
         match Uid::parse(&text) {
@@ -278,7 +292,7 @@ impl Input {
         if found.is_none() {
             self.add(field, rule);
         }
-        let state = self.word("state");
+        let state = self.state();
         let challenge = self.text("codeChallenge").map(|text| CodeChallenge::parse(&text));
         if challenge.as_ref().is_some_and(Option::is_none) {
             self.add("code_challenge", "must be 32 bytes in base64url without padding");

@@ -1,7 +1,7 @@
 //! Authorization requests of OAuth 2.0 (RFC 6749 section 4.1.1): another form of the parameters of `/oauth`, whose responses
 //! are those of OAuth 2.0.
 
-use super::{CodeChallenge, Field, Input, Loopback, Redemption, SignIn, Target, is_word};
+use super::{CodeChallenge, Field, Input, Loopback, Redemption, SignIn, Target, is_state, is_word};
 
 /// The parameters by which an authorization request of OAuth 2.0 is recognized (RFC 6749 section 4.1.1).
 pub(super) const RESPONSE_TYPE: Field =
@@ -20,7 +20,7 @@ impl SignIn {
             found.next().filter(|_| found.next().is_none()).map(|(_, value)| value.as_str())
         };
         only("client_id").filter(|client| !client.is_empty() && is_word(client))?;
-        let state = only("state").filter(|state| is_word(state)).unwrap_or_default().to_owned();
+        let state = only("state").filter(|state| is_state(state)).unwrap_or_default().to_owned();
         Some(Loopback { is_standard: true, state, ..Loopback::parse_uri(only("redirect_uri")?)? })
     }
 
@@ -66,7 +66,7 @@ impl Input {
         if self.text("codeChallengeMethod").is_none_or(|method| method != "S256") {
             self.add("codeChallengeMethod", "must be S256");
         }
-        let state = self.word("state").unwrap_or_default();
+        let state = self.state().unwrap_or_default();
         Some(Target::Loopback(Loopback { is_standard: true, state, challenge, ..callback? }))
     }
 }
@@ -115,11 +115,15 @@ mod tests {
 
     #[test]
     fn an_authorization_request_of_oauth_ignores_unknown_parameters_and_scopes_of_openid_connect() {
-        let request =
-            read(&standard(&[("scope", "openid email profile"), ("nonce", "n"), ("state", "s"), ("prompt", "login")]));
+        let request = read(&standard(&[
+            ("scope", "openid email profile"),
+            ("nonce", "n"),
+            ("state", "a b"),
+            ("prompt", "login"),
+        ]));
         let request = request.unwrap();
         let Target::Loopback(callback) = &request.target else { panic!("headless") };
-        assert_eq!((callback.url().as_str(), callback.state()), ("http://127.0.0.1:8123/any/path", "s"));
+        assert_eq!((callback.url().as_str(), callback.state()), ("http://127.0.0.1:8123/any/path", "a b"));
         assert!(callback.is_standard() && callback.challenge().is_some());
         assert!(request.narrow == Narrow::default() && !request.refresh && request.client == "app");
         let group = "1111111111111111111111111111111111111111";
@@ -139,7 +143,7 @@ mod tests {
             (&[("code_challenge_method", "plain")], &["codeChallengeMethod"], true),
             (&[("code_challenge_method", "")], &["codeChallengeMethod"], true),
             (&[("scope", "admin")], &["scope"], true),
-            (&[("state", "a b")], &["state"], true),
+            (&[("state", "\u{e9}")], &["state"], true),
             (&[CALLBACK], &["redirect"], true),
             (&[("client_id", "")], &["clientId"], false),
             (&[("client_id", "click Allow")], &["clientId"], false),
