@@ -169,8 +169,10 @@ async fn a_code_is_redeemed_with_the_parameters_of_standard_clients() {
     assert_eq!(tokens(ask(&rest, "grant_type=authorization_code&code=good&code_verifier=v").await), expected);
     let body = json!({ "grantType": "authorization_code", "code": "good", "codeVerifier": "v", "extra": {} });
     assert_eq!(tokens(ask(&rest, body.to_string()).await), expected);
+    let body = json!({ "grant_type": "authorization_code", "code": "good", "code_verifier": "v" });
+    assert_eq!(tokens(ask(&rest, body.to_string()).await), expected);
     let without = "redeem good v None None";
-    assert_eq!(stub.calls(), ["redeem good v Some(\"http://127.0.0.1:1/x\") Some(\"c\")", without, without]);
+    assert_eq!(stub.calls(), ["redeem good v Some(\"http://127.0.0.1:1/x\") Some(\"c\")", without, without, without]);
 }
 
 #[tokio::test]

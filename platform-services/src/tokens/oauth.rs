@@ -67,7 +67,7 @@ pub(super) async fn answer(
     // Tokens belong into the body: an address is logged.
     mount::reject_parameters(call.query)?;
     let read = parameters(Grant::FIELDS, Unknown::Ignored, "", body, &call.limits.of_tokens()).await?;
-    let name = read.get("grantType").and_then(Value::as_str).unwrap_or_default();
+    let name = ["grantType", "grant_type"].iter().find_map(|name| read.get(*name)?.as_str()).unwrap_or_default();
     if name.is_empty() {
         return Err(Error::invalid_field("grant_type", "is required").into());
     }
