@@ -13,7 +13,6 @@ use platform_http::{
     mount::{self, Body, Call, Refusal},
 };
 use serde::Serialize;
-use serde_json::Value;
 
 use super::{Unknown, json_not_cached, parameters};
 

@@ -24,7 +24,8 @@ fn send(request: HttpRequest) -> std::result::Result<HttpResponse, std::io::Erro
     let (head, body) = request.into_parts();
     let authority = head.uri.authority().map(ToString::to_string).unwrap_or_default();
     let path = head.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
-    let mut text = format!("{} {path} HTTP/1.0\r\nhost: {authority}\r\ncontent-length: {}\r\n", head.method, body.len());
+    let mut text =
+        format!("{} {path} HTTP/1.0\r\nhost: {authority}\r\ncontent-length: {}\r\n", head.method, body.len());
     for (name, value) in &head.headers {
         text += &format!("{name}: {}\r\n", value.to_str().unwrap_or_default());
     }
@@ -48,7 +49,10 @@ fn parameter(callback: &Url, name: &str) -> String {
     callback.query_pairs().find(|(found, _)| found == name).map(|(_, value)| value.into_owned()).unwrap_or_default()
 }
 
-fn check_fails<T>(expected: &CoreErrorResponseType, result: std::result::Result<T, CoreRequestTokenError<std::io::Error>>) {
+fn check_fails<T>(
+    expected: &CoreErrorResponseType,
+    result: std::result::Result<T, CoreRequestTokenError<std::io::Error>>,
+) {
     match result {
         Err(RequestTokenError::ServerResponse(found)) => {
             assert_eq!(found.error(), expected);
