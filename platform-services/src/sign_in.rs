@@ -32,7 +32,7 @@ use platform_http::{
 use serde_json::Value;
 
 use self::cookie::Cookie;
-use crate::tokens::error_name;
+use crate::tokens::{error_name, parameter};
 
 /// The pages at `/oauth`, where a person signs in with an identity provider and confirms that a program gets tokens,
 /// and `/orgcheck`. Each request counts against the rate limit for requests without a verified token.
@@ -151,7 +151,7 @@ impl BrowserSignIn {
             }
             (Err(error), Some(callback)) => {
                 log_fault(&error);
-                page::redirect(self.with_error(&callback, &error).expose())
+                page::redirect(self.with_error(&callback, &error.rename_fields(parameter)).expose())
             }
             (Err(error), None) => Err(error),
         }
@@ -247,7 +247,7 @@ impl BrowserSignIn {
         let mut query = Serializer::new(String::new());
         if callback.is_standard() {
             let concerns = |name: &str| error.violations().iter().all(|violation| violation.field == name);
-            let is_of_type = error.code() == Code::InvalidArgument && concerns("responseType");
+            let is_of_type = error.code() == Code::InvalidArgument && concerns("response_type");
             let name = if is_of_type { "unsupported_response_type" } else { error_name(error, "access_denied") };
             query.append_pair("error", name).append_pair("error_description", &oauth_description(error.message()));
         } else {

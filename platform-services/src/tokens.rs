@@ -27,7 +27,7 @@ use platform_http::{
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-pub(crate) use self::oauth::error_name;
+pub(crate) use self::oauth::{error_name, parameter};
 
 /// The token services, at `/sts/…`, `/auth/v1/…` and `/oauth/token`. Their bodies are limited by [`Limits::of_tokens`] and charged to
 /// the budget of token paths, and each request counts against the rate limit for requests without a verified token.

@@ -319,6 +319,7 @@ async fn open_redirect_errors_of_an_authorization_request_reach_loopback_callbac
     for (query, error) in [
         (with("=code", "=token"), "unsupported_response_type"),
         (with("S256", "plain"), "invalid_request"),
+        (with("code_challenge=", "x="), "invalid_request"),
         (format!("{STANDARD}&scope=admin"), "invalid_scope"),
         (format!("{STANDARD}&audience=a,,b"), "invalid_target"),
         (format!("{STANDARD}&x=1&x=2"), "invalid_request"),
@@ -328,6 +329,7 @@ async fn open_redirect_errors_of_an_authorization_request_reach_loopback_callbac
         let location = answer.headers["location"].to_str().unwrap();
         let start = format!("http://127.0.0.1:8123/any/path?error={error}&error_description=");
         assert!(location.starts_with(&start) && location.ends_with(&format!("&state=s&{ISS}")), "{location}");
+        assert!(!location.contains("responseType") && !location.contains("codeChallenge"), "{location}");
         assert!(!answer.headers.contains_key("set-cookie"), "another sign-in of this browser goes on");
     }
     for query in [

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use platform_engine::error::Violations;
+use platform_engine::{error::Violations, kind::Type};
 
 use super::{Exchange, Field, Input, Map, Narrow, Redemption, Refresh, Result, Secret, Uid, Value};
 
@@ -141,11 +141,12 @@ impl Grant {
 pub fn without_unknown(fields: &[Field], mut pairs: Vec<(String, String)>) -> Result<Vec<(String, String)>> {
     let (mut violations, mut seen) = (Violations::default(), HashSet::new());
     pairs.retain(|(name, value)| {
-        let is_known = fields.iter().any(|field| field.is_named(name));
-        if !is_known && !seen.insert(name.clone()) {
+        let field = fields.iter().find(|field| field.is_named(name));
+        let is_list = field.is_some_and(|field| matches!(field.ty, Type::List(_)));
+        if !seen.insert(name.clone()) && !is_list {
             violations.add(name.as_str(), "is specified more than once");
         }
-        is_known && !value.is_empty()
+        field.is_some() && !value.is_empty()
     });
     violations.none_or(pairs)
 }
@@ -328,7 +329,10 @@ mod tests {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let sent = vec![pair("client_secret", "s"), pair("code", "c"), pair("x", ""), pair("redirect_uri", "")];
         assert_eq!(without_unknown(Grant::FIELDS, sent).unwrap(), [pair("code", "c")]);
-        let repeated = vec![pair("x", "1"), pair("x", "")];
-        assert!(without_unknown(Grant::FIELDS, repeated).is_err());
+        for name in ["x", "code"] {
+            assert!(without_unknown(Grant::FIELDS, vec![pair(name, "1"), pair(name, "")]).is_err(), "{name}");
+        }
+        let audiences = vec![pair("audience", "a"), pair("audience", "b")];
+        assert_eq!(without_unknown(Grant::FIELDS, audiences.clone()).unwrap(), audiences);
     }
 }

@@ -111,8 +111,8 @@ pub(super) fn refusal(refusal: Refusal) -> Refusal {
     refusal.rename_fields(parameter).in_oauth(name)
 }
 
-/// Returns the name of a parameter of this endpoint: that of OAuth 2.0 for those of an exchange.
-fn parameter(field: &str) -> String {
+/// Returns the name that a parameter has in OAuth 2.0.
+pub(crate) fn parameter(field: &str) -> String {
     match field {
         "aud" => "audience".to_owned(),
         "scopes" => "scope".to_owned(),
