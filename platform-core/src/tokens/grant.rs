@@ -19,6 +19,9 @@ const OPENID_SCOPES: [&str; 4] = ["openid", "email", "profile", OFFLINE_ACCESS];
 /// The scope that asks a sign-in for a refresh token (OpenID Connect Core section 11).
 pub(super) const OFFLINE_ACCESS: &str = "offline_access";
 
+/// More audiences.
+pub(super) const RESOURCE: Field = Field::strings("resource").about("Audiences that are absolute URIs (RFC 8707).");
+
 /// The maximum length of a credential in bytes: that of the body that it is in (`docs/api.md`, Limits).
 const MAX_CREDENTIAL: usize = 16 << 10;
 
@@ -87,7 +90,7 @@ impl Grant {
             "The audiences of the new token, at most 16 with those of `resource`; if absent, those of the sign-in or \
              that of the API.",
         ),
-        Field::strings("resource").about("Audiences that are absolute URIs (RFC 8707)."),
+        RESOURCE,
         Field::string("scope")
             .max_len(MAX_CREDENTIAL)
             .about("The groups that the new token is narrowed to, separated by spaces."),
@@ -192,6 +195,14 @@ impl Input {
 
     /// Reads the audiences, which may be absent.
     fn targets(&mut self) -> Vec<String> {
+        let mut audiences = self.texts("audience");
+        audiences.extend(self.resources());
+        self.check_audiences("audience", &audiences);
+        audiences
+    }
+
+    /// Reads the audiences of `resource` (RFC 8707 section 2).
+    pub(super) fn resources(&mut self) -> Vec<String> {
         let resources = self.texts("resource");
         let is_uri = |resource: &String| {
             let scheme = resource.split_once(':').map_or("", |(scheme, _)| scheme);
@@ -201,10 +212,7 @@ impl Input {
         if !resources.iter().all(is_uri) {
             self.0.violations.add("resource", "must be an absolute URI without a fragment");
         }
-        let mut audiences = self.texts("audience");
-        audiences.extend(resources);
-        self.check_audiences("audience", &audiences);
-        audiences
+        resources
     }
 
     /// Checks the types of the tokens of an exchange, and returns that of the new token.

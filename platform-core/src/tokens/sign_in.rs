@@ -14,7 +14,9 @@ use serde::{Serialize, Serializer};
 use self::standard::{REDIRECT_URI, RESPONSE_TYPE};
 
 pub use self::target::{CodeChallenge, HeadlessCode, Loopback};
-use super::{Code, Debug, Error, Field, Input, Narrow, RawToken, Result, Secret, Uid, Value, without_unknown};
+use super::{
+    Code, Debug, Error, Field, Input, Narrow, RawToken, Result, Secret, Uid, Value, grant::RESOURCE, without_unknown,
+};
 
 /// The steps of a browser sign-in. `browser` is always the secret in the browser's cookie, which binds a sign-in
 /// to the browser that began it.
@@ -177,6 +179,7 @@ impl SignIn {
         Field::string("codeChallengeMethod").about("`S256`, the only method."),
         RESPONSE_TYPE,
         REDIRECT_URI,
+        RESOURCE,
     ];
 
     /// Parses the parameters from a query.
@@ -207,14 +210,11 @@ impl SignIn {
         if input.text("exit").is_some_and(|exit| exit != "redirect") {
             input.add("exit", "must be redirect");
         }
-        let audiences = match input.text("audience") {
-            None => Vec::new(),
-            Some(list) => {
-                let audiences: Vec<_> = list.split(',').map(|audience| audience.trim().to_owned()).collect();
-                input.check_audiences("audience", &audiences);
-                audiences
-            }
-        };
+        let list = input.text("audience");
+        let named = list.iter().flat_map(|list| list.split(','));
+        let mut audiences: Vec<_> = named.map(|audience| audience.trim().to_owned()).collect();
+        audiences.extend(input.resources());
+        input.check_audiences("audience", &audiences);
         let (narrow, offline) = if is_standard {
             let scope = input.scope();
             (scope.narrow, scope.offline)

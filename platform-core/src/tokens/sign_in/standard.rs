@@ -131,6 +131,10 @@ mod tests {
         let request = read(&standard(&more)).unwrap();
         assert!(request.refresh && request.narrow.scopes == [Uid::opaque(group)]);
         assert_eq!(request.provider, Provider::Organization("acme".to_owned()));
+        // A token for the API must not be what a program sends to another server.
+        let query =
+            [&STANDARD[..], &[("audience", "a,b"), ("resource", "https://c"), ("resource", "https://d")]].concat();
+        assert_eq!(read(&query).unwrap().audiences, ["a", "b", "https://c", "https://d"]);
     }
 
     #[test]
@@ -144,6 +148,7 @@ mod tests {
             (&[("code_challenge_method", "")], &["codeChallengeMethod"], true),
             (&[("scope", "admin")], &["scope"], true),
             (&[("state", "\u{e9}")], &["state"], true),
+            (&[("resource", "c")], &["resource"], true),
             (&[CALLBACK], &["redirect"], true),
             (&[("client_id", "")], &["clientId"], false),
             (&[("client_id", "click Allow")], &["clientId"], false),
