@@ -3,6 +3,7 @@
 //! Transports parse requests with the types of this module and pass them to a [`TokenService`]. This crate does not
 //! issue or verify tokens itself.
 
+mod grant;
 mod sign_in;
 
 use std::fmt::Debug;
@@ -22,9 +23,12 @@ use serde_json::{Map, Value};
 
 use crate::resources::iam::role::{self, MAX_CAPABILITIES};
 
-pub use self::sign_in::{
-    Begun, CodeChallenge, Confirmation, Failure, Finished, HeadlessCode, HeadlessSession, Held, Loopback, Provider,
-    ProviderResponse, SIGN_IN_SECONDS, SignIn, SignInService, Target,
+pub use self::{
+    grant::{ACCESS_TOKEN, Grant, GrantType, without_unknown},
+    sign_in::{
+        Begun, CodeChallenge, Confirmation, Failure, Finished, HeadlessCode, HeadlessSession, Held, Loopback, Provider,
+        ProviderResponse, Redemption, SIGN_IN_SECONDS, SignIn, SignInService, Target,
+    },
 };
 
 /// The methods of the contract's services `SecurityTokenService` and `Auth`. `credential` is always the bearer token.
@@ -100,7 +104,7 @@ pub const MAX_AUDIENCE: usize = 512;
 /// A request for a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exchange {
-    /// The audiences of the new token; at least one.
+    /// The audiences of the new token; empty for that of the API, which only a [`Grant`] can ask for.
     pub audiences: Vec<String>,
     /// The identity to act as; `None` for the registered person named by the upstream token.
     pub identity: Option<Uid>,
@@ -160,7 +164,7 @@ impl Exchange {
 /// A request for the next tokens of a sign-in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refresh {
-    /// The audiences of the new token; at least one.
+    /// The audiences of the new token; empty for those of the sign-in, which only a [`Grant`] can ask for.
     pub audiences: Vec<String>,
     /// Restrictions of the new token, in addition to those of the sign-in.
     pub narrow: Narrow,

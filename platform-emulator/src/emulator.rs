@@ -29,7 +29,7 @@ use platform_http::{
     read_body, serve,
 };
 use platform_services::{
-    Scim, Tokens,
+    BrowserSignIn, Scim, Tokens,
     openapi::{self, INFO, NAME},
 };
 use serde_json::{Map, Value, json};
@@ -111,7 +111,9 @@ impl Emulator {
             let document = of_default.0.rest.openapi(INFO).with(of_default.0.import.openapi());
             document.with(openapi::well_known()).with(openapi::health()).into_value()
         };
-        let parts = [Tokens::new(default.0.tokens()).openapi(), Scim.openapi(), default.0.import.openapi()];
+        let sign_ins = BrowserSignIn::new(default.0.tokens());
+        let tokens = Tokens::new(default.0.tokens());
+        let parts = [tokens.openapi(), sign_ins.openapi(), Scim.openapi(), default.0.import.openapi()];
         Ok(Self(Arc::new(Core {
             shared,
             default,
@@ -264,7 +266,9 @@ impl Emulator {
                 reply
             }
             "/livez" | "/readyz" | "/startupz" => mount::json(r#"{"status":"SERVING"}"#),
-            "/.well-known/openid-configuration" => mount::json(default.discovery_document()),
+            "/.well-known/openid-configuration" | "/.well-known/oauth-authorization-server" => {
+                mount::json(default.discovery_document())
+            }
             "/.well-known/jwks.json" => mount::json(self.jwks()),
             #[cfg(feature = "docs")]
             path if path == "/docs" || path.starts_with("/docs/") => {

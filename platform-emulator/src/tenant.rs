@@ -30,7 +30,7 @@ use platform_oidc::{
     AccessToken, DiscoveryOptions, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions, offline_claims,
 };
 use platform_outbound::{HttpFetch, Network};
-use platform_services::{Import, Scim, Tokens};
+use platform_services::{BrowserSignIn, Import, Scim, Tokens};
 use platform_system::{Pool, SystemEntropy};
 use serde_json::{Map, Value};
 use tokio::{runtime::Handle, sync::oneshot};
@@ -168,7 +168,8 @@ impl Tenant {
         };
         let tokens = Arc::new(Sts::new(options).map_err(StartError::of)?);
         let rest = Rest::new(Arc::clone(&platform), verifier.clone(), shared.limits.clone());
-        let rest = rest.map_err(StartError::of)?.mount(Tokens::new(tokens.clone())).mount(Scim);
+        let of_tokens = Tokens::new(tokens.clone()).redeeming(tokens.clone());
+        let rest = rest.map_err(StartError::of)?.mount(of_tokens).mount(BrowserSignIn::new(tokens.clone())).mount(Scim);
         let import = Import::all(Arc::clone(&platform), verifier.clone(), shared.limits.clone());
         let stop = deliver_events(shared, &platform, &issuer)?;
         Ok(Self(Arc::new(Inner {

@@ -64,7 +64,7 @@ pub use limits::{
     rate::Rate,
 };
 pub use listener::{Listener, serve};
-pub use reply::{Reply, ReplyBody, log_fault};
+pub use reply::{Reply, ReplyBody, log_fault, oauth_description};
 pub use request::{ReadError, bearer, operator, read_body};
 pub use rest::Rest;
 pub use routes::BadRoute;

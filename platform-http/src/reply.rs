@@ -257,17 +257,19 @@ pub struct Refusal {
     error: Error,
     status: StatusCode,
     allow: Option<String>,
+    /// The value of `error` in OAuth 2.0.
+    oauth: Option<&'static str>,
 }
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        Self { status: status::of(error.code()), error, allow: None }
+        Self { status: status::of(error.code()), error, allow: None, oauth: None }
     }
 }
 
 impl Refusal {
     fn new(code: Code, status: StatusCode, message: impl Into<String>) -> Self {
-        Self { error: Error::new(code, message), status, allow: None }
+        Self { error: Error::new(code, message), status, allow: None, oauth: None }
     }
 
     /// Returns NOT_FOUND with status 404 for an unknown path.
@@ -287,20 +289,20 @@ impl Refusal {
     /// retry would be rejected as well.
     pub(crate) fn too_large(most: usize) -> Self {
         let error = Error::invalid_field("body", format!("is larger than {most} bytes"));
-        Self { error, status: StatusCode::PAYLOAD_TOO_LARGE, allow: None }
+        Self { status: StatusCode::PAYLOAD_TOO_LARGE, ..error.into() }
     }
 
     /// Returns 414 for a path or query.
     pub(crate) fn too_long(field: &str, most: usize) -> Self {
         let error = Error::invalid_field(field, format!("is longer than {most} bytes"));
-        Self { error, status: StatusCode::URI_TOO_LONG, allow: None }
+        Self { status: StatusCode::URI_TOO_LONG, ..error.into() }
     }
 
     /// Returns 412 for a precondition that cannot be checked (RFC 9110, 13.1). The request has not changed anything.
     pub(crate) fn condition(header: &str) -> Self {
         let rule = format!("{header} cannot be checked, because resources have no ETags");
         let error = Error::blocked("CONDITION_NOT_SUPPORTED", rule);
-        Self { error, status: StatusCode::PRECONDITION_FAILED, allow: None }
+        Self { status: StatusCode::PRECONDITION_FAILED, ..error.into() }
     }
 
     /// Returns DEADLINE_EXCEEDED with status 504 and this message for a request that takes too long.
@@ -315,6 +317,31 @@ impl Refusal {
 
     pub(crate) fn code(&self) -> Code {
         self.error.code()
+    }
+
+    /// Returns the error.
+    pub const fn error(&self) -> &Error {
+        &self.error
+    }
+
+    /// Renames the fields of the violations, as [`Error::rename_fields`] does.
+    #[must_use]
+    pub fn rename_fields(self, rename: impl Fn(&str) -> String) -> Self {
+        Self { error: self.error.rename_fields(rename), ..self }
+    }
+
+    /// Answers as a token endpoint of OAuth 2.0 (RFC 6749 section 5.2): adds the members `error`, with this value, and
+    /// `error_description`, and answers a request that is not authorized, or whose token is for nobody, with 400. The
+    /// first value stays. Metrics and the audit log have the code of the error in any case.
+    #[must_use]
+    pub fn in_oauth(self, error: &'static str) -> Self {
+        let status = match self.status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::CONFLICT => {
+                StatusCode::BAD_REQUEST
+            }
+            status => status,
+        };
+        Self { status, oauth: self.oauth.or(Some(error)), ..self }
     }
 
     /// Returns the HTTP status and the message of the error, for responses in another format.
@@ -346,8 +373,13 @@ impl Refusal {
     /// with its causes.
     pub fn into_reply(self, service_domain: &str) -> Reply {
         self.log();
-        let Self { error, status, allow } = self;
-        let body = serde_json::to_vec(&error.status(service_domain)).unwrap_or_default();
+        let Self { error, status, allow, oauth } = self;
+        let mut body = serde_json::to_value(error.status(service_domain)).unwrap_or_default();
+        if let (Some(name), Some(members)) = (oauth, body.as_object_mut()) {
+            members.insert("error".to_owned(), name.into());
+            members.insert("error_description".to_owned(), oauth_description(error.message()).into());
+        }
+        let body = serde_json::to_vec(&body).unwrap_or_default();
         let mut reply = json(body);
         *reply.status_mut() = status;
         if status == StatusCode::UNAUTHORIZED {
@@ -365,6 +397,17 @@ impl Refusal {
         }
         reply
     }
+}
+
+/// Returns a message with the characters that an `error_description` of OAuth 2.0 can have (RFC 6749 section 5.2): those
+/// of ASCII without control characters, quotation marks and backslashes.
+pub fn oauth_description(message: &str) -> String {
+    let shown = |c: char| match c {
+        '"' | '\\' => '\'',
+        ' '..='~' => c,
+        _ => '?',
+    };
+    message.chars().map(shown).collect()
 }
 
 /// Logs an error with its causes if it is a server fault; for other transports. An unknown method, a deadline set by
@@ -469,6 +512,18 @@ mod tests {
         assert_eq!(reply.status(), StatusCode::INTERNAL_SERVER_ERROR);
         let body = text(reply);
         assert!(body.contains("\"code\":13") && !body.contains("secret"), "{body}");
+    }
+
+    #[test]
+    fn an_error_in_the_form_of_oauth_has_its_members_and_keeps_the_others() {
+        let error = Error::unauthenticated("is \"no\\ é\n");
+        let reply = Refusal::from(error).in_oauth("invalid_grant").in_oauth("another").into_reply("x.test");
+        assert_eq!((reply.status(), reply.headers().get("www-authenticate")), (StatusCode::BAD_REQUEST, None));
+        let body: Value = serde_json::from_str(&text(reply)).unwrap();
+        assert_eq!((&body["error"], &body["error_description"]), (&"invalid_grant".into(), &"is 'no' ??".into()));
+        assert_eq!((&body["code"], &body["details"][0]["reason"]), (&16.into(), &"UNAUTHENTICATED".into()));
+        let busy = Refusal::from(Error::exhausted()).in_oauth("temporarily_unavailable").into_reply("x.test");
+        assert_eq!(busy.status(), StatusCode::TOO_MANY_REQUESTS);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
+use platform_core::tokens::GrantType;
 use platform_engine::{clock::Clock, entropy::Entropy, platform::Platform, timestamp::Timestamp, uid::Uid};
 use platform_keys::{Algorithm, KeyRing, Keys, MAX_TTL, POLL_INTERVAL, UnusableKey, VerifyingKey};
 use serde_json::{Map, Value, json};
@@ -218,17 +219,25 @@ impl Issuer {
         Ok(IssuedToken { token, expires: Timestamp::from_millis(expires.saturating_mul(1000)) })
     }
 
-    /// Returns the document for `/.well-known/openid-configuration` (OpenID Connect Discovery section 3).
-    ///
-    /// The document describes the key set and the tokens. There is no authorization endpoint.
+    /// Returns the document for `/.well-known/openid-configuration` (OpenID Connect Discovery section 3) and
+    /// `/.well-known/oauth-authorization-server` (RFC 8414): where the keys are, and what the browser sign-in and
+    /// `/oauth/token` accept.
     pub fn discovery_document(&self) -> String {
+        let at = |path: &str| format!("{}{path}", self.url);
         json!({
             "issuer": self.url,
-            "jwks_uri": format!("{}/.well-known/jwks.json", self.url),
-            "response_types_supported": ["id_token"],
+            "authorization_endpoint": at("/oauth"),
+            "token_endpoint": at("/oauth/token"),
+            "jwks_uri": at("/.well-known/jwks.json"),
+            "response_types_supported": ["code"],
+            "response_modes_supported": ["query"],
+            "grant_types_supported": GrantType::ALL.map(GrantType::name),
+            "code_challenge_methods_supported": ["S256"],
+            "token_endpoint_auth_methods_supported": ["none"],
+            "authorization_response_iss_parameter_supported": true,
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": Algorithm::OWN.map(Algorithm::name),
-            "scopes_supported": ["openid"],
+            "scopes_supported": ["openid", "email", "profile", "offline_access"],
             "claims_supported": ["iss", "sub", "aud", "iat", "exp", "jti"],
         })
         .to_string()

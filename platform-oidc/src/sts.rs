@@ -153,6 +153,14 @@ impl Sts {
         Ok(RawToken { token: Secret::new(grant.token.token), refresh_token, expiry: grant.token.expires })
     }
 
+    /// Returns the audiences that a request names, by default that of the API.
+    fn audiences_or_default(&self, requested: &[String]) -> Vec<String> {
+        match requested {
+            [] => self.verifier.audiences().iter().take(1).cloned().collect(),
+            audiences => audiences.to_vec(),
+        }
+    }
+
     fn count_operation(&self) {
         self.operations.fetch_add(1, Ordering::Relaxed);
     }
@@ -185,7 +193,7 @@ impl TokenService for Sts {
         // Before the credential is verified, so that an invalid request does not use up a single-use token.
         request.narrow.capability_set(self.platform.capabilities())?;
         let proof = self.prove(credential, request).await?;
-        self.issue(&proof, &request.audiences, &request.narrow).await
+        self.issue(&proof, &self.audiences_or_default(&request.audiences), &request.narrow).await
     }
 
     async fn refresh(&self, credential: &str, request: &Refresh) -> Result<TokenPair> {

@@ -212,6 +212,19 @@ fn the_published_documents_describe_the_issuer_and_its_keys() {
     assert_eq!(document["issuer"], OWN);
     assert_eq!(document["jwks_uri"], format!("{OWN}/.well-known/jwks.json"));
     assert_eq!(document["id_token_signing_alg_values_supported"], json!(["RS256", "ES256"]));
+    // What OAuth clients find the endpoints by.
+    assert_eq!(document["authorization_endpoint"], format!("{OWN}/oauth"));
+    assert_eq!(document["token_endpoint"], format!("{OWN}/oauth/token"));
+    let grants = json!(["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:token-exchange"]);
+    assert_eq!(document["grant_types_supported"], grants);
+    for (name, value) in [
+        ("response_types_supported", json!(["code"])),
+        ("code_challenge_methods_supported", json!(["S256"])),
+        ("token_endpoint_auth_methods_supported", json!(["none"])),
+        ("authorization_response_iss_parameter_supported", json!(true)),
+    ] {
+        assert_eq!(document[name], value, "{name}");
+    }
     let jwks: Value = serde_json::from_str(&issuer.jwks()).unwrap();
     let members: Vec<_> = jwks["keys"][0].as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(members, ["kty", "use", "alg", "n", "e", "kid"]);

@@ -347,7 +347,8 @@ fn health_of(base: &Base) -> Health {
 fn rest(base: &Base, access: &Access, limits: &Limits) -> Result<Rest> {
     let rest = Rest::new(Arc::clone(&base.platform), Arc::clone(&access.authenticator), limits.clone())?;
     let (tokens, sign_ins) = (Arc::clone(&access.tokens), Arc::clone(&access.sign_ins));
-    Ok(rest.mount(Tokens::new(tokens)).mount(BrowserSignIn::new(sign_ins)).mount(Scim))
+    let tokens = Tokens::new(tokens).redeeming(Arc::clone(&sign_ins));
+    Ok(rest.mount(tokens).mount(BrowserSignIn::new(sign_ins)).mount(Scim))
 }
 
 fn layers(config: &Config, observed: &Observed) -> Result<Layers> {

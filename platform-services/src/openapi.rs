@@ -11,8 +11,8 @@ pub const INFO: Info<'_> = Info::new(NAME, env!("CARGO_PKG_VERSION"))
     .description(include_str!("openapi/description.md"))
     .license("Apache-2.0");
 
-/// Returns the part for servers that publish their issuer, at `/.well-known/openid-configuration` and
-/// `/.well-known/jwks.json`.
+/// Returns the part for servers that publish their issuer, at `/.well-known/openid-configuration`,
+/// `/.well-known/oauth-authorization-server` and `/.well-known/jwks.json`.
 pub fn well_known() -> Value {
     let get = |id: &str, summary: &str, about: &str, properties: Value| {
         let required: Vec<_> = properties.as_object().into_iter().flat_map(Map::keys).collect();
@@ -22,6 +22,18 @@ pub fn well_known() -> Value {
             "tags": ["Issuer"], "operationId": id, "summary": summary, "security": [], "responses": { "200": reply },
         } })
     };
+    let list = |about: &str| json!({ "type": "array", "items": { "type": "string" }, "description": about });
+    let document = json!({
+        "issuer": property("string", "The issuer's URL."),
+        "authorization_endpoint": property("string", "The URL of the browser sign-in."),
+        "token_endpoint": property("string", "The URL of the token endpoint."),
+        "jwks_uri": property("string", "The URL of the public keys."),
+        "response_types_supported": list("The values of `response_type`."),
+        "grant_types_supported": list("The values of `grant_type`."),
+        "code_challenge_methods_supported": list("The methods of PKCE."),
+        "token_endpoint_auth_methods_supported": list("`none`: clients are not registered."),
+        "authorization_response_iss_parameter_supported": property("boolean", "Always true (RFC 9207)."),
+    });
     json!({
         "tags": [{ "name": "Issuer", "description": "Discovery of this server as a token issuer." }],
         "paths": {
@@ -29,10 +41,13 @@ pub fn well_known() -> Value {
                 "GetOpenidConfiguration",
                 "Gets the configuration of this server's issuer (OpenID Connect Discovery 1.0)",
                 "The discovery document.",
-                json!({
-                    "issuer": { "type": "string", "description": "The issuer's URL." },
-                    "jwks_uri": { "type": "string", "description": "The URL of the public keys." },
-                }),
+                document.clone(),
+            ),
+            "/.well-known/oauth-authorization-server": get(
+                "GetOauthAuthorizationServer",
+                "Gets the same configuration for OAuth 2.0 clients (RFC 8414)",
+                "The discovery document.",
+                document,
             ),
             "/.well-known/jwks.json": get(
                 "GetJwks",

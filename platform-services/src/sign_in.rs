@@ -18,7 +18,7 @@ use platform_core::{
     tokens::{Failure, Finished, Held, Loopback, ProviderResponse, RawToken, SignIn, SignInService, Target},
 };
 use platform_engine::{
-    error::{Error, Violations},
+    error::{Code, Error, Violations},
     kind::Field,
     request::from_query,
     seal::Secret,
@@ -27,12 +27,12 @@ use platform_engine::{
 use platform_http::{
     Reply, log_fault,
     mount::{self, Body, Call, Mount, Refusal},
-    status,
+    oauth_description, status,
 };
 use serde_json::Value;
 
 use self::cookie::Cookie;
-use crate::tokens::parameters;
+use crate::tokens::{error_name, parameter};
 
 /// The pages at `/oauth`, where a person signs in with an identity provider and confirms that a program gets tokens,
 /// and `/orgcheck`. Each request counts against the rate limit for requests without a verified token.
@@ -53,9 +53,6 @@ const MAX_BEGIN_QUERY: usize = 4 << 10;
 /// The parameters of `/orgcheck`.
 const ORG_CHECK: &[Field] = &[Field::string("name").required().about("The name of an organization.")];
 
-/// The parameters of `/oauth/token`.
-const TOKEN: &[Field] = &[Field::string("grantType"), Field::string("code"), Field::string("codeVerifier")];
-
 impl BrowserSignIn {
     /// Returns the pages of a service.
     pub fn new(service: Arc<dyn SignInService>) -> Self {
@@ -72,8 +69,6 @@ enum Endpoint {
     Callback(Option<Uid>),
     Confirm,
     Style,
-    /// Where a program redeems its code.
-    Token,
     OrgCheck,
 }
 
@@ -85,7 +80,6 @@ impl Endpoint {
             "/oauth/callback" => Some(Self::Callback(None)),
             "/oauth/confirm" => Some(Self::Confirm),
             "/oauth/style.css" => Some(Self::Style),
-            "/oauth/token" => Some(Self::Token),
             "/orgcheck" => Some(Self::OrgCheck),
             path => {
                 let uid = Uid::parse(path.strip_prefix("/oauth/callback/")?).ok()?;
@@ -97,7 +91,6 @@ impl Endpoint {
     const fn methods(&self) -> &'static [Method] {
         match self {
             Self::Confirm => &[Method::GET, Method::POST],
-            Self::Token => &[Method::POST],
             _ => &[Method::GET],
         }
     }
@@ -128,7 +121,6 @@ impl Mount for BrowserSignIn {
         match endpoint {
             Endpoint::OrgCheck => self.check_organization(call.query).await,
             Endpoint::Style => Ok(page::style()),
-            Endpoint::Token => self.redeem(&call, body).await,
             _ if is_head => Ok(page::message(StatusCode::OK, "Sign-in", "")),
             Endpoint::Begin => Ok(self.begin(&call).await.unwrap_or_else(|error| page::error(&error))),
             Endpoint::Callback(provider) => Ok(self.complete(&call, provider).await),
@@ -143,16 +135,26 @@ impl Mount for BrowserSignIn {
 }
 
 impl BrowserSignIn {
-    /// Redirects the browser to the identity provider.
+    /// Redirects the browser to the identity provider. An error of an authorization request of OAuth 2.0 goes to its
+    /// callback, and any other one to a page.
     async fn begin(&self, call: &Call<'_>) -> Result<Reply, Error> {
         if call.query.len() > MAX_BEGIN_QUERY {
             return Err(Error::invalid_field("query", format!("must be at most {MAX_BEGIN_QUERY} bytes long")));
         }
-        let request = SignIn::read(&mount::pairs(call.query)?)?;
-        let begun = self.service.begin(request, self.hold(call, BEGUN_BYTES)?).await?;
-        let mut reply = page::redirect(begun.url.expose())?;
-        self.cookie.set(&mut reply, &begun.browser)?;
-        Ok(reply)
+        let pairs = mount::pairs(call.query)?;
+        let begun = async { self.service.begin(SignIn::read(&pairs)?, self.hold(call, BEGUN_BYTES)?).await };
+        match (begun.await, SignIn::callback_of_errors(&pairs)) {
+            (Ok(begun), _) => {
+                let mut reply = page::redirect(begun.url.expose())?;
+                self.cookie.set(&mut reply, &begun.browser)?;
+                Ok(reply)
+            }
+            (Err(error), Some(callback)) => {
+                log_fault(&error);
+                page::redirect(self.with_error(&callback, &error.rename_fields(parameter)).expose())
+            }
+            (Err(error), None) => Err(error),
+        }
     }
 
     /// Takes the provider's response and leads to the confirmation. The redirect removes the code from the address.
@@ -187,8 +189,8 @@ impl BrowserSignIn {
         };
         let ended = finished.await.and_then(|finished| {
             let mut reply = match finished {
-                Finished::Tokens(callback, tokens) => page::redirect(with_tokens(&callback, &tokens).expose())?,
-                Finished::Code(callback, code) => page::redirect(with_code(&callback, &code).expose())?,
+                Finished::Tokens(callback, tokens) => page::redirect(self.with_tokens(&callback, &tokens).expose())?,
+                Finished::Code(callback, code) => page::redirect(self.with_code(&callback, &code).expose())?,
                 Finished::Headless => page::message(
                     StatusCode::OK,
                     "Signed in",
@@ -207,7 +209,7 @@ impl BrowserSignIn {
         log_fault(&failure.error);
         match &failure.target {
             Some(Target::Loopback(callback)) => {
-                let reply = page::redirect(with_error(callback, &failure.error).expose());
+                let reply = page::redirect(self.with_error(callback, &failure.error).expose());
                 let reply = reply.and_then(|mut reply| self.cookie.remove(&mut reply).map(|()| reply));
                 reply.unwrap_or_else(|error| page::error(&error))
             }
@@ -222,29 +224,47 @@ impl BrowserSignIn {
         Ok(Box::new(call.origin.hold(bytes)?))
     }
 
-    /// Returns the tokens of a program's code (RFC 6749, 4.1.3, with PKCE).
-    async fn redeem(&self, call: &Call<'_>, body: Body<'_>) -> Result<Reply, Refusal> {
-        mount::reject_parameters(call.query)?;
-        // A form, as OAuth has it, or JSON.
-        let read = parameters(TOKEN, "", body, &call.limits.of_tokens()).await?;
-        let text = |name: &str| read.get(name).and_then(Value::as_str).unwrap_or_default();
-        let mut violations = Violations::default();
-        for name in read.keys().filter(|name| TOKEN.iter().all(|field| field.name != *name)) {
-            violations.add(name.as_str(), "unknown parameter");
+    /// Returns the callback with the tokens.
+    fn with_tokens(&self, callback: &Loopback, tokens: &RawToken) -> Secret {
+        let mut query = Serializer::new(String::new());
+        query.append_pair("token", tokens.token.expose());
+        if !tokens.refresh_token.is_empty() {
+            query.append_pair("refresh_token", tokens.refresh_token.expose());
         }
-        if text("grantType") != "authorization_code" {
-            violations.add("grant_type", "must be authorization_code");
+        self.with_query(callback, query)
+    }
+
+    /// Returns the callback with the code for its tokens.
+    fn with_code(&self, callback: &Loopback, code: &Secret) -> Secret {
+        let mut query = Serializer::new(String::new());
+        query.append_pair("code", code.expose());
+        self.with_query(callback, query)
+    }
+
+    /// Returns the callback with an error: its message and its HTTP status or, in OAuth 2.0, its value and its message
+    /// (RFC 6749 section 4.1.2.1).
+    fn with_error(&self, callback: &Loopback, error: &Error) -> Secret {
+        let mut query = Serializer::new(String::new());
+        if callback.is_standard() {
+            let concerns = |name: &str| error.violations().iter().all(|violation| violation.field == name);
+            let is_of_type = error.code() == Code::InvalidArgument && concerns("response_type");
+            let name = if is_of_type { "unsupported_response_type" } else { error_name(error, "access_denied") };
+            query.append_pair("error", name).append_pair("error_description", &oauth_description(error.message()));
+        } else {
+            query.append_pair("error", error.message()).append_pair("status_code", status::of(error.code()).as_str());
         }
-        for (field, name) in [("code", "code"), ("codeVerifier", "code_verifier")] {
-            if text(field).is_empty() {
-                violations.add(name, "is required");
-            }
+        self.with_query(callback, query)
+    }
+
+    /// Returns the callback with the parameters that every response has: `state` and, in OAuth 2.0, `iss` (RFC 9207).
+    fn with_query(&self, callback: &Loopback, mut query: Serializer<'_, String>) -> Secret {
+        if !callback.state().is_empty() {
+            query.append_pair("state", callback.state());
         }
-        violations.none_or(())?;
-        let tokens = self.service.redeem(text("code"), text("codeVerifier")).await?;
-        let mut reply = mount::json(serde_json::to_vec(&tokens).map_err(Error::internal)?);
-        page::not_cached(&mut reply);
-        Ok(reply)
+        if callback.is_standard() {
+            query.append_pair("iss", self.service.url());
+        }
+        Secret::new(format!("{}?{}", callback.url(), query.finish()))
     }
 
     async fn check_organization(&self, query: &str) -> Result<Reply, Refusal> {
@@ -304,37 +324,6 @@ fn read_form(headers: &HeaderMap, body: &[u8]) -> Result<(Secret, bool), Error> 
     }
 }
 
-/// Returns the callback with the tokens.
-fn with_tokens(callback: &Loopback, tokens: &RawToken) -> Secret {
-    let mut query = Serializer::new(String::new());
-    query.append_pair("token", tokens.token.expose());
-    if !tokens.refresh_token.is_empty() {
-        query.append_pair("refresh_token", tokens.refresh_token.expose());
-    }
-    with_state(callback, query)
-}
-
-/// Returns the callback with the code for its tokens.
-fn with_code(callback: &Loopback, code: &Secret) -> Secret {
-    let mut query = Serializer::new(String::new());
-    query.append_pair("code", code.expose());
-    with_state(callback, query)
-}
-
-fn with_state(callback: &Loopback, mut query: Serializer<'_, String>) -> Secret {
-    if !callback.state().is_empty() {
-        query.append_pair("state", callback.state());
-    }
-    Secret::new(format!("{}/callback?{}", callback.origin(), query.finish()))
-}
-
-/// Returns the callback with an error and its HTTP status.
-fn with_error(callback: &Loopback, error: &Error) -> Secret {
-    let mut query = Serializer::new(String::new());
-    query.append_pair("error", error.message()).append_pair("status_code", status::of(error.code()).as_str());
-    with_state(callback, query)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -351,7 +340,7 @@ mod tests {
             ("/oauth/callback/x", None),
             ("/oauth/confirm", Some(Endpoint::Confirm)),
             ("/oauth/style.css", Some(Endpoint::Style)),
-            ("/oauth/token", Some(Endpoint::Token)),
+            ("/oauth/token", None),
             ("/orgcheck", Some(Endpoint::OrgCheck)),
             ("/oauth//", None),
             ("/oauthx", None),

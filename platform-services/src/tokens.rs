@@ -3,6 +3,7 @@
 //!
 //! This module only reads and writes HTTP; a [`TokenService`] does the rest.
 
+mod oauth;
 mod openapi;
 
 use std::sync::Arc;
@@ -14,7 +15,9 @@ use http::{
 };
 use platform_core::{
     resources::domain,
-    tokens::{CredentialOf, Exchange, HeadlessSession, Refresh, Register, TokenService},
+    tokens::{
+        CredentialOf, Exchange, HeadlessSession, Refresh, Register, SignInService, TokenService, without_unknown,
+    },
 };
 use platform_engine::{error::Error, json, kind::Field, request::from_query};
 use platform_http::{
@@ -24,20 +27,31 @@ use platform_http::{
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The token services, at `/sts/…` and `/auth/v1/…`. Their bodies are limited by [`Limits::of_tokens`] and charged to
+pub(crate) use self::oauth::{error_name, parameter};
+
+/// The token services, at `/sts/…`, `/auth/v1/…` and `/oauth/token`. Their bodies are limited by [`Limits::of_tokens`] and charged to
 /// the budget of token paths, and each request counts against the rate limit for requests without a verified token.
 #[derive(Debug)]
-pub struct Tokens(Arc<dyn TokenService>);
+pub struct Tokens {
+    service: Arc<dyn TokenService>,
+    sign_ins: Option<Arc<dyn SignInService>>,
+}
 
 impl Tokens {
     /// Returns the endpoints of a service.
     pub fn new(service: Arc<dyn TokenService>) -> Self {
-        Self(service)
+        Self { service, sign_ins: None }
+    }
+
+    /// Accepts the codes of a browser sign-in at `/oauth/token`, too.
+    #[must_use]
+    pub fn redeeming(self, sign_ins: Arc<dyn SignInService>) -> Self {
+        Self { sign_ins: Some(sign_ins), ..self }
     }
 
     #[cfg(feature = "grpc")]
     pub(crate) fn service(&self) -> &dyn TokenService {
-        &*self.0
+        &*self.service
     }
 }
 
@@ -57,15 +71,25 @@ impl Mount for Tokens {
 
     async fn answer(&self, call: Call<'_>, body: Body<'_>) -> Result<Reply, Refusal> {
         let endpoint = Endpoint::find(call.path).ok_or_else(Refusal::no_path)?;
-        call.origin.token_path()?;
-        match call.check_method(endpoint.methods())? {
-            Some(reply) => Ok(reply),
-            None => answer(&*self.0, endpoint, call, body).await,
-        }
+        let answered = self.answer_at(endpoint, call, body).await;
+        if endpoint == Endpoint::OAuth { answered.map_err(oauth::refusal) } else { answered }
     }
 
     fn openapi(&self) -> Value {
         openapi::part()
+    }
+}
+
+impl Tokens {
+    async fn answer_at(&self, endpoint: Endpoint<'_>, call: Call<'_>, body: Body<'_>) -> Result<Reply, Refusal> {
+        call.origin.token_path()?;
+        match call.check_method(endpoint.methods())? {
+            Some(reply) => Ok(reply),
+            None if endpoint == Endpoint::OAuth => {
+                oauth::answer(&*self.service, self.sign_ins.as_deref(), &call, body).await
+            }
+            None => answer(&*self.service, endpoint, call, body).await,
+        }
     }
 }
 
@@ -77,6 +101,8 @@ enum Endpoint<'p> {
     HeadlessSession,
     WhoAmI,
     Register,
+    /// The token endpoint of OAuth 2.0, whose credentials are parameters.
+    OAuth,
     /// With the person's uid, still percent-encoded.
     Unregister(&'p str),
 }
@@ -91,6 +117,7 @@ impl<'p> Endpoint<'p> {
             "/sts/headless_sessions" => Some(Self::HeadlessSession),
             "/auth/v1/ok" => Some(Self::WhoAmI),
             "/auth/v1/register" => Some(Self::Register),
+            "/oauth/token" => Some(Self::OAuth),
             "/auth/v1/delete" => Some(Self::Unregister("")),
             path => path.strip_prefix("/auth/v1/delete/").map(Self::Unregister),
         }
@@ -100,7 +127,7 @@ impl<'p> Endpoint<'p> {
         match self {
             Self::Exchange => &[Method::GET, Method::POST],
             Self::HeadlessSession | Self::WhoAmI => &[Method::GET],
-            Self::Refresh | Self::Register => &[Method::POST],
+            Self::Refresh | Self::Register | Self::OAuth => &[Method::POST],
             Self::Unregister(_) => &[Method::DELETE],
         }
     }
@@ -125,16 +152,16 @@ async fn answer(
     service.check_form(credential, of)?;
     match endpoint {
         Endpoint::Exchange => {
-            let request = Exchange::read(parameters(Exchange::FIELDS, query, body, limits).await?)?;
+            let request = Exchange::read(parameters(Exchange::FIELDS, Unknown::Rejected, query, body, limits).await?)?;
             json_not_cached(&service.exchange(credential, &request).await?)
         }
         Endpoint::Refresh => {
-            let request = Refresh::read(parameters(Refresh::FIELDS, query, body, limits).await?)?;
+            let request = Refresh::read(parameters(Refresh::FIELDS, Unknown::Rejected, query, body, limits).await?)?;
             json_not_cached(&service.refresh(credential, &request).await?)
         }
         Endpoint::Register => {
             mount::reject_preconditions(head)?;
-            let request = Register::read(parameters(Register::FIELDS, query, body, limits).await?)?;
+            let request = Register::read(parameters(Register::FIELDS, Unknown::Rejected, query, body, limits).await?)?;
             json_not_cached(&service.register(credential, &request).await?)
         }
         Endpoint::Unregister(id) => {
@@ -146,17 +173,26 @@ async fn answer(
             service.unregister(credential, &mount::variable("id", id)?).await?;
             Ok(mount::deleted(&head.headers))
         }
-        Endpoint::WhoAmI | Endpoint::HeadlessSession => {
+        Endpoint::WhoAmI | Endpoint::HeadlessSession | Endpoint::OAuth => {
             mount::reject_parameters(query)?;
             json_not_cached(&service.who_am_i(credential).await?)
         }
     }
 }
 
+/// What happens to a parameter that an endpoint does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unknown {
+    Rejected,
+    /// As OAuth 2.0 requires it ([`without_unknown`]).
+    Ignored,
+}
+
 /// Reads parameters from the query and the body, which is a form or a JSON object. The body's first character decides
 /// which of the two, because clients send both formats with either content type.
-pub(crate) async fn parameters(
+async fn parameters(
     fields: &'static [Field],
+    unknown: Unknown,
     query: &str,
     body: Body<'_>,
     limits: &Limits,
@@ -166,6 +202,9 @@ pub(crate) async fn parameters(
     let mut pairs = mount::pairs(query)?;
     if is_json {
         let mut sent = json::read_object(&bytes, limits.depth)?;
+        if unknown == Unknown::Ignored {
+            sent.retain(|name, _| fields.iter().any(|field| field.is_named(name)));
+        }
         for (name, value) in from_query(fields, &pairs)? {
             if sent.insert(name.clone(), value).is_some() {
                 return Err(Error::invalid_field(name, "is specified more than once").into());
@@ -175,6 +214,9 @@ pub(crate) async fn parameters(
     }
     let form = std::str::from_utf8(&bytes).map_err(|_| Error::invalid_field("body", "is not valid UTF-8"))?;
     pairs.extend(mount::pairs(form.trim())?);
+    if unknown == Unknown::Ignored {
+        pairs = without_unknown(fields, pairs)?;
+    }
     Ok(from_query(fields, &pairs)?)
 }
 
@@ -203,6 +245,7 @@ mod tests {
             ("/auth/v1/delete/a/b", Some(Endpoint::Unregister("a/b")), "DELETE"),
             ("/auth/v1/delete/", Some(Endpoint::Unregister("")), "DELETE"),
             ("/auth/v1/delete", Some(Endpoint::Unregister("")), "DELETE"),
+            ("/oauth/token", Some(Endpoint::OAuth), "POST"),
             ("/sts/exchange/", Some(Endpoint::Exchange), "GET, POST"),
             ("/sts/exchange//", None, ""),
             ("//sts/exchange", None, ""),

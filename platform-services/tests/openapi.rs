@@ -71,7 +71,8 @@ const TOKEN_SERVICES: [&str; 7] = [
 ];
 
 /// Path prefixes of our extensions that are not methods of kinds.
-const EXTENSIONS: [&str; 7] = ["/scim/", "/import/", "/.well-known/", "/livez", "/readyz", "/startupz", "/orgcheck"];
+const EXTENSIONS: [&str; 8] =
+    ["/scim/", "/import/", "/oauth/", "/.well-known/", "/livez", "/readyz", "/startupz", "/orgcheck"];
 
 #[test]
 fn the_document_has_exactly_the_methods_of_the_kinds_and_the_token_services() {

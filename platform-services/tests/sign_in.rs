@@ -114,11 +114,6 @@ impl SignInService for Stub {
         }
     }
 
-    async fn redeem(&self, code: &str, verifier: &str) -> Result<RawToken> {
-        self.note(format!("redeem {code} {verifier}"));
-        Ok(RawToken { token: Secret::new("a.b.c"), refresh_token: Secret::default(), expiry: Timestamp::EPOCH })
-    }
-
     async fn has_verified_organization(&self, name: &str) -> Result<bool> {
         Ok(name == "acme.example")
     }
@@ -272,7 +267,7 @@ async fn failures_of_this_browser_reach_the_program_and_others_do_not() {
 }
 
 #[tokio::test]
-async fn a_program_with_a_challenge_gets_its_state_and_a_code_that_it_redeems() {
+async fn a_program_with_a_challenge_gets_its_state_and_a_code() {
     let (rest, stub) = setting().await;
     let challenge = "code_challenge=AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE&code_challenge_method=S256";
     get(&rest, &format!("/oauth?{CALLBACK}&state=a%26b&{challenge}"), "").await;
@@ -282,14 +277,6 @@ async fn a_program_with_a_challenge_gets_its_state_and_a_code_that_it_redeems() 
     let refused = post(&rest, "two", &[], "token=form&answer=refuse").await;
     assert!(refused.headers["location"].to_str().unwrap().ends_with("&status_code=404&state=a%26b"), "{refused:?}");
     stub.calls();
-    let redeem = async |body: &'static str| send(&rest, Method::POST, "/oauth/token", &[], body).await;
-    let tokens = redeem("grant_type=authorization_code&code=c&code_verifier=v").await;
-    assert_eq!((tokens.status.as_u16(), &tokens.headers["cache-control"]), (200, &"no-store".parse().unwrap()));
-    assert!(tokens.body.starts_with(b"{\"token\":\"a.b.c\""), "{tokens:?}");
-    assert_eq!(stub.calls(), ["redeem c v"]);
-    for bad in ["", "grant_type=password&code=c&code_verifier=v", "grant_type=authorization_code&code=c", "x=1"] {
-        assert_eq!(redeem(bad).await.status.as_u16(), 400, "{bad}");
-    }
     for bad in [
         &format!("{CALLBACK}&code_challenge=x"),
         &format!("{CALLBACK}&code_challenge_method=S256"),
@@ -297,6 +284,65 @@ async fn a_program_with_a_challenge_gets_its_state_and_a_code_that_it_redeems() 
         &format!("headless_code=AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE&{challenge}"),
     ] {
         checked(&get(&rest, &format!("/oauth?{bad}"), "").await, 400);
+    }
+    assert_eq!(stub.calls(), [""; 0]);
+}
+
+const STANDARD: &str = "response_type=code&client_id=app&redirect_uri=http%3A%2F%2F127.0.0.1%3A8123%2Fany%2Fpath&state=s\
+                        &code_challenge=AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE&code_challenge_method=S256";
+const ISS: &str = "iss=http%3A%2F%2Flocalhost%3A8080";
+
+#[tokio::test]
+async fn an_authorization_request_of_oauth_gets_its_response() {
+    let (rest, stub) = setting().await;
+    checked(&get(&rest, &format!("/oauth?{STANDARD}&scope=openid+email&nonce=n"), "").await, 303);
+    let asked = get(&rest, "/oauth/confirm", "two").await;
+    let page = checked(&asked, 200);
+    assert!(page.contains("port <b>8123</b>") && page.contains("http://127.0.0.1:8123/any/path"), "{page}");
+    let policy = asked.headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.contains("form-action 'self' http://127.0.0.1:8123;"), "{policy}");
+    let finished = post(&rest, "two", &[], "token=form&answer=allow").await;
+    checked(&finished, 303);
+    let callback = "http://127.0.0.1:8123/any/path";
+    assert_eq!(finished.headers["location"], format!("{callback}?code=secret+code&state=s&{ISS}"));
+    let refused = post(&rest, "two", &[], "token=form&answer=refuse").await;
+    let error = "error=access_denied&error_description=not+%26+registered";
+    assert_eq!(refused.headers["location"], format!("{callback}?{error}&state=s&{ISS}"));
+    checked(&post(&rest, "two", &[], "token=wrong&answer=allow").await, 401);
+    assert_eq!(stub.calls().len(), 4);
+}
+
+#[tokio::test]
+async fn open_redirect_errors_of_an_authorization_request_reach_loopback_callbacks_alone() {
+    let (rest, stub) = setting().await;
+    let with = |from: &str, to: &str| STANDARD.replace(from, to);
+    for (query, error) in [
+        (with("=code", "=token"), "unsupported_response_type"),
+        (with("S256", "plain"), "invalid_request"),
+        (with("code_challenge=", "x="), "invalid_request"),
+        (format!("{STANDARD}&scope=admin"), "invalid_scope"),
+        (format!("{STANDARD}&audience=a,,b"), "invalid_target"),
+        (format!("{STANDARD}&x=1&x=2"), "invalid_request"),
+    ] {
+        let answer = get(&rest, &format!("/oauth?{query}"), "").await;
+        checked(&answer, 303);
+        let location = answer.headers["location"].to_str().unwrap();
+        let start = format!("http://127.0.0.1:8123/any/path?error={error}&error_description=");
+        assert!(location.starts_with(&start) && location.ends_with(&format!("&state=s&{ISS}")), "{location}");
+        assert!(!location.contains("responseType") && !location.contains("codeChallenge"), "{location}");
+        assert!(!answer.headers.contains_key("set-cookie"), "another sign-in of this browser goes on");
+    }
+    for query in [
+        with("127.0.0.1%3A8123", "evil.example"),
+        with("127.0.0.1%3A8123", "127.0.0.1%40evil.example"),
+        with("http%3A", "https%3A"),
+        with("client_id=app&", ""),
+        format!("{STANDARD}&redirect_uri=http%3A%2F%2F127.0.0.1%3A9%2F"),
+        format!("{STANDARD}&client_id=b"),
+    ] {
+        let answer = get(&rest, &format!("/oauth?{query}"), "").await;
+        checked(&answer, 400);
+        assert!(!answer.headers.contains_key("location"), "{query}");
     }
     assert_eq!(stub.calls(), [""; 0]);
 }

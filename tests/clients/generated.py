@@ -231,6 +231,7 @@ def walk(call: Walk, server) -> None:
     call("Ping")
     call("Validate")
     call("GetOpenidConfiguration")
+    call("GetOauthAuthorizationServer")
     call("GetJwks")
     call("GetLiveness")
     call("GetReadiness")
@@ -425,6 +426,12 @@ def events(call: Walk, org: str) -> None:
 def tokens(call: Walk, server) -> None:
     assert call("Exchange", body={"aud": [server.url], "cap": ["groups.list"]})["token"]
     assert call("ExchangeByQuery", aud=[server.url])["token"]
+    exchange = {
+        "grantType": "urn:ietf:params:oauth:grant-type:token-exchange", "subjectToken": server.token,
+        "subjectTokenType": "urn:ietf:params:oauth:token-type:access_token", "audience": [server.url],
+    }
+    assert call("OAuthToken", body=exchange)["access_token"]
+    call.fails(400, "OAuthToken", body={"grantType": "refresh_token", "refreshToken": "unknown"})
     call.fails(401, "ExchangeRefreshToken", body={"aud": [server.url]})
     call.fails(404, "GetHeadlessSession", code="A" * 43)
     assert call("CheckOrganization", name="nobody.example") is False

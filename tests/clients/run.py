@@ -9,6 +9,7 @@
     tests/clients/run.py screenshots   makes the screenshots of README.md and docs from the console
     tests/clients/run.py signin        signs persons in with headless Chromium and npm's oidc-provider
     tests/clients/run.py scim          checks the SCIM endpoint with scim2-tester
+    tests/clients/run.py oauth         signs persons in, refreshes and exchanges with libraries for OAuth 2.0
     tests/clients/run.py events        receives events with the CloudEvents SDK and rejects forged ones
     tests/clients/run.py readme        compares the sessions in README.md and in docs with the output of a server
     tests/clients/run.py grpc          compares state and errors over grpcio with those over REST
@@ -42,6 +43,7 @@ CHECKS = {
     "screenshots": "screenshots.py",
     "signin": "signin.py",
     "scim": "scim.py",
+    "oauth": "oauth.py",
     "events": "events.py",
     "readme": "readme.py",
     "grpc": "calls.py",

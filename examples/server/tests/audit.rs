@@ -88,3 +88,41 @@ fn requests_of_callers_without_rights_do_not_rotate_the_entry_of_a_change_away()
     assert_eq!(codes, ["INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED"].map(str::to_owned).into());
     assert!(!dir.path().join("audit.log.1").exists());
 }
+
+#[test]
+fn an_exchange_by_a_client_of_oauth_has_the_entry_of_an_exchange_and_its_tokens_are_logged_nowhere() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &["--store", "memory", "--audit-log", "audit.log"]);
+    let (operator, _) = api(dir.path(), &["--store", "memory"]);
+    let anybody = operator.with_token("not a token");
+    let documents = ["openid-configuration", "oauth-authorization-server"];
+    let [found, same] = documents.map(|name| anybody.get(&format!("/.well-known/{name}")).ok());
+    assert_eq!(found, same);
+    let path = found["token_endpoint"].as_str().unwrap().strip_prefix(operator.url.as_str()).unwrap().to_owned();
+    let exchange = |token: &str| {
+        let kind = "urn:ietf:params:oauth:token-type:jwt";
+        let grant = "urn:ietf:params:oauth:grant-type:token-exchange";
+        anybody.form(&path, &format!("grant_type={grant}&subject_token={token}&subject_token_type={kind}"))
+    };
+    let reply = exchange(&operator.token).ok();
+    let token = reply["access_token"].as_str().unwrap().to_owned();
+    operator.with_token(&token).get("/auth/v1/ok").ok();
+    let forged = format!("{token}AAAA");
+    assert_eq!(exchange(&forged).error(400)["error"], "invalid_request");
+    let refused = anybody.form(&path, "grant_type=refresh_token&refresh_token=secret-refresh").error(400);
+    assert_eq!(refused["error"], "invalid_grant");
+
+    let read = |part: &str| std::fs::read_to_string(dir.path().join(format!("audit.log{part}"))).unwrap();
+    let log = ["", ".sign-ins", ".failed"].map(read).concat();
+    let entries: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let text = |entry: &Value, name: &str| entry[name].as_str().unwrap().to_owned();
+    let shown = entries.iter().map(|entry| ["event", "code", "method"].map(|name| text(entry, name)).join(" "));
+    let denied = "denied UNAUTHENTICATED Tokens";
+    assert_eq!(shown.collect::<Vec<_>>(), ["exchange OK Tokens", denied, denied]);
+    assert_eq!(entries[0]["request"], "POST /oauth/token");
+    assert_eq!(entries[0]["issued"]["identity"], entries[0]["issued"]["upstream"]["sub"]);
+    let stderr = server.kill();
+    for secret in [&operator.token, &token, &forged, "secret-refresh"] {
+        assert!(!log.contains(secret) && !stderr.contains(secret), "a secret is in a log");
+    }
+}

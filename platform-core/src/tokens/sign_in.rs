@@ -1,6 +1,7 @@
 //! The interface to browser sign-ins: the parameters of `/oauth`, and the steps of a sign-in (`docs/api.md`, Browser
 //! sign-in).
 
+mod standard;
 mod target;
 
 use std::{any::Any, fmt};
@@ -10,8 +11,12 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use platform_engine::request::from_query;
 use serde::{Serialize, Serializer};
 
+use self::standard::{REDIRECT_URI, RESPONSE_TYPE};
+
 pub use self::target::{CodeChallenge, HeadlessCode, Loopback};
-use super::{Code, Debug, Error, Field, Input, Narrow, RawToken, Result, Secret, Uid, Value};
+use super::{
+    Code, Debug, Error, Field, Input, Narrow, RawToken, Result, Secret, Uid, Value, grant::RESOURCE, without_unknown,
+};
 
 /// The steps of a browser sign-in. `browser` is always the secret in the browser's cookie, which binds a sign-in
 /// to the browser that began it.
@@ -54,12 +59,11 @@ pub trait SignInService: Debug + Send + Sync + 'static {
     /// errors of an exchange.
     async fn confirm(&self, browser: &str, form_token: &str, agrees: bool) -> Result<Finished, Failure>;
 
-    /// Returns the tokens of a code, once, to the program with the verifier of its challenge.
+    /// Returns the tokens of a code, once, to the program that [may redeem](SignIn::is_redeemed_by) it.
     ///
     /// # Errors
-    /// UNAUTHENTICATED for any other code and verifier, and 10 minutes after the person's answer; by default
-    /// UNIMPLEMENTED.
-    async fn redeem(&self, _code: &str, _verifier: &str) -> Result<RawToken> {
+    /// UNAUTHENTICATED for any other request, and 10 minutes after the person's answer; by default UNIMPLEMENTED.
+    async fn redeem(&self, _request: &Redemption) -> Result<RawToken> {
         Err(Error::new(Code::Unimplemented, "This service issues no codes"))
     }
 
@@ -78,6 +82,15 @@ pub const SIGN_IN_SECONDS: i64 = 600;
 
 /// The maximum length of a parameter of [`SignIn`], in bytes; our choice.
 const MAX_PARAMETER: usize = 1024;
+
+fn is_word(text: &str) -> bool {
+    text.len() <= MAX_PARAMETER && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Returns whether a text is a `state` (RFC 6749 appendix A.5) that is not too long.
+fn is_state(text: &str) -> bool {
+    text.len() <= MAX_PARAMETER && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
+}
 
 /// The parameters of `GET /oauth`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +115,19 @@ pub struct SignIn {
     pub invite: Option<Secret>,
     /// The parameters `connection` and `screen_hint`, which are passed on to the operator's provider.
     pub hints: Vec<(&'static str, String)>,
+}
+
+/// The request of a program for the tokens of its code (RFC 6749 section 4.1.3, RFC 7636 section 4.5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redemption {
+    /// `code`.
+    pub code: Secret,
+    /// `code_verifier`.
+    pub verifier: Secret,
+    /// `redirect_uri`.
+    pub redirect_uri: Option<String>,
+    /// `client_id`.
+    pub client: Option<String>,
 }
 
 /// Where the tokens of a sign-in go.
@@ -151,16 +177,27 @@ impl SignIn {
         Field::string("codeChallenge")
             .about("The code challenge of PKCE: the callback gets a code for `/oauth/token` instead of the tokens."),
         Field::string("codeChallengeMethod").about("`S256`, the only method."),
+        RESPONSE_TYPE,
+        REDIRECT_URI,
+        RESOURCE,
     ];
 
     /// Parses the parameters from a query.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT with all violations: unknown and repeated parameters, and invalid values.
+    /// INVALID_ARGUMENT with all violations: unknown and repeated parameters, and invalid values. An authorization request
+    /// of OAuth 2.0 may have unknown parameters.
     pub fn read(pairs: &[(String, String)]) -> Result<Self> {
-        let mut input = Input::read(Self::FIELDS, from_query(Self::FIELDS, pairs)?);
+        let is_of_standard = |(name, _): &(String, String)| RESPONSE_TYPE.is_named(name) || REDIRECT_URI.is_named(name);
+        let is_standard = pairs.iter().any(is_of_standard);
+        let read = if is_standard {
+            from_query(Self::FIELDS, &without_unknown(Self::FIELDS, pairs.to_vec())?)?
+        } else {
+            from_query(Self::FIELDS, pairs)?
+        };
+        let mut input = Input::read(Self::FIELDS, read);
         let provider = input.provider();
-        let target = input.target();
+        let target = if is_standard { input.standard_target() } else { input.target() };
         let mut hints = Vec::new();
         for (field, name) in [("connection", "connection"), ("screenHint", "screen_hint")] {
             if let Some(hint) = input.word(field) {
@@ -173,28 +210,29 @@ impl SignIn {
         if input.text("exit").is_some_and(|exit| exit != "redirect") {
             input.add("exit", "must be redirect");
         }
-        let audiences = match input.text("audience") {
-            None => Vec::new(),
-            Some(list) => {
-                let audiences: Vec<_> = list.split(',').map(|audience| audience.trim().to_owned()).collect();
-                input.check_audiences("audience", &audiences);
-                audiences
-            }
+        let list = input.text("audience");
+        let named = list.iter().flat_map(|list| list.split(','));
+        let mut audiences: Vec<_> = named.map(|audience| audience.trim().to_owned()).collect();
+        audiences.extend(input.resources());
+        input.check_audiences("audience", &audiences);
+        let (narrow, offline) = if is_standard {
+            let scope = input.scope();
+            (scope.narrow, scope.offline)
+        } else {
+            (Narrow { scopes: input.uid("scope").into_iter().collect(), capabilities: Vec::new() }, false)
         };
         let read = Self {
             client: input.word("clientId").unwrap_or_default(),
             identity: input.uid("identity"),
             audiences,
-            narrow: Narrow { scopes: input.uid("scope").into_iter().collect(), capabilities: Vec::new() },
-            refresh: input.flag("createRefreshToken"),
+            narrow,
+            refresh: input.flag("createRefreshToken") || offline,
             skip_registration: input.flag("skipRegistration"),
             invite: input.word("invite").map(Secret::new),
             provider,
             hints,
             // Replaced only where there is a violation.
-            target: target.unwrap_or_else(|| {
-                Target::Loopback(Loopback { host: "localhost", port: 0, state: String::new(), challenge: None })
-            }),
+            target: target.unwrap_or_else(|| Target::Loopback(Loopback::default())),
         };
         input.none_or(read)
     }
@@ -212,10 +250,19 @@ impl Input {
     /// Returns a text without spaces and control characters, so that it cannot imitate the page that shows it.
     fn word(&mut self, name: &str) -> Option<String> {
         let text = self.text(name)?;
-        if text.len() > MAX_PARAMETER || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if !is_word(&text) {
             self.add(name, "must be at most 1024 visible ASCII characters without spaces");
         }
         Some(text)
+    }
+
+    /// Returns `state`, which no page shows.
+    fn state(&mut self) -> Option<String> {
+        let state = self.text("state")?;
+        if !is_state(&state) {
+            self.add("state", "must be at most 1024 visible ASCII characters and spaces");
+        }
+        Some(state)
     }
 
     fn provider(&mut self) -> Provider {
@@ -245,7 +292,7 @@ impl Input {
         if found.is_none() {
             self.add(field, rule);
         }
-        let state = self.word("state");
+        let state = self.state();
         let challenge = self.text("codeChallenge").map(|text| CodeChallenge::parse(&text));
         if challenge.as_ref().is_some_and(Option::is_none) {
             self.add("code_challenge", "must be 32 bytes in base64url without padding");
@@ -402,10 +449,7 @@ mod tests {
             ("screen_hint", "signup"),
         ])
         .unwrap();
-        assert_eq!(
-            request.target,
-            Target::Loopback(Loopback { host: "localhost", port: 8123, state: String::new(), challenge: None })
-        );
+        assert_eq!(request.target, Target::Loopback(Loopback::parse("http://localhost:8123/callback").unwrap()));
         assert_eq!((request.client.as_str(), &request.provider), ("auth0", &Provider::Operator));
         assert_eq!(request.audiences, ["https://a", "https://b"]);
         assert_eq!((request.identity, request.narrow.scopes), (Some(Uid::opaque(identity)), vec![Uid::opaque(group)]));

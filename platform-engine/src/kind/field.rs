@@ -3,7 +3,10 @@
 use serde_json::Value;
 
 use super::Kind;
-use crate::store::{KeyValue, KindName};
+use crate::{
+    fields,
+    store::{KeyValue, KindName},
+};
 
 /// One field of a resource, request or nested message.
 #[derive(Debug, Clone, Copy)]
@@ -376,6 +379,11 @@ impl Field {
     pub const fn always(mut self) -> Self {
         self.always = true;
         self
+    }
+
+    /// Returns whether a key of a request names this field, in camelCase or snake_case.
+    pub fn is_named(&self, key: &str) -> bool {
+        fields::is_named(key, self.name)
     }
 
     /// Sets the description for the documentation: one or two sentences in Markdown.

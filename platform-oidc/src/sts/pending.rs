@@ -6,7 +6,7 @@
 use std::{collections::HashMap, hash::Hash};
 
 use parking_lot::Mutex;
-use platform_core::tokens::{CodeChallenge, HeadlessCode, HeadlessSession, Held, RawToken, SIGN_IN_SECONDS, SignIn};
+use platform_core::tokens::{HeadlessCode, HeadlessSession, Held, RawToken, Redemption, SIGN_IN_SECONDS, SignIn};
 use platform_engine::{
     error::{Error, Result},
     seal::Secret,
@@ -66,7 +66,7 @@ struct Steps {
     /// By the code.
     sessions: Expiring<[u8; 32], (HeadlessSession, (Held, Held))>,
     /// By the hash of the code.
-    granted: Expiring<Fingerprint, (CodeChallenge, RawToken, (Held, Held))>,
+    granted: Expiring<Fingerprint, (SignIn, RawToken, (Held, Held))>,
 }
 
 impl Pending {
@@ -135,17 +135,18 @@ impl Pending {
         &self,
         now: Timestamp,
         code: &Secret,
-        challenge: CodeChallenge,
+        request: SignIn,
         tokens: RawToken,
         held: (Held, Held),
     ) -> Result<()> {
-        self.0.lock().granted.insert(now, fingerprint(code.expose()), (challenge, tokens, held))
+        self.0.lock().granted.insert(now, fingerprint(code.expose()), (request, tokens, held))
     }
 
-    /// Removes the tokens of a code, if this is its verifier. For another verifier they stay.
-    pub(super) fn redeem(&self, now: Timestamp, code: &str, verifier: &str) -> Option<RawToken> {
+    /// Removes the tokens of a code, if this request may redeem it. For another one they stay.
+    pub(super) fn redeem(&self, now: Timestamp, request: &Redemption) -> Option<RawToken> {
         let mut steps = self.0.lock();
-        let granted = steps.granted.take(now, &fingerprint(code), |(challenge, ..)| challenge.is_of(verifier));
+        let key = fingerprint(request.code.expose());
+        let granted = steps.granted.take(now, &key, |(sign_in, ..)| sign_in.is_redeemed_by(request));
         granted.map(|(_, tokens, _)| tokens)
     }
 

@@ -99,7 +99,8 @@ impl Sts {
         let token = Token::parse(credential).ok_or_else(invalid_token)?;
         let presented = Iam::of(&self.platform).present_sign_in(&token.sign_in, &token.family, &token.secret).await?;
         let sign_in = &presented.sign_in;
-        if !request.audiences.iter().all(|audience| sign_in.audiences.contains(audience)) {
+        let audiences = if request.audiences.is_empty() { &sign_in.audiences } else { &request.audiences };
+        if !audiences.iter().all(|audience| sign_in.audiences.contains(audience)) {
             return Err(Error::invalid_field("aud", "must contain only audiences of the sign-in"));
         }
         let state: State = serde_json::from_value(presented.state.clone()).map_err(Error::internal)?;
@@ -120,7 +121,7 @@ impl Sts {
         let identity = Iam::of(&self.platform).identity(&caller.identity).await?.ok_or_else(invalid_token)?;
         let expires = sign_in.expire_time;
         let proof = Proof { caller, identity, act: state.act, profile: state.profile, expires, refreshable: true };
-        let grant = self.grant(&proof, &request.audiences, &request.narrow).await?;
+        let grant = self.grant(&proof, audiences, &request.narrow).await?;
 
         // Renewed last, so that a request that fails earlier does not use up the refresh token. Of concurrent requests
         // with one token at most one succeeds here.

@@ -18,7 +18,7 @@ use platform_core::{
     resources::iam::{Identity, person_uid, provider_person_uid},
     tokens::{
         Begun, Confirmation, Exchange, Failure, Finished, HeadlessCode, HeadlessSession, Held, Narrow,
-        ProviderResponse, RawToken, SignIn, SignInService, Target, TokenService,
+        ProviderResponse, RawToken, Redemption, SignIn, SignInService, Target, TokenService,
     },
 };
 use platform_engine::{
@@ -85,7 +85,7 @@ impl SignInService for Sts {
     async fn confirmation(&self, browser: &str) -> Result<Confirmation> {
         let shown = |open: &Confirmable| Confirmation {
             request: open.request.clone(),
-            audiences: self.audiences_of(&open.request),
+            audiences: self.audiences_or_default(&open.request.audiences),
             issuer: open.issuer.clone(),
             person: open.person.clone(),
             name: open.name.clone(),
@@ -105,10 +105,11 @@ impl SignInService for Sts {
         finished.map_err(|error| Failure { error, target: Some(target) })
     }
 
-    async fn redeem(&self, code: &str, verifier: &str) -> Result<RawToken> {
-        let tokens = self.sign_ins.redeem(self.clock.now(), code, verifier);
+    async fn redeem(&self, request: &Redemption) -> Result<RawToken> {
+        let tokens = self.sign_ins.redeem(self.clock.now(), request);
         tokens.ok_or_else(|| {
-            Error::unauthenticated("There are no tokens for this code and verifier: not yet, or no longer")
+            let message = "There are no tokens for this code, verifier, client and redirect URI: not yet, or no longer";
+            Error::unauthenticated(message)
         })
     }
 
@@ -191,15 +192,13 @@ impl Sts {
         // A headless client gets no refresh token.
         proof.refreshable &= open.request.refresh && matches!(open.request.target, Target::Loopback(_));
         let tokens = self.issue_to(&open.request, proof).await?;
-        match open.request.target {
-            Target::Loopback(callback) => match callback.challenge().cloned() {
-                None => Ok(Finished::Tokens(callback, Box::new(tokens))),
-                Some(challenge) => {
-                    let code = self.random_text();
-                    self.sign_ins.grant(self.clock.now(), &code, challenge, tokens, open.held)?;
-                    Ok(Finished::Code(callback, code))
-                }
-            },
+        match open.request.target.clone() {
+            Target::Loopback(callback) if callback.challenge().is_some() => {
+                let code = self.random_text();
+                self.sign_ins.grant(self.clock.now(), &code, open.request, tokens, open.held)?;
+                Ok(Finished::Code(callback, code))
+            }
+            Target::Loopback(callback) => Ok(Finished::Tokens(callback, Box::new(tokens))),
             Target::Headless(code) => {
                 let session = headless::encrypt(&code, tokens.token.expose(), self.platform.entropy())?;
                 self.sign_ins.keep_session(self.clock.now(), code, session, open.held)?;
@@ -235,21 +234,13 @@ impl Sts {
     /// Issues the tokens of the person or, if the sign-in names another identity, those of that identity, under the
     /// rules for an exchange of the person's own token.
     async fn issue_to(&self, request: &SignIn, proof: Proof) -> Result<RawToken> {
-        let audiences = self.audiences_of(request);
+        let audiences = self.audiences_or_default(&request.audiences);
         let Some(identity) = request.identity.as_ref().filter(|identity| **identity != proof.caller.identity) else {
             return self.issue(&proof, &audiences, &request.narrow).await;
         };
         let own = self.grant(&proof, self.verifier.audiences(), &Narrow::default()).await?.token.token;
         let (identity, narrow) = (Some(identity.clone()), request.narrow.clone());
         self.exchange(&own, &Exchange { audiences, identity, identity_provider: None, narrow }).await
-    }
-
-    /// Returns the audiences of a sign-in's tokens, by default that of the API.
-    fn audiences_of(&self, request: &SignIn) -> Vec<String> {
-        match request.audiences.as_slice() {
-            [] => self.verifier.audiences().iter().take(1).cloned().collect(),
-            audiences => audiences.to_vec(),
-        }
     }
 
     /// Returns the session of a headless sign-in, once.

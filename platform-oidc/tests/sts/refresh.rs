@@ -3,7 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use platform_core::{
     resources::iam::{Identity, SignIn},
-    tokens::TokenService,
+    tokens::{Exchange, Refresh, TokenService},
 };
 use platform_engine::{error::Code, kind::Resource, uid::Uid};
 use serde_json::{Value, json};
@@ -46,6 +46,16 @@ async fn a_refresh_token_is_base64_json_and_returns_both_tokens() {
     assert!(fixture.sees(pair.token.token.expose(), &fixture.org).await);
     assert_ne!(next, refresh);
     fixture.refresh(next, json!({ "aud": [API] })).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_of_oauth_without_audiences_gets_those_of_the_api_and_of_the_sign_in() {
+    let fixture = Fixture::new().await;
+    let (_, _, refresh) = sign_in(&fixture, json!({ "aud": [API, "other"] })).await;
+    let exchanged = fixture.sts.exchange(&fixture.upstream(json!({})), &Exchange::default()).await.unwrap();
+    assert_eq!(claims_of(exchanged.token.expose())["aud"], API);
+    let pair = fixture.sts.refresh(&refresh, &Refresh::default()).await.unwrap();
+    assert_eq!(claims_of(pair.token.token.expose())["aud"], json!([API, "other"]));
 }
 
 #[tokio::test]

@@ -20,7 +20,8 @@ use platform_core::{
         ExternalGroupRoleMapping, Group, GroupInvite, IdentityProvider, OrgKind, person_uid, provider_person_uid, role,
     },
     tokens::{
-        Failure, Finished, HeadlessSession, ProviderResponse, RawToken, SignIn, SignInService, Target, TokenService,
+        Failure, Finished, HeadlessSession, ProviderResponse, RawToken, Redemption, SignIn, SignInService, Target,
+        TokenService,
     },
 };
 use platform_engine::{
@@ -486,7 +487,10 @@ async fn a_program_with_a_challenge_gets_a_code_and_redeems_it_once_with_its_ver
     let browser = setting.up_to_confirmation(&query, json!({})).await.unwrap();
     let Ok(Finished::Code(callback, code)) = setting.allow(&browser).await else { panic!("no code") };
     assert_eq!((callback.origin().as_str(), callback.state()), ("http://localhost:8123", "mine"));
-    let redeem = async |code: &str, verifier: &str| setting.fixture.sts.redeem(code, verifier).await;
+    let redeem = async |code: &str, verifier: &str| {
+        let (code, verifier) = (Secret::new(code), Secret::new(verifier));
+        setting.fixture.sts.redeem(&Redemption { code, verifier, redirect_uri: None, client: None }).await
+    };
     for (code, verifier) in
         [(code.expose(), encode([8; 32]).as_str()), (code.expose(), ""), ("other", verifier.as_str())]
     {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use platform_core::tokens::{
     Begun, Confirmation, CredentialOf, Exchange, Failure, Finished, HeadlessSession, Held, ProviderResponse, RawToken,
-    Refresh, Register, Registration, SignIn, SignInService, TokenPair, TokenService, WhoAmI,
+    Redemption, Refresh, Register, Registration, SignIn, SignInService, TokenPair, TokenService, WhoAmI,
 };
 use platform_engine::{
     access::{Authenticator, Caller, Credential},
@@ -140,8 +140,8 @@ impl<S: SignInService> SignInService for IssuedBy<S> {
         Ok(finished)
     }
 
-    async fn redeem(&self, code: &str, verifier: &str) -> Result<RawToken> {
-        let issued = self.0.redeem(code, verifier).await?;
+    async fn redeem(&self, request: &Redemption) -> Result<RawToken> {
+        let issued = self.0.redeem(request).await?;
         note_issued(Event::SignIn, &issued.token, None);
         Ok(issued)
     }

@@ -35,12 +35,13 @@ fn of_operators(base: &Base, access: &Access, observed: &Observed) -> Router {
         .merge(keys::routes(&operators, &base.installation.ring, &access.issuer))
 }
 
-/// Returns the routes that publish the issuer of this server's tokens (OpenID Connect Discovery 1.0).
+/// Returns the routes that publish the issuer of this server's tokens (OpenID Connect Discovery 1.0, RFC 8414).
 fn well_known(issuer: &Arc<Issuer>) -> Router {
     let json = |body: String| ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body);
-    let (document, keys) = (Arc::clone(issuer), Arc::clone(issuer));
+    let (openid, oauth, keys) = (Arc::clone(issuer), Arc::clone(issuer), Arc::clone(issuer));
     Router::new()
-        .route("/.well-known/openid-configuration", get(async move || json(document.discovery_document())))
+        .route("/.well-known/openid-configuration", get(async move || json(openid.discovery_document())))
+        .route("/.well-known/oauth-authorization-server", get(async move || json(oauth.discovery_document())))
         .route("/.well-known/jwks.json", get(async move || json(keys.jwks())))
 }
 

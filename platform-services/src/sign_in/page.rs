@@ -132,7 +132,7 @@ fn target(target: &Target) -> Html {
             .markup("port <b>")
             .text(&callback.port().to_string())
             .markup("</b> of this computer<br>")
-            .code(&format!("{}/callback", callback.origin())),
+            .code(&callback.url()),
         Target::Headless(code) => Html::default()
             .markup("a program that may be on another computer. Compare its code<br>")
             .code(code.as_str())

@@ -1,14 +1,15 @@
 //! The token services in the OpenAPI document.
 
-use platform_core::tokens::{Exchange, HeadlessSession, MAX_AUDIENCE, MAX_AUDIENCES, Refresh, Register};
+use platform_core::tokens::{Exchange, Grant, HeadlessSession, MAX_AUDIENCE, MAX_AUDIENCES, Refresh, Register};
 use platform_engine::kind::{Field, Type};
 use platform_http::openapi::{errors, parameters, reply_schema, request_schema};
 use serde_json::{Map, Value, json};
 
-use crate::openapi::{Operation, Parts, content, reference};
+use crate::openapi::{Operation, Parts, content, property, reference};
 
 const STS: &str = "SecurityTokenService";
 const AUTH: &str = "Auth";
+const OAUTH: &str = "OAuth";
 
 /// Formats of a request.
 const FORMATS: &[&str] = &["application/json", "application/x-www-form-urlencoded"];
@@ -54,6 +55,19 @@ pub(super) const OPERATIONS: &[Row] = &[
         STS,
         Some("ExchangeRefreshTokenRequest"),
         Some("TokenPair"),
+    ),
+    (
+        Operation {
+            method: "post",
+            path: "/oauth/token",
+            id: "OAuthToken",
+            summary: "Issues tokens for a code, a refresh token or an upstream token (OAuth 2.0)",
+            description: "The credential is a parameter. Parameters are sent as a form, with the names of OAuth 2.0 such \
+                          as `grant_type`, or as a JSON object. Unknown ones are ignored.",
+        },
+        OAUTH,
+        Some("OAuthTokenRequest"),
+        Some("OAuthTokens"),
     ),
     (
         Operation {
@@ -108,6 +122,9 @@ pub(super) const OPERATIONS: &[Row] = &[
 /// Statuses of errors, the same for all operations.
 const ERRORS: &[u16] = &[400, 401, 403, 404, 409, 413, 414, 429, 500, 501, 503, 504];
 
+/// Those of the token endpoint of OAuth 2.0, which rejects a credential with 400.
+const OAUTH_ERRORS: &[u16] = &[400, 413, 414, 429, 500, 501, 503, 504];
+
 const TOKEN: Field = Field::string("token").required();
 const EXPIRY: Field = Field::timestamp("expiry").required();
 
@@ -115,6 +132,16 @@ const RAW_TOKEN: &[Field] = &[
     TOKEN.about("The access token."),
     Field::string("refreshToken").about("The refresh token, for registered persons; absent for other identities."),
     EXPIRY.about("The time when the access token expires."),
+];
+
+/// The members of OAuth 2.0 in a reply, with their types and descriptions (RFC 6749 section 5.1, RFC 8693 section 2.2.1).
+const OAUTH_MEMBERS: [(&str, &str, &str); 6] = [
+    ("access_token", "string", "The access token, as `token`."),
+    ("token_type", "string", "Always `Bearer`."),
+    ("expires_in", "integer", "The time until the access token expires, in seconds."),
+    ("refresh_token", "string", "The refresh token, as `refreshToken`."),
+    ("issued_token_type", "string", "The type of the token, for an exchange."),
+    ("scope", "string", "The groups that this request narrows the token to, separated by spaces; absent for none."),
 ];
 
 const ISSUED_TOKEN: &[Field] = &[TOKEN.about("The token."), EXPIRY.about("The time when the token expires.")];
@@ -164,7 +191,14 @@ const PROFILE: &[Field] = &[
 pub(super) fn part() -> Value {
     let mut paths = Map::new();
     for (operation, tag, body, reply) in OPERATIONS {
-        let mut responses = errors(ERRORS);
+        let mut responses = errors(if operation.id == "OAuthToken" { OAUTH_ERRORS } else { ERRORS });
+        if operation.id == "OAuthToken" {
+            let rejected = json!({
+                "description": "The request is invalid, or the credential is not accepted (RFC 6749 section 5.2).",
+                "content": content(&["application/json"], &reference("OAuthError")),
+            });
+            responses.insert("400".to_owned(), rejected);
+        }
         let success = match reply {
             Some(schema) => Some(json!({
                 "description": "Done.", "content": content(&["application/json"], &reference(schema)),
@@ -190,7 +224,7 @@ pub(super) fn part() -> Value {
         };
         let parts = Parts {
             tag,
-            security: (operation.id == "GetHeadlessSession").then(|| json!([])),
+            security: matches!(operation.id, "GetHeadlessSession" | "OAuthToken").then(|| json!([])),
             parameters,
             body: body.map(|schema| json!({ "content": content(FORMATS, &reference(schema)) })),
             responses,
@@ -205,6 +239,7 @@ pub(super) fn part() -> Value {
                 "description": "Exchange of upstream tokens for tokens of this platform. The bearer token is the \
                                 credential to exchange.",
             },
+            { "name": OAUTH, "description": "The token endpoint of OAuth 2.0, for standard clients." },
             { "name": AUTH, "description": "Registration, inspection and deletion of persons." },
         ],
         "paths": paths,
@@ -215,6 +250,19 @@ pub(super) fn part() -> Value {
             "ExchangeRequest": request_schema(&documented(Exchange::FIELDS)),
             "ExchangeRefreshTokenRequest": request_schema(&documented(Refresh::FIELDS)),
             "RegisterRequest": request_schema(Register::FIELDS),
+            "OAuthTokenRequest": oauth_request(),
+            "OAuthTokens": oauth_tokens(),
+            "OAuthError": {
+                "description": "The reason why a request was rejected, in the forms of OAuth 2.0 and of AIP-193.",
+                "allOf": [reference("Status"), {
+                    "type": "object",
+                    "properties": {
+                        "error": property("string", "A value of RFC 6749 section 5.2 or RFC 8693 section 2.2.2."),
+                        "error_description": property("string", "The error message, for people."),
+                    },
+                    "required": ["error", "error_description"],
+                }],
+            },
             "RawToken": reply_schema(RAW_TOKEN),
             "IssuedToken": reply_schema(ISSUED_TOKEN),
             "TokenPair": {
@@ -231,6 +279,28 @@ pub(super) fn part() -> Value {
             "HeadlessSession": reply_schema(HEADLESS_SESSION),
         } },
     })
+}
+
+/// Returns the schema of a request to the token endpoint, which may have unknown parameters.
+fn oauth_request() -> Value {
+    let mut schema = request_schema(Grant::FIELDS);
+    if let Some(members) = schema.as_object_mut() {
+        members.insert("additionalProperties".to_owned(), true.into());
+    }
+    schema
+}
+
+/// Returns the schema of a reply of the token endpoint: that of an exchange, with the members of OAuth 2.0.
+fn oauth_tokens() -> Value {
+    let mut schema = reply_schema(RAW_TOKEN);
+    let members = OAUTH_MEMBERS.map(|(name, ty, about)| (name.to_owned(), property(ty, about)));
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.extend(members);
+    }
+    if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+        required.extend(["access_token", "token_type", "expires_in"].map(Value::from));
+    }
+    schema
 }
 
 /// Returns fields with the limits of audiences, which the requests check by themselves.

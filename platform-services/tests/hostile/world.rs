@@ -92,7 +92,8 @@ impl World {
         let rest = support::rest(limits.clone()).await;
         let platform = Arc::clone(rest.platform());
         let (tokens, access_token) = token_service(&platform);
-        let rest = rest.mount(Tokens::new(tokens.clone())).mount(BrowserSignIn::new(tokens)).mount(Scim);
+        let of_tokens = Tokens::new(tokens.clone()).redeeming(tokens.clone());
+        let rest = rest.mount(of_tokens).mount(BrowserSignIn::new(tokens)).mount(Scim);
         let rest = rest.mount(console(&platform, "http://a"));
         let import = Import::all(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone());
         let document = rest.openapi(INFO).with(import.openapi()).into_value();

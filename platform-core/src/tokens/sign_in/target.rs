@@ -3,11 +3,15 @@
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
-/// The callback of a program on the person's machine: `/callback` at a port of a loopback host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The callback of a program on the person's machine, at a port of a loopback host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Loopback {
     pub(super) host: &'static str,
     pub(super) port: u16,
+    /// Empty or from its slash on, without a query.
+    pub(super) path: String,
+    /// Whether the request was an authorization request of OAuth 2.0.
+    pub(super) is_standard: bool,
     pub(super) state: String,
     pub(super) challenge: Option<CodeChallenge>,
 }
@@ -19,9 +23,18 @@ impl Loopback {
     /// Parses a callback: `http`, a loopback host, any port, exactly the path `/callback`. The query may only be
     /// `token=true&error=true`, a placeholder that clients send and that is dropped. Returns `None` for anything else.
     pub fn parse(url: &str) -> Option<Self> {
-        let rest = url.strip_prefix("http://")?;
-        let (authority, path) = rest.split_at(rest.find('/')?);
-        if !matches!(path, "/callback" | "/callback?token=true&error=true") {
+        let callback = Self::parse_uri(url.strip_suffix("?token=true&error=true").unwrap_or(url))?;
+        (callback.path == "/callback").then_some(callback)
+    }
+
+    /// Parses a redirect URI of OAuth 2.0 for programs on the person's machine (RFC 8252 section 7.3): `http`, a loopback
+    /// host, any port and any path, without a query. Returns `None` for anything else.
+    pub fn parse_uri(uri: &str) -> Option<Self> {
+        let rest = uri.strip_prefix("http://")?;
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        // What a path has (RFC 3986 section 3.3). Browsers take a backslash for a slash, so it must not be there.
+        let is_of_path = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@%".contains(&byte);
+        if !path.bytes().all(is_of_path) {
             return None;
         }
         let with_host = |host: &&'static str| Some((*host, authority.strip_prefix(*host)?));
@@ -32,7 +45,18 @@ impl Loopback {
             Some(digits) if digits.starts_with(|first: char| ('1'..='9').contains(&first)) => digits.parse().ok()?,
             _ => return None,
         };
-        Some(Self { host, port, state: String::new(), challenge: None })
+        Some(Self { host, port, path: path.to_owned(), ..Self::default() })
+    }
+
+    /// Returns whether a redirect URI is this callback.
+    pub(super) fn is_at(&self, uri: &str) -> bool {
+        Self::parse_uri(uri).is_some_and(|other| other.url() == self.url())
+    }
+
+    /// Returns whether the callback gets the response of OAuth 2.0 (RFC 6749 section 4.1.2), because the sign-in was begun
+    /// by an authorization request of OAuth 2.0.
+    pub const fn is_standard(&self) -> bool {
+        self.is_standard
     }
 
     /// Returns the port.
@@ -43,6 +67,11 @@ impl Loopback {
     /// Returns the origin, such as `http://localhost:8123`.
     pub fn origin(&self) -> String {
         format!("http://{}:{}", self.host, self.port)
+    }
+
+    /// Returns the URL, such as `http://localhost:8123/callback`.
+    pub fn url(&self) -> String {
+        format!("{}{}", self.origin(), self.path)
     }
 
     /// Returns the text that the program recognizes its own sign-in by, which the callback gets back; empty if it sent
@@ -165,6 +194,41 @@ mod tests {
             "javascript:alert(1)//localhost/callback",
         ] {
             assert_eq!(Loopback::parse(url), None, "{url:?}");
+        }
+    }
+
+    #[test]
+    fn a_redirect_uri_has_any_path_of_a_loopback_host_and_nothing_more() {
+        for (uri, url) in [
+            ("http://127.0.0.1:8123/any/path", "http://127.0.0.1:8123/any/path"),
+            ("http://127.0.0.1/", "http://127.0.0.1:80/"),
+            ("http://[::1]:1", "http://[::1]:1"),
+            ("http://localhost:1//evil.example/@%2e;a=b", "http://localhost:1//evil.example/@%2e;a=b"),
+        ] {
+            let callback = Loopback::parse_uri(uri).unwrap();
+            assert_eq!(callback.url(), url, "{uri}");
+            assert!(callback.is_at(uri) && !callback.is_at("http://127.0.0.1:8123/any"), "{uri}");
+        }
+        for uri in [
+            "https://127.0.0.1/",
+            "http://127.0.0.1:1/?x=1",
+            "http://127.0.0.1:1?x=1",
+            "http://127.0.0.1:1/#x",
+            "http://127.0.0.1:1#/",
+            "http://127.0.0.1:1\\@evil.example/",
+            "http://127.0.0.1:1/\\evil.example",
+            "http://127.0.0.1:1@evil.example/",
+            "http://127.0.0.1.evil.example/",
+            "http://evil.example/http://127.0.0.1/",
+            "http://127.0.0.1:1/a b",
+            "http://127.0.0.1:1/\r\nx: y",
+            "http://127.0.0.1:1/\"<",
+            "http://127.0.0.1:01/",
+            "http:///",
+            "http://",
+            "com.example.app:/callback",
+        ] {
+            assert_eq!(Loopback::parse_uri(uri), None, "{uri:?}");
         }
     }
 
