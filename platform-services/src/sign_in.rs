@@ -31,7 +31,7 @@ use platform_http::{
 };
 use serde_json::Value;
 
-use self::cookie::Cookie;
+use self::{cookie::Cookie, page::Pages};
 use crate::tokens::{error_name, parameter};
 
 /// The pages at `/oauth`, where a person signs in with an identity provider and confirms that a program gets tokens,
@@ -40,6 +40,7 @@ use crate::tokens::{error_name, parameter};
 pub struct BrowserSignIn {
     service: Arc<dyn SignInService>,
     cookie: Cookie,
+    pages: Pages,
 }
 
 /// The memory that is charged to the address of a sign-in, in bytes: from its start, and in addition after the
@@ -57,7 +58,8 @@ impl BrowserSignIn {
     /// Returns the pages of a service.
     pub fn new(service: Arc<dyn SignInService>) -> Self {
         let cookie = Cookie::new(service.url().starts_with("https:"));
-        Self { service, cookie }
+        let pages = Pages::new(service.url());
+        Self { service, cookie, pages }
     }
 }
 
@@ -121,11 +123,11 @@ impl Mount for BrowserSignIn {
         match endpoint {
             Endpoint::OrgCheck => self.check_organization(call.query).await,
             Endpoint::Style => Ok(page::style()),
-            _ if is_head => Ok(page::message(StatusCode::OK, "Sign-in", "")),
-            Endpoint::Begin => Ok(self.begin(&call).await.unwrap_or_else(|error| page::error(&error))),
+            _ if is_head => Ok(self.pages.message(StatusCode::OK, "Sign-in", "")),
+            Endpoint::Begin => Ok(self.begin(&call).await.unwrap_or_else(|error| self.pages.error(&error))),
             Endpoint::Callback(provider) => Ok(self.complete(&call, provider).await),
             Endpoint::Confirm if call.head.method == Method::POST => self.confirm(&call, body).await,
-            Endpoint::Confirm => Ok(self.ask(&call).await.unwrap_or_else(|error| page::error(&error))),
+            Endpoint::Confirm => Ok(self.ask(&call).await.unwrap_or_else(|error| self.pages.error(&error))),
         }
     }
 
@@ -165,7 +167,7 @@ impl BrowserSignIn {
             self.service.complete(response, self.cookie.read(&call.head.headers), held).await
         };
         let led = completed.await.and_then(|browser| {
-            let mut reply = page::redirect("/oauth/confirm")?;
+            let mut reply = page::redirect(&self.pages.confirm_path())?;
             self.cookie.set(&mut reply, &browser)?;
             Ok(reply)
         });
@@ -176,7 +178,7 @@ impl BrowserSignIn {
     async fn ask(&self, call: &Call<'_>) -> Result<Reply, Error> {
         mount::reject_parameters(call.query)?;
         let confirmation = self.service.confirmation(self.cookie.read(&call.head.headers)).await?;
-        page::confirmation(self.service.url(), &confirmation)
+        self.pages.confirmation(&confirmation)
     }
 
     /// Ends the sign-in with the person's answer.
@@ -191,7 +193,7 @@ impl BrowserSignIn {
             let mut reply = match finished {
                 Finished::Tokens(callback, tokens) => page::redirect(self.with_tokens(&callback, &tokens).expose())?,
                 Finished::Code(callback, code) => page::redirect(self.with_code(&callback, &code).expose())?,
-                Finished::Headless => page::message(
+                Finished::Headless => self.pages.message(
                     StatusCode::OK,
                     "Signed in",
                     "The program gets its token within seconds. You can close this page.",
@@ -211,9 +213,9 @@ impl BrowserSignIn {
             Some(Target::Loopback(callback)) => {
                 let reply = page::redirect(self.with_error(callback, &failure.error).expose());
                 let reply = reply.and_then(|mut reply| self.cookie.remove(&mut reply).map(|()| reply));
-                reply.unwrap_or_else(|error| page::error(&error))
+                reply.unwrap_or_else(|error| self.pages.error(&error))
             }
-            _ => page::error(&failure.error),
+            _ => self.pages.error(&failure.error),
         }
     }
 

@@ -153,6 +153,18 @@ fn checked(answer: &Answer, status: u16) -> String {
 }
 
 #[tokio::test]
+async fn the_pages_of_a_server_below_a_path_have_the_path_in_their_links() {
+    let (rest, _) = over("http://localhost:8080/platform").await;
+    get(&rest, &format!("/oauth?exit=redirect&{CALLBACK}&client_id=auth0"), "").await;
+    let completed = get(&rest, "/oauth/callback?state=s&code=c", "one").await;
+    assert_eq!(completed.headers["location"], "/platform/oauth/confirm");
+    let page = checked(&get(&rest, "/oauth/confirm", "two").await, 200);
+    for link in ["action=\"/platform/oauth/confirm\"", "href=\"/platform/oauth/style.css\""] {
+        assert!(page.contains(link), "{page}");
+    }
+}
+
+#[tokio::test]
 async fn a_sign_in_leads_over_the_provider_and_the_confirmation_to_the_callback() {
     let (rest, stub) = setting().await;
     let begun = get(&rest, &format!("/oauth?exit=redirect&{CALLBACK}&client_id=auth0"), "").await;
