@@ -163,8 +163,3 @@ pub(crate) fn content(formats: &[&str], schema: &Value) -> Value {
     let one = |format: &&str| ((*format).to_owned(), json!({ "schema": schema }));
     formats.iter().map(one).collect::<Map<_, _>>().into()
 }
-
-/// Returns the schema of a property of a type.
-pub(crate) fn property(ty: &str, description: &str) -> Value {
-    json!({ "type": ty, "description": description })
-}
