@@ -143,13 +143,18 @@ impl Mount for BrowserSignIn {
 }
 
 impl BrowserSignIn {
-    /// Redirects the browser to the identity provider.
+    /// Redirects the browser to the identity provider, or to the program if the sign-in cannot begin.
     async fn begin(&self, call: &Call<'_>) -> Result<Reply, Error> {
         if call.query.len() > MAX_BEGIN_QUERY {
             return Err(Error::invalid_field("query", format!("must be at most {MAX_BEGIN_QUERY} bytes long")));
         }
         let request = SignIn::read(&mount::pairs(call.query)?)?;
-        let begun = self.service.begin(request, self.hold(call, BEGUN_BYTES)?).await?;
+        let (held, target) = (self.hold(call, BEGUN_BYTES)?, Some(request.target.clone()));
+        let begun = match self.service.begin(request, held).await {
+            Ok(begun) => begun,
+            // A program that waits for its callback would otherwise wait forever.
+            Err(error) => return Ok(self.failed(&Failure { error, target })),
+        };
         let mut reply = page::redirect(begun.url.expose())?;
         self.cookie.set(&mut reply, &begun.browser)?;
         Ok(reply)

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use http::{Method, StatusCode};
 use parking_lot::Mutex;
 use platform_core::tokens::{
-    Begun, Confirmation, Failure, Finished, Held, ProviderResponse, RawToken, SignIn, SignInService, Target,
+    Begun, Confirmation, Failure, Finished, Held, Provider, ProviderResponse, RawToken, SignIn, SignInService, Target,
 };
 use platform_engine::{
     error::{Code, Error, Result},
@@ -65,6 +65,9 @@ impl SignInService for Stub {
 
     async fn begin(&self, request: SignIn, held: Held) -> Result<Begun> {
         self.note("begin");
+        if request.provider != Provider::Operator {
+            return Err(Error::new(Code::NotFound, "no provider"));
+        }
         *self.request.lock() = Some(request);
         self.held.lock().push(held);
         Ok(Begun { url: Secret::new(PROVIDER), browser: Secret::new("one") })
@@ -269,6 +272,18 @@ async fn failures_of_this_browser_reach_the_program_and_others_do_not() {
         checked(&get(&rest, &format!("/oauth/callback?{bad}"), "one").await, 400);
     }
     assert_eq!(stub.calls(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_sign_in_that_cannot_begin_is_reported_to_the_program() {
+    let (rest, stub) = setting().await;
+    let answer = get(&rest, &format!("/oauth?{CALLBACK}&state=s&idp_id=nobody.example"), "").await;
+    checked(&answer, 303);
+    let location = "http://localhost:8123/callback?error=no+provider&status_code=404&state=s";
+    assert_eq!((&answer.headers["location"], stub.calls()), (&location.parse().unwrap(), vec!["begin".to_owned()]));
+    // A program without a callback gets nothing; the person sees a page.
+    let code = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE";
+    checked(&get(&rest, &format!("/oauth?headless_code={code}&idp_id=nobody.example"), "").await, 404);
 }
 
 #[tokio::test]
