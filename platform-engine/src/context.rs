@@ -501,6 +501,9 @@ impl<'a> Context<'a> {
         if let Some(convert) = self.conversion {
             convert(platform.capabilities(), &mut draft);
         }
+        if let Some(version) = self.caller.and_then(|caller| caller.version) {
+            draft.in_version(version);
+        }
         // A subscription that is deleted with the resource does not receive the event.
         let is_deleted = |uid: &Uid| draft.verb == Some(Verb::Delete) && uid.is_at_or_below(about);
         let subscriptions: Vec<Uid> = match (&subscribers, draft.audience) {

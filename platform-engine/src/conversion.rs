@@ -57,6 +57,9 @@ pub trait Conversion: 'static {
     /// The field of the request of a create that has the message. Empty if the message is the request.
     const ITEM: &'static str = "";
 
+    /// Whether the body of the event of a create is the request with the parent, and not the message.
+    const CREATED_AS_REQUEST: bool = false;
+
     /// The fields of the kind with their rules for requests of the other version, which may set fields that are
     /// output-only in the kind's own version, or leave out required ones.
     const WRITES: &'static [Field] = Self::Resource::KIND.fields;
@@ -130,6 +133,10 @@ pub trait ActionConversion: 'static {
 
     /// The path after the domain and the version, without variables: the source of its event, if it records one.
     const PATH: &'static str = "";
+
+    /// The list in the response whose resources are the subject of its event: their uids, joined by commas. Empty for
+    /// the subject of the action.
+    const SUBJECTS: &'static str = "";
 
     /// The fields of the request, as in [`Conversion::FIELDS`].
     const REQUEST: &'static [Field];

@@ -4,7 +4,7 @@
 //! builds it and adds a record to the commit for each matching subscription, so that a change and its event are stored
 //! atomically. An event that no subscription and no stream matches is not built. [`EventLog`] stores the records.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -14,7 +14,7 @@ use crate::{
     entropy::Entropy,
     error::{Error, Result},
     fields,
-    kind::{Domain, Kind, Verb},
+    kind::{Action, Domain, Field, Kind, Verb},
     timestamp::Timestamp,
     uid::{self, Uid},
 };
@@ -117,11 +117,12 @@ pub(crate) struct Recorded {
 #[derive(Debug, Clone)]
 pub struct Draft {
     ty: &'static str,
-    source: String,
-    /// The protobuf package of the message that the body is.
-    package: String,
-    /// The prefix of the type; `None` for the installation's.
-    prefix: Option<&'static str>,
+    /// The domain of the method, in the version of the source and of the body.
+    domain: Domain,
+    /// The path of the method after the version, without variables.
+    path: String,
+    /// When the change was made, as the resource says; `None` for the time when the event is recorded.
+    time: Option<Timestamp>,
     /// The identity that made the change, if it is not the caller.
     actor: Option<Uid>,
     /// The verb of the standard method; `None` for an action.
@@ -159,44 +160,29 @@ impl Draft {
         };
         let mut draft = Self::new(kind, ty, kind.plural, uid, &message);
         draft.verb = Some(verb);
-        // Receivers may parse the body strictly as the protobuf message, which has no such fields.
-        let body = fields::without(kind.fields, Cow::Owned(body), |field| field.rest_only || field.once).into_owned();
-        if let Value::Object(body) = body {
-            draft.body = body;
-        }
+        draft.set_body(kind.fields, body);
         Ok(draft)
     }
 
-    /// Returns the event of an action with this name and path, about a resource.
-    pub(crate) fn of_action(
-        kind: &Kind,
-        (name, path): (&str, &str),
-        ty: &'static str,
-        uid: &Uid,
-        response: &Value,
-    ) -> Self {
-        let path = path.split("/{").next().unwrap_or_default();
-        let body = response.as_object().cloned().unwrap_or_default();
-        Self { body, ..Self::new(kind, ty, path, uid, &format!("{name}Response")) }
+    /// Returns the event of an action about a resource.
+    pub(crate) fn of_action(kind: &Kind, action: &Action, ty: &'static str, uid: &Uid, response: &Value) -> Self {
+        let path = action.path.split("/{").next().unwrap_or_default();
+        let mut draft = Self::new(kind, ty, path, uid, &format!("{}Response", action.name));
+        draft.set_body(action.response, response.clone());
+        draft
     }
 
     /// Returns an event that belongs to no method of a kind, about this subject and for the subscriptions of this
     /// group.
     ///
-    /// `ty` is the type without the installation's prefix, and `source` the path of the method without the
-    /// installation's URL. `package` and `message` name the protobuf message of the body.
-    pub fn custom(
-        ty: &'static str,
-        source: &str,
-        (package, message): (&str, &str),
-        subject: &Uid,
-        group: &Uid,
-    ) -> Self {
+    /// `ty` is the type without the installation's prefix, and `path` the path of the method after the version of the
+    /// domain. `message` is the protobuf message of the body, in the package of the domain.
+    pub fn custom(ty: &'static str, (domain, path): (Domain, &str), message: &str, subject: &Uid, group: &Uid) -> Self {
         Self {
             ty,
-            source: source.to_owned(),
-            package: package.to_owned(),
-            prefix: None,
+            domain,
+            path: path.to_owned(),
+            time: None,
             actor: None,
             verb: None,
             subject: subject.to_string(),
@@ -208,12 +194,26 @@ impl Draft {
         }
     }
 
+    /// Sets the body to a message with these fields, and the time to that of the resource, if it is one.
+    fn set_body(&mut self, fields: &[Field], mut message: Value) {
+        self.time = message.get("updateTime").and_then(|time| Timestamp::deserialize(time).ok());
+        // Receivers may parse the body strictly as the protobuf message, which has no such fields.
+        fields::remove_fields(fields, &mut message, |field, _| field.rest_only || field.once);
+        if let Value::Object(body) = message {
+            self.body = body;
+        }
+    }
+
     /// Makes this the event of a method of another version of the API, and returns the body, which the caller converts.
     pub(crate) fn converted(&mut self, domain: &Domain, path: &str) -> Map<String, Value> {
-        self.source = format!("/{}/{}/{path}", domain.name, domain.version());
-        self.package = domain.versioned_package();
-        self.prefix = domain.event_prefix;
+        self.domain = *domain;
+        path.clone_into(&mut self.path);
         std::mem::take(&mut self.body)
+    }
+
+    /// Makes this the event of an equivalent version of the domain, if it has this one.
+    pub(crate) fn in_version(&mut self, version: &str) {
+        self.domain = self.domain.in_version(version).unwrap_or(self.domain);
     }
 
     /// Sets the identity that made the change, if it is not the caller.
@@ -223,20 +223,8 @@ impl Draft {
     }
 
     fn new(kind: &Kind, ty: &'static str, path: &str, uid: &Uid, message: &str) -> Self {
-        Self {
-            ty,
-            source: format!("/{}/{}/{path}", kind.domain.name, kind.domain.version()),
-            package: kind.domain.versioned_package(),
-            prefix: kind.domain.event_prefix,
-            actor: None,
-            verb: None,
-            subject: uid.to_string(),
-            group: uid::parent(uid).unwrap_or("/").to_owned(),
-            audience: Audience::Customer,
-            extensions: BTreeMap::new(),
-            message: message.to_owned(),
-            body: Map::new(),
-        }
+        let group = uid::parent(uid).unwrap_or("/").to_owned();
+        Self { group, ..Self::custom(ty, (kind.domain, path), message, uid, uid) }
     }
 
     /// Returns the event of an operation of this caller, in an installation with this event type prefix and URL.
@@ -256,13 +244,14 @@ impl Draft {
             data.insert("body".to_owned(), self.body.into());
         }
         let mut extensions = self.extensions;
-        extensions.insert("bodytype".to_owned(), format!("{}.{}", self.package, self.message));
+        let domain = self.domain;
+        extensions.insert("bodytype".to_owned(), format!("{}.{}", domain.versioned_package(), self.message));
         Ok(Event {
             id: random_uuid(entropy),
-            ty: format!("{}.{}", self.prefix.unwrap_or(prefix), self.ty),
-            source: format!("{}{}", url.trim_end_matches('/'), self.source),
+            ty: format!("{}.{}", domain.event_prefix.unwrap_or(prefix), self.ty),
+            source: format!("{}/{}/{}/{}", url.trim_end_matches('/'), domain.name, domain.version(), self.path),
             subject: self.subject,
-            time: Some(now),
+            time: Some(self.time.unwrap_or(now)),
             group: self.group,
             audience: self.audience,
             extensions,

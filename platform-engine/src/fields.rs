@@ -15,7 +15,7 @@ pub use checked::{Checked, times};
 pub(crate) use form::has_form_of;
 pub(crate) use keys::{Keys, sort_keys};
 pub(crate) use path::{covers, is_named, named};
-pub(crate) use prune::{is_costly, is_empty, without};
+pub(crate) use prune::{is_costly, is_empty, remove_fields, without};
 pub use prune::{prune, prune_empty};
 pub(crate) use read::read_with;
 pub use read::{Input, Values, read};

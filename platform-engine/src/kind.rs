@@ -197,8 +197,8 @@ pub struct Domain {
     pub name: &'static str,
     /// The protobuf package without the version, such as `chainguard.platform.registry`.
     pub package: &'static str,
-    /// The equivalent versions: the second segment of paths and the end of the protobuf package. Documents, events and
-    /// error texts use the first.
+    /// The equivalent versions: the second segment of paths and the end of the protobuf package. Documents and error
+    /// texts use the first, and events that of the call.
     pub versions: &'static [&'static str],
     /// Whether the protobuf package has no version: version 1 of an API that had no other when it was published.
     pub unversioned: bool,
@@ -274,13 +274,24 @@ impl Domain {
         if self.unversioned { self.package.to_owned() } else { format!("{}.{}", self.package, self.version()) }
     }
 
-    /// Returns whether this is the protobuf package of the domain in one of its versions.
-    pub fn has_package(&self, package: &str) -> bool {
+    /// Returns the version that has this protobuf package; `None` for a package of another domain.
+    pub fn version_of_package(&self, package: &str) -> Option<&'static str> {
         if self.unversioned {
-            return package == self.package;
+            return (package == self.package).then(|| self.version());
         }
-        let version = package.strip_prefix(self.package).and_then(|rest| rest.strip_prefix('.'));
-        version.is_some_and(|version| self.versions.contains(&version))
+        self.find_version(package.strip_prefix(self.package)?.strip_prefix('.')?)
+    }
+
+    /// Returns the version of this name, if the domain has it.
+    pub fn find_version(&self, version: &str) -> Option<&'static str> {
+        self.versions.iter().copied().find(|known| *known == version)
+    }
+
+    /// Returns the domain with this version as the first; `None` if it has no such version.
+    pub(crate) fn in_version(mut self, version: &str) -> Option<Self> {
+        let at = self.versions.iter().position(|known| *known == version)?;
+        self.versions = self.versions.get(at..)?;
+        Some(self)
     }
 }
 

@@ -43,6 +43,8 @@ pub(crate) struct Method {
     pub(crate) call: Arc<ApiMethod>,
     pub(crate) operation: Operation,
     pub(crate) domain: &'static str,
+    /// The version of the method's package; `None` for a mounted method.
+    pub(crate) version: Option<&'static str>,
     pub(crate) input: MessageDescriptor,
     pub(crate) output: Arc<Plan>,
 }
@@ -97,11 +99,13 @@ pub(crate) fn all(
     let mut methods = HashMap::new();
     for service in pool.services() {
         for method in service.methods() {
-            let Some((domain, operation)) = find_operation(&service, &method, platform, mounts)? else { continue };
+            let Some((domain, version, operation)) = find_operation(&service, &method, platform, mounts)? else {
+                continue;
+            };
             let path = format!("/{}/{}", service.full_name(), method.name());
             let output = Plan::of(&method.output(), own)?;
             let call = ApiMethod::new("grpc", format!("{}.{}", service.name(), method.name()));
-            let method = Method { call, operation, domain, input: method.input(), output };
+            let method = Method { call, operation, domain, version, input: method.input(), output };
             methods.insert(path, Arc::new(method));
         }
     }
@@ -113,21 +117,21 @@ fn find_operation(
     method: &MethodDescriptor,
     platform: &Platform,
     mounts: &[Arc<dyn Mount>],
-) -> Result<Option<(&'static str, Operation)>, BadContract> {
+) -> Result<Option<(&'static str, Option<&'static str>, Operation)>, BadContract> {
     let mounted = mounts.iter().find_map(|mount| Some((mount, mount.find(service.full_name(), method.name())?)));
     if let Some((mount, number)) = mounted {
-        return Ok(Some((mount.domain(), Operation::Mounted(Arc::clone(mount), number))));
+        return Ok(Some((mount.domain(), None, Operation::Mounted(Arc::clone(mount), number))));
     }
-    let of_service =
-        |kind: &kind::Kind| kind.service == service.name() && kind.domain.has_package(service.package_name());
-    for registered in platform.registered().iter().filter(|registered| of_service(registered.kind)) {
+    for registered in platform.registered().iter().filter(|registered| registered.kind.service == service.name()) {
         let kind = registered.kind;
+        let Some(version) = kind.domain.version_of_package(service.package_name()) else { continue };
         if let Some(action) = registered.actions.iter().find(|action| action.name == method.name()) {
-            return Ok(Some((kind.domain.name, Operation::Action(kind, action))));
+            return Ok(Some((kind.domain.name, Some(version), Operation::Action(kind, action))));
         }
         if let Some(found) = kind.served().find(|found| kind.rpc(found.verb) == method.name()) {
             return Ok(Some((
                 kind.domain.name,
+                Some(version),
                 standard_operation(found.verb, *registered, method, platform.capabilities().own())?,
             )));
         }

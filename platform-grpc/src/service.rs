@@ -319,7 +319,10 @@ impl Inner {
         let mut message = decode::message(&method.input, bytes)?;
         let (caller, credential) = match principal {
             Principal::Anonymous => (None, None),
-            Principal::Caller(caller) => (Some(caller), None),
+            Principal::Caller(mut caller) => {
+                caller.version = method.version;
+                (Some(caller), None)
+            }
             Principal::Credential(credential) => (None, credential),
         };
         let demand_caller = || caller.as_ref().ok_or_else(Error::missing_token);

@@ -15,7 +15,7 @@ mod served;
 
 use http::Method;
 use platform_engine::{
-    kind::{Field, Part, Verb},
+    kind::{Action, Field, Part, Verb},
     platform::Platform,
 };
 use serde_json::{Map, Value, json};
@@ -226,7 +226,9 @@ fn component_schemas(platform: &Platform, schemas: &Schemas<'_>) -> Map<String, 
         if kind.serves(Verb::List) {
             all.insert(operations::list_name(kind), page(kind.name, kind.plural));
         }
-        for action in registered.actions.iter().filter(|action| action.http.has_body() && action.body == Part::Whole) {
+        let in_body =
+            |action: &&Action| !action.path.is_empty() && action.http.has_body() && action.body == Part::Whole;
+        for action in registered.actions.iter().filter(in_body) {
             let mut request = schemas.object(action.request, For::Request);
             // A field whose value is in the path is not required in the body.
             if let Some(required) = request.get_mut("required").and_then(Value::as_array_mut) {
@@ -290,7 +292,7 @@ mod tests {
             for (method, operation) in methods.as_object().unwrap() {
                 let method: Method = method.to_uppercase().parse().unwrap();
                 let sent = path.replace(['{', '}'], "");
-                let Found::Endpoint(endpoint, _, _) = routes.find(&method, &sent) else { panic!("{method} {sent}") };
+                let Found::Endpoint(endpoint, ..) = routes.find(&method, &sent) else { panic!("{method} {sent}") };
                 let id = match endpoint {
                     Endpoint::Standard(verb, Registered { kind, .. }, _) => kind.rpc(*verb),
                     Endpoint::Action(kind, action, _) => kind.operation(action),

@@ -14,7 +14,7 @@ use http::{Method, Request, Version, request::Parts};
 use http_body::Body;
 use platform_engine::{
     BoxFuture,
-    access::Authenticator,
+    access::{Authenticator, Caller},
     error::{Code, Error, Result},
     kind::{Action, Authorization, Kind, Part, Registered, Run, Verb},
     platform::{ActionReply, Platform},
@@ -109,7 +109,7 @@ impl Rest {
     /// its RPC, such as `ReposService.ListRepos`. `None` for the paths of mounts and for unknown ones.
     pub fn method_of(&self, method: &Method, path: &str) -> Option<String> {
         match self.0.routes.find(method, path) {
-            Found::Endpoint(_, _, call) if self.0.mount(path).is_none() => Some(call.name().to_owned()),
+            Found::Endpoint(.., call) if self.0.mount(path).is_none() => Some(call.name().to_owned()),
             _ => None,
         }
     }
@@ -172,7 +172,7 @@ impl Inner {
         let call = match self.mounts.iter().position(|mount| mount.has(path)) {
             Some(mount) => self.mount_calls.get(mount),
             None => match self.routes.find(method, path) {
-                Found::Endpoint(_, _, call) => Some(call),
+                Found::Endpoint(.., call) => Some(call),
                 Found::OtherMethods(_) | Found::LeftOut(_) | Found::Nothing => None,
             },
         };
@@ -259,10 +259,10 @@ impl Inner {
             let call = Call { platform, authenticator: &**authenticator, limits, origin, head, path, query };
             return mount.answer(call, mount::body(body)).await;
         }
-        let (endpoint, variables) = match self.routes.find(&head.method, path) {
-            Found::Endpoint(endpoint, variables, method) => {
+        let (endpoint, variables, version) = match self.routes.find(&head.method, path) {
+            Found::Endpoint(endpoint, variables, version, method) => {
                 *call = Some(method);
-                (endpoint, variables)
+                (endpoint, variables, version)
             }
             Found::OtherMethods(allow) if head.method == Method::OPTIONS => {
                 return Ok(origin.open().map(|()| reply::options(&allow))?);
@@ -272,7 +272,7 @@ impl Inner {
             Found::Nothing => return Err(origin.refused(Refusal::no_path())),
         };
         let token = request::bearer(&head.headers).map_err(|error| origin.refused(error))?;
-        let incoming = Incoming { head, origin, token, query, body };
+        let incoming = Incoming { head, origin, token, version, query, body };
         match endpoint {
             Endpoint::Standard(Verb::List, registered, names) => {
                 let variables = names.iter().map(String::as_str).zip(variables);
@@ -287,6 +287,11 @@ impl Inner {
                 self.action(kind, action, variables, incoming).await
             }
         }
+    }
+
+    /// Authenticates the caller of a method of this version.
+    async fn authenticate(&self, origin: &Origin, token: Option<&str>, version: &'static str) -> Result<Caller> {
+        Ok(origin.authenticate(&*self.authenticator, token).await?.calling(version))
     }
 
     /// Returns the mount that has a path.
@@ -306,14 +311,11 @@ impl Inner {
         variables: impl Iterator<Item = (&'v str, &'v str)>,
         incoming: Incoming<'_, B>,
     ) -> Result<Reply, Refusal> {
-        let Incoming { origin, token, query, .. } = incoming;
+        let Incoming { origin, token, version, query, .. } = incoming;
         let kind = registered.kind;
         let open = kind.method(Verb::List).is_some_and(|list| list.open);
-        let caller = if open {
-            origin.open().map(|()| None)?
-        } else {
-            Some(origin.authenticate(&*self.authenticator, token).await?)
-        };
+        let caller =
+            if open { origin.open().map(|()| None)? } else { Some(self.authenticate(origin, token, version).await?) };
         let mut pairs = Vec::new();
         for (name, raw) in variables {
             pairs.push((name.to_owned(), request::variable(name, raw)?));
@@ -338,7 +340,7 @@ impl Inner {
         B::Error: Into<BoxError>,
     {
         let (platform, head) = (&self.platform, incoming.head);
-        let caller = &incoming.origin.authenticate(&*self.authenticator, incoming.token).await?;
+        let caller = &self.authenticate(incoming.origin, incoming.token, incoming.version).await?;
         let uid = &request::variable(if verb == Verb::Create { "parent" } else { "uid" }, uid)?;
         // A get and a delete have no body that could be read in vain, and the method itself checks access.
         if let Verb::Create | Verb::Update = verb {
@@ -401,14 +403,14 @@ impl Inner {
         B: Body,
         B::Error: Into<BoxError>,
     {
-        let Incoming { head, origin, token, .. } = incoming;
+        let Incoming { head, origin, token, version, .. } = incoming;
         let caller = match action.authorization {
             Authorization::Public => origin.open().map(|()| None)?,
             Authorization::Authenticated
             | Authorization::At(..)
             | Authorization::Anywhere(_)
             | Authorization::FiltersResult(_)
-            | Authorization::As(..) => Some(origin.authenticate(&*self.authenticator, token).await?),
+            | Authorization::As(..) => Some(self.authenticate(origin, token, version).await?),
         };
         let mut in_path = Map::new();
         for (name, raw) in variables {
@@ -472,6 +474,7 @@ struct Incoming<'r, B> {
     head: &'r Parts,
     origin: &'r Origin,
     token: Option<&'r str>,
+    version: &'static str,
     query: &'r str,
     body: B,
 }

@@ -71,8 +71,9 @@ pub(crate) struct Path<'r> {
 /// Result of looking up a path and a method.
 #[derive(Debug)]
 pub(crate) enum Found<'r, 'p> {
-    /// Endpoint, with the text of the path's variables, still percent-encoded, and the API method for metrics.
-    Endpoint(&'r Endpoint, Captured<'p>, &'r Arc<ApiMethod>),
+    /// Endpoint, with the text of the path's variables, still percent-encoded, the version in the path, and the API
+    /// method for metrics.
+    Endpoint(&'r Endpoint, Captured<'p>, &'static str, &'r Arc<ApiMethod>),
     /// The path exists, but not with this method. Contains the value of the Allow header.
     OtherMethods(String),
     /// The path belongs to a service that is left out, for this reason.
@@ -157,28 +158,31 @@ impl Routes {
 
     /// Looks up a path and a method. HEAD is treated as GET.
     pub(crate) fn find<'r, 'p>(&'r self, method: &Method, path: &'p str) -> Found<'r, 'p> {
-        let Some((route, captured)) = self.route(path) else {
+        let Some((route, captured, version)) = self.route(path) else {
             let reason = self.domains.iter().find_map(|(domain, _)| domain.why_left_out(path));
             return reason.map_or(Found::Nothing, Found::LeftOut);
         };
         let method = if *method == Method::HEAD { &Method::GET } else { method };
         match route.methods.iter().zip(&route.calls).find(|((other, _), _)| other == method) {
-            Some(((_, endpoint), call)) => Found::Endpoint(endpoint, captured, call),
+            Some(((_, endpoint), call)) => Found::Endpoint(endpoint, captured, version, call),
             None => Found::OtherMethods(route.allow()),
         }
     }
 
-    fn route<'r, 'p>(&'r self, path: &'p str) -> Option<(&'r Route, Captured<'p>)> {
+    fn route<'r, 'p>(&'r self, path: &'p str) -> Option<(&'r Route, Captured<'p>, &'static str)> {
         let (domain, path) = path.strip_prefix('/')?.split_once('/')?;
         let (version, path) = path.split_once('/')?;
         // Equivalent versions have the same routes, and kinds of one domain may have different versions.
-        let of_path = |one: &&(Domain, Vec<Collection>)| one.0.name == domain && one.0.versions.contains(&version);
+        let of_path = |(found, collections): &'r (Domain, Vec<Collection>)| {
+            let version = found.find_version(version).filter(|_| found.name == domain)?;
+            Some(collections.iter().map(move |collection| (version, collection)))
+        };
         let name = path.split(['/', ':']).next()?;
-        let mut collections = self.domains.iter().filter(of_path).flat_map(|(_, collections)| collections);
-        let collection = collections.find(|collection| collection.name == name)?;
+        let mut collections = self.domains.iter().filter_map(of_path).flatten();
+        let (version, collection) = collections.find(|(_, collection)| collection.name == name)?;
         // One trailing slash is ignored (`docs/api.md`, Paths).
         let path = path.strip_suffix('/').unwrap_or(path);
-        collection.routes.iter().find_map(|route| Some((route, route.template.match_path(path)?)))
+        collection.routes.iter().find_map(|route| Some((route, route.template.match_path(path)?, version)))
     }
 }
 
@@ -259,7 +263,7 @@ mod tests {
 
     fn found(method: &Method, path: &str) -> String {
         match Routes::of(KINDS).unwrap().find(method, path) {
-            Found::Endpoint(endpoint, captured, _) => format!("{endpoint} {captured:?}"),
+            Found::Endpoint(endpoint, captured, ..) => format!("{endpoint} {captured:?}"),
             Found::OtherMethods(allow) => format!("405 {allow}"),
             Found::LeftOut(reason) => format!("501 {}", reason.split(',').next().unwrap()),
             Found::Nothing => "404".to_owned(),

@@ -137,25 +137,35 @@ impl Mount for BrowserSignIn {
 }
 
 impl BrowserSignIn {
-    /// Redirects the browser to the identity provider. An error of an authorization request of OAuth 2.0 goes to its
-    /// callback, and any other one to a page.
+    /// Redirects the browser to the identity provider. An error goes to the program if its callback is valid, as it would
+    /// otherwise wait forever, and else to a page.
     async fn begin(&self, call: &Call<'_>) -> Result<Reply, Error> {
         if call.query.len() > MAX_BEGIN_QUERY {
             return Err(Error::invalid_field("query", format!("must be at most {MAX_BEGIN_QUERY} bytes long")));
         }
         let pairs = mount::pairs(call.query)?;
-        let begun = async { self.service.begin(SignIn::read(&pairs)?, self.hold(call, BEGUN_BYTES)?).await };
-        match (begun.await, SignIn::callback_of_errors(&pairs)) {
-            (Ok(begun), _) => {
+        let begun = async {
+            let request = SignIn::read(&pairs).map_err(|error| (error, SignIn::callback_of_errors(&pairs)))?;
+            let callback = match &request.target {
+                Target::Loopback(callback) => Some(callback.clone()),
+                Target::Headless(_) => None,
+            };
+            let held = self.hold(call, BEGUN_BYTES);
+            let begun = async { self.service.begin(request, held?).await };
+            begun.await.map_err(|error| (error, callback))
+        };
+        match begun.await {
+            Ok(begun) => {
                 let mut reply = page::redirect(begun.url.expose())?;
                 self.cookie.set(&mut reply, &begun.browser)?;
                 Ok(reply)
             }
-            (Err(error), Some(callback)) => {
+            // The cookie stays, as it is that of another sign-in.
+            Err((error, Some(callback))) => {
                 log_fault(&error);
                 page::redirect(self.with_error(&callback, &error.rename_fields(parameter)).expose())
             }
-            (Err(error), None) => Err(error),
+            Err((error, None)) => Err(error),
         }
     }
 

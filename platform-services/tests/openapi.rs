@@ -120,6 +120,43 @@ fn objects<'v>(value: &'v Value, place: &str, found: &mut Vec<(String, &'v serde
     }
 }
 
+/// Generators fail on a schema that allows only null.
+#[test]
+fn no_schema_is_null_alone() {
+    let document = document();
+    let mut found = Vec::new();
+    objects(&document, "", &mut found);
+    let is_null = |object: &serde_json::Map<String, Value>| object.get("type").is_some_and(|ty| ty == "null");
+    let places: Vec<_> = found.iter().filter(|(_, object)| is_null(object)).map(|(place, _)| place).collect();
+    assert!(places.is_empty() && found.len() > 1_000, "{places:#?}");
+}
+
+#[test]
+fn every_component_schema_is_referenced() {
+    let document = document();
+    let mut found = Vec::new();
+    objects(&document, "", &mut found);
+    let used: Vec<_> = found.iter().filter_map(|(_, object)| object.get("$ref")?.as_str()).collect();
+    let all = document["components"]["schemas"].as_object().unwrap();
+    let unused: Vec<_> = all.keys().filter(|name| !used.contains(&&*format!("#/components/schemas/{name}"))).collect();
+    assert!(unused.is_empty(), "{unused:?}");
+}
+
+/// Without a discriminator, generators cannot tell alternatives with the same fields apart.
+#[test]
+fn a_discriminator_names_every_alternative_by_its_constant() {
+    let document = document();
+    let details = &document["components"]["schemas"]["Status"]["properties"]["details"]["items"];
+    let property = details["discriminator"]["propertyName"].as_str().unwrap();
+    let mapping = details["discriminator"]["mapping"].as_object().unwrap();
+    assert_eq!(mapping.len(), details["oneOf"].as_array().unwrap().len());
+    for (value, place) in mapping {
+        let schema = document.pointer(place.as_str().unwrap().trim_start_matches('#')).unwrap();
+        let constant = &schema["properties"][property];
+        assert_eq!((constant["type"].as_str(), constant["const"].as_str()), (Some("string"), Some(&**value)));
+    }
+}
+
 #[test]
 fn every_field_parameter_and_tag_is_described() {
     let document = document();

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use http::{Method, StatusCode};
 use parking_lot::Mutex;
 use platform_core::tokens::{
-    Begun, Confirmation, Failure, Finished, Held, ProviderResponse, RawToken, SignIn, SignInService, Target,
+    Begun, Confirmation, Failure, Finished, Held, Provider, ProviderResponse, RawToken, SignIn, SignInService, Target,
 };
 use platform_engine::{
     error::{Code, Error, Result},
@@ -65,6 +65,9 @@ impl SignInService for Stub {
 
     async fn begin(&self, request: SignIn, held: Held) -> Result<Begun> {
         self.note("begin");
+        if request.provider != Provider::Operator {
+            return Err(Error::new(Code::NotFound, "no provider"));
+        }
         *self.request.lock() = Some(request);
         self.held.lock().push(held);
         Ok(Begun { url: Secret::new(PROVIDER), browser: Secret::new("one") })
@@ -279,6 +282,18 @@ async fn failures_of_this_browser_reach_the_program_and_others_do_not() {
 }
 
 #[tokio::test]
+async fn a_sign_in_that_cannot_begin_is_reported_to_the_program() {
+    let (rest, stub) = setting().await;
+    let answer = get(&rest, &format!("/oauth?{CALLBACK}&state=s&idp_id=nobody.example"), "").await;
+    checked(&answer, 303);
+    let location = "http://localhost:8123/callback?error=no+provider&status_code=404&state=s";
+    assert_eq!((&answer.headers["location"], stub.calls()), (&location.parse().unwrap(), vec!["begin".to_owned()]));
+    // A program without a callback gets nothing; the person sees a page.
+    let code = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE";
+    checked(&get(&rest, &format!("/oauth?headless_code={code}&idp_id=nobody.example"), "").await, 404);
+}
+
+#[tokio::test]
 async fn a_program_with_a_challenge_gets_its_state_and_a_code() {
     let (rest, stub) = setting().await;
     let challenge = "code_challenge=AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE&code_challenge_method=S256";
@@ -411,10 +426,11 @@ async fn open_sign_ins_are_bounded_in_bytes() {
     let (rest, stub) = setting().await;
     // 32 MiB, of which each sign-in holds 8 KiB before the provider's response.
     for _ in 0..4096 {
-        assert_eq!(get(&rest, &format!("/oauth?{CALLBACK}"), "").await.status, StatusCode::SEE_OTHER);
+        assert_eq!(get(&rest, &format!("/oauth?{CALLBACK}"), "").await.headers["location"], PROVIDER);
     }
     let answer = get(&rest, &format!("/oauth?{CALLBACK}"), "").await;
-    checked(&answer, 429);
+    let location = answer.headers["location"].to_str().unwrap();
+    assert!(location.starts_with("http://localhost:8123/callback?error=") && location.ends_with("status_code=429"));
     stub.held.lock().pop();
-    assert_eq!(get(&rest, &format!("/oauth?{CALLBACK}"), "").await.status, StatusCode::SEE_OTHER);
+    assert_eq!(get(&rest, &format!("/oauth?{CALLBACK}"), "").await.headers["location"], PROVIDER);
 }

@@ -4,6 +4,7 @@
     tests/clients/run.py document      validates the OpenAPI document, its examples and its order_by patterns
     tests/clients/run.py operations    calls all operations with schemathesis: no 5xx, no undocumented response
     tests/clients/run.py generated     calls all operations with two clients generated from the document
+    tests/clients/run.py generators    calls groups with clients of further generators; PLATFORM_GENERATORS=all for slow ones
     tests/clients/run.py page          opens /docs in headless Chromium and tries an operation
     tests/clients/run.py console       tests the console in headless Chromium with axe-core; needs Node.js
     tests/clients/run.py screenshots   makes the screenshots of README.md and docs from the console
@@ -38,6 +39,7 @@ CHECKS = {
     "document": "document.py",
     "operations": "operations.py",
     "generated": "generated.py",
+    "generators": "generators.py",
     "page": "page.py",
     "console": "console.py",
     "screenshots": "screenshots.py",

@@ -7,6 +7,7 @@ client. The program that asks for the token is this script, as the published SDK
 import base64
 import contextlib
 import hashlib
+import http.client
 import http.server
 import json
 import os
@@ -314,13 +315,12 @@ def check_pages(server) -> None:
     status, text = page("/oauth?redirect=https://evil.example/callback&prompt=none")
     assert status == 400 and "prompt" in text, text
     with running() as bare:
-        url = f"{bare.url}/oauth?redirect=http://localhost:1/callback"
-        try:
-            urllib.request.urlopen(url, timeout=30)
-            raise AssertionError("a sign-in began without a provider")
-        except urllib.error.HTTPError as error:
-            text = error.read().decode()
-            assert error.code == 404 and "--sign-in-issuer" in text, text
+        # The program learns that there is no provider.
+        connection = http.client.HTTPConnection(urllib.parse.urlsplit(bare.url).netloc, timeout=30)
+        connection.request("GET", "/oauth?redirect=http://localhost:1/callback")
+        to = connection.getresponse().headers["location"]
+        assert to.startswith("http://localhost:1/callback?error=") and "status_code=404" in to, to
+        assert "--sign-in-issuer" in urllib.parse.unquote_plus(to), to
 
 
 def check_audit_log(text: str) -> None:

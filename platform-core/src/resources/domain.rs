@@ -24,6 +24,8 @@ pub const LIBRARIES: Domain = of_contract("libraries", "chainguard.platform.libr
 pub const ADVISORY: Domain = of_contract("advisory", "chainguard.platform.advisory");
 /// Subscriptions to events.
 pub const EVENTS: Domain = of_contract("events", "chainguard.platform.events");
+/// Sign-in of persons, in version 1 alone.
+pub const AUTH: Domain = Domain::new("auth", "chainguard.platform.auth").unversioned_package();
 /// Explanations of access. Our own: the contract has no such domain.
 pub const ACCESS: Domain = Domain::new("access", "platform.access");
 /// Numbers for pictures. Our own: the contract has no such domain.

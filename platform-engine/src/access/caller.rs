@@ -25,6 +25,9 @@ pub struct Caller {
     pub acts_as: ActsAs,
     /// The token, which may be revoked; `None` for a caller that was authenticated in another way.
     pub credential: Option<Arc<Credential>>,
+    /// The version of the API that is called, by which events name the method and the message; `None` for the first of
+    /// the domain.
+    pub version: Option<&'static str>,
 }
 
 /// Identifies one registration of a person. It is random, and generated when the person registers.
@@ -121,7 +124,7 @@ impl Session {
 impl Caller {
     /// Returns the identity as a caller without narrowing or sign-in.
     pub const fn new(identity: Uid) -> Self {
-        Self { identity, narrowing: None, session: None, acts_as: ActsAs::Current, credential: None }
+        Self { identity, narrowing: None, session: None, acts_as: ActsAs::Current, credential: None, version: None }
     }
 
     /// Returns the caller with the limits of a token.
@@ -146,6 +149,12 @@ impl Caller {
     #[must_use]
     pub fn with_credential(self, credential: impl Into<Arc<Credential>>) -> Self {
         Self { credential: Some(credential.into()), ..self }
+    }
+
+    /// Returns the caller, calling this version of the API.
+    #[must_use]
+    pub fn calling(self, version: &'static str) -> Self {
+        Self { version: Some(version), ..self }
     }
 }
 

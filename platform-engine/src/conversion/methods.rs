@@ -79,6 +79,11 @@ fn action_event<A: ActionConversion>(known: &Capabilities, draft: &mut Draft) {
     let action = const { action_of::<A>() };
     let response = draft.converted(&A::DOMAIN, A::PATH);
     draft.body = to_message(known, A::RESPONSE, action.response, &response);
+    if let Some(Value::Array(resources)) = draft.body.get(A::SUBJECTS) {
+        // The uid is the first field of each.
+        let uids = resources.iter().filter_map(|resource| resource.as_object()?.values().next()?.as_str());
+        draft.subject = uids.collect::<Vec<_>>().join(",");
+    }
     A::MESSAGE.clone_into(&mut draft.message);
 }
 
@@ -416,14 +421,14 @@ fn renamed_by<C: Conversion>(error: Error) -> Error {
     })
 }
 
-/// Shows the event of a standard method as the other version does: with the request of a create or delete, and with the
-/// message of an update.
+/// Shows the event of a standard method as the other version does: with the request of a delete and of some creates, and
+/// otherwise with the message.
 fn event<C: Conversion>(known: &Capabilities, draft: &mut Draft) {
     let resource = draft.converted(&C::DOMAIN, C::PATH);
     let shown = to_message(known, C::FIELDS, C::Resource::KIND.fields, &resource);
     let subject = draft.subject.as_str();
     (draft.message, draft.body) = match draft.verb {
-        Some(Verb::Create) if !C::ITEM.is_empty() => {
+        Some(Verb::Create) if C::CREATED_AS_REQUEST => {
             let parent = uid::parent(subject).unwrap_or_default();
             let request = [(C::PARENT.to_owned(), parent.into()), (C::ITEM.to_owned(), shown.into())];
             (format!("Create{}Request", C::MESSAGE), request.into_iter().collect())

@@ -27,7 +27,7 @@ pub fn prune_empty(fields: &[Field], body: &mut Value) {
 }
 
 /// Removes the fields for which `is_removed` returns true, innermost first.
-fn remove_fields(fields: &[Field], body: &mut Value, is_removed: fn(&Field, &mut Value) -> bool) {
+pub(crate) fn remove_fields(fields: &[Field], body: &mut Value, is_removed: fn(&Field, &mut Value) -> bool) {
     let Value::Object(object) = body else { return };
     for field in fields {
         if let Some(value) = object.get_mut(field.name) {

@@ -13,6 +13,8 @@ mod support;
 
 mod resources;
 
+mod events;
+
 mod errors;
 
 mod differential;

@@ -153,7 +153,7 @@ pub(crate) fn schemas(platform: &Platform) -> Map<String, Value> {
         None => (service_domain.clone(), service_domain.clone()),
     };
     let mut schemas = Map::new();
-    let mut details = Vec::new();
+    let (mut details, mut mapping) = (Vec::new(), Map::new());
     for (name, description, fields) in [
         (
             "ErrorInfo",
@@ -210,7 +210,10 @@ pub(crate) fn schemas(platform: &Platform) -> Map<String, Value> {
     ] {
         let mut properties = Map::new();
         let ty = format!("type.googleapis.com/google.rpc.{name}");
-        properties.insert("@type".to_owned(), json!({ "const": ty, "description": "The type of the detail." }));
+        properties.insert(
+            "@type".to_owned(),
+            json!({ "type": "string", "const": ty, "description": "The type of the detail." }),
+        );
         properties.extend(fields.as_object().cloned().unwrap_or_default());
         let required: Vec<_> = properties.keys().cloned().collect();
         schemas.insert(
@@ -219,8 +222,11 @@ pub(crate) fn schemas(platform: &Platform) -> Map<String, Value> {
                 "type": "object", "description": description, "properties": properties, "required": required,
             }),
         );
+        mapping.insert(ty, format!("#/components/schemas/{name}").into());
         details.push(reference(name));
     }
+    // Two of the details have the same fields, so generators need the type.
+    let detail = json!({ "oneOf": details, "discriminator": { "propertyName": "@type", "mapping": mapping } });
     let status = json!({
         "type": "object",
         "description": "The reason why a request was rejected (AIP-193). Branch on the code and on the types of the \
@@ -229,7 +235,7 @@ pub(crate) fn schemas(platform: &Platform) -> Map<String, Value> {
             "code": { "type": "integer", "minimum": 1, "maximum": 16, "description": "A number of google.rpc.Code." },
             "message": { "type": "string", "description": "The error message, for people." },
             "details": {
-                "type": "array", "minItems": 1, "items": { "oneOf": details },
+                "type": "array", "minItems": 1, "items": detail,
                 "description": "Typed details, of which the first is the ErrorInfo.",
             },
         },

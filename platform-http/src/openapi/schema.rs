@@ -92,8 +92,9 @@ impl<'k> Schemas<'k> {
         let (mut about, mut access) = (vec![field.about.to_owned()], "");
         match field.access {
             Access::OutputOnly => set(&mut schema, "readOnly", true),
-            // Always null in replies; the contract requires the field to be present.
-            Access::InputOnly if purpose.is_reply() => schema = json!({ "type": "null" }),
+            // Always null in replies; the contract requires the field to be present. Many generators cannot read the
+            // type null alone.
+            Access::InputOnly if purpose.is_reply() => nullable(&mut schema),
             Access::InputOnly => set(&mut schema, "writeOnly", true),
             Access::Immutable => access = "Set on create; cannot be changed by an update.",
             Access::Mutable => {}
@@ -109,8 +110,7 @@ impl<'k> Schemas<'k> {
         }
         let is_null_if_unset = matches!(field.ty, Type::Timestamp | Type::Duration | Type::Message(_));
         if purpose == For::ReplyWithNulls && is_null_if_unset && field.oneof.is_none() && !field.optional {
-            let ty = schema.get("type").cloned().unwrap_or_default();
-            set(&mut schema, "type", json!([ty, "null"]));
+            nullable(&mut schema);
         }
         schema
     }
@@ -204,6 +204,12 @@ pub(crate) fn set(object: &mut Value, key: &str, value: impl Into<Value>) {
     }
 }
 
+/// Allows null in place of a value.
+fn nullable(schema: &mut Value) {
+    let ty = schema.get("type").cloned().unwrap_or_default();
+    set(schema, "type", json!([ty, "null"]));
+}
+
 /// Describes which fields exclude each other. JSON Schema could express it, but not readably.
 fn exclusions(fields: &[Field]) -> Option<String> {
     let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
@@ -261,7 +267,8 @@ mod tests {
     fn an_input_only_field_that_is_always_written_is_null_in_replies() {
         const TTL: &[Field] = &[Field::new("ttl", Type::Duration).input_only().always()];
         let schema = Schemas::of(std::iter::empty()).object(TTL, For::Reply);
-        assert_eq!((&schema["required"], &schema["properties"]["ttl"]["type"]), (&json!(["ttl"]), &json!("null")));
+        let ty = &schema["properties"]["ttl"]["type"];
+        assert_eq!((&schema["required"], ty), (&json!(["ttl"]), &json!(["string", "null"])));
     }
 
     #[test]

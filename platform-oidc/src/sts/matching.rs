@@ -19,28 +19,57 @@ pub(super) struct CallerIdentity {
     pub(super) user_id: String,
 }
 
-/// Returns whether a token satisfies a claim match. `default_audiences` apply if it names no audience.
-pub(super) fn matches_claims(requested: &ClaimMatch, claims: &Claims, default_audiences: &[String]) -> bool {
+/// How a token differs from the relationship of an identity.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Mismatch {
+    /// The caller must not learn how.
+    Hidden,
+    /// In this claim, while the issuer and the subject are literally those of the identity.
+    Claim(String),
+}
+
+/// Checks that a token satisfies a claim match. `default_audiences` apply if it names no audience.
+pub(super) fn check_claims(
+    requested: &ClaimMatch,
+    claims: &Claims,
+    default_audiences: &[String],
+) -> Result<(), Mismatch> {
     let issuer = normalize_issuer(&claims.issuer);
     let any = |literal: &str, pattern: &str, values: &[&str]| match (literal, pattern) {
         ("", "") => false,
         ("", pattern) => any_matches(pattern, values),
         (literal, _) => values.contains(&literal),
     };
-    any(normalize_issuer(&requested.issuer), &requested.issuer_pattern, &[issuer])
-        && any(&requested.subject, &requested.subject_pattern, &[&claims.subject])
-        && match (requested.audience.as_str(), requested.audience_pattern.as_str()) {
-            ("", "") => intersects(&claims.audiences, default_audiences),
-            (literal, pattern) => {
-                let audiences: Vec<_> = claims.audiences.iter().map(String::as_str).collect();
-                any(literal, pattern, &audiences)
+    if !any(normalize_issuer(&requested.issuer), &requested.issuer_pattern, &[issuer])
+        || !any(&requested.subject, &requested.subject_pattern, &[&claims.subject])
+    {
+        return Err(Mismatch::Hidden);
+    }
+    // A pattern may match subjects that do not belong to the owner of the identity.
+    let is_literal = !requested.issuer.is_empty() && !requested.subject.is_empty();
+    let mismatch = |claim: &str| if is_literal { Mismatch::Claim(claim.to_owned()) } else { Mismatch::Hidden };
+    match (requested.audience.as_str(), requested.audience_pattern.as_str()) {
+        // A service that receives tokens for itself must not learn for what else they are good.
+        ("", "") if !intersects(&claims.audiences, default_audiences) => return Err(Mismatch::Hidden),
+        ("", "") => {}
+        (literal, pattern) => {
+            let audiences: Vec<_> = claims.audiences.iter().map(String::as_str).collect();
+            if !any(literal, pattern, &audiences) {
+                return Err(mismatch("aud"));
             }
         }
-        && requested.claims.iter().all(|(name, value)| texts(claims, name).contains(value))
-        && requested.claim_patterns.iter().all(|(name, pattern)| {
-            let found = texts(claims, name);
-            any_matches(pattern, &found.iter().map(String::as_str).collect::<Vec<_>>())
-        })
+    }
+    if let Some((name, _)) = requested.claims.iter().find(|(name, value)| !texts(claims, name).contains(value)) {
+        return Err(mismatch(name));
+    }
+    let is_pattern_unmet = |(name, pattern): &(&String, &String)| {
+        let found = texts(claims, name);
+        !any_matches(pattern, &found.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    match requested.claim_patterns.iter().find(is_pattern_unmet) {
+        Some((name, _)) => Err(mismatch(name)),
+        None => Ok(()),
+    }
 }
 
 /// Returns whether a token has the issuer and subject of static keys, and one of their audiences or, if they have none,
@@ -162,8 +191,28 @@ mod tests {
             (json!({"claimPatterns": {"missing": ".*"}}), false),
             (json!({"claimPatterns": {"ref": ".*", "run": "8"}}), false),
         ] {
-            assert_eq!(matches_claims(&requested(change.clone()), &token(json!({})), &default), fit, "{change}");
+            assert_eq!(check_claims(&requested(change.clone()), &token(json!({})), &default).is_ok(), fit, "{change}");
         }
+    }
+
+    #[test]
+    fn a_mismatch_is_named_only_with_the_literal_issuer_and_subject() {
+        let claim = |name: &str| Mismatch::Claim(name.to_owned());
+        for (change, mismatch) in [
+            (json!({"audience": "host"}), claim("aud")),
+            (json!({"audiencePattern": "b.*"}), claim("aud")),
+            (json!({"claims": {"ref": "refs/heads/dev"}}), claim("ref")),
+            (json!({"claimPatterns": {"ref": ".*", "run": "8"}}), claim("run")),
+            (json!({"subject": "a", "audience": "host"}), Mismatch::Hidden),
+            (json!({"issuer": "https://b", "audience": "host"}), Mismatch::Hidden),
+            (json!({"subject": "", "subjectPattern": "repo:org/.*", "audience": "host"}), Mismatch::Hidden),
+            (json!({"issuer": "", "issuerPattern": "https://.*", "claims": {"run": "8"}}), Mismatch::Hidden),
+        ] {
+            let found = check_claims(&requested(change.clone()), &token(json!({})), &["api".to_owned()]);
+            assert_eq!(found, Err(mismatch), "{change}");
+        }
+        let found = check_claims(&requested(json!({})), &token(json!({})), &["other".to_owned()]);
+        assert_eq!(found, Err(Mismatch::Hidden), "the audience is not named");
     }
 
     #[test]
@@ -178,11 +227,14 @@ mod tests {
             (json!(""), false),
         ] {
             let token = token(json!({ "aud": aud }));
-            assert_eq!(matches_claims(&requested(json!({})), &token, &default), fit, "{aud}");
+            assert_eq!(check_claims(&requested(json!({})), &token, &default).is_ok(), fit, "{aud}");
             let keys =
                 StaticKeys { issuer: "https://a".into(), subject: "repo:org/app".into(), ..StaticKeys::default() };
             assert_eq!(matches_static_keys(&keys, &token, &default), fit, "{aud}");
-            assert!(!matches_claims(&requested(json!({})), &token, &[]), "without default audiences nothing matches");
+            assert!(
+                check_claims(&requested(json!({})), &token, &[]).is_err(),
+                "without default audiences nothing matches"
+            );
             let keys = StaticKeys { audiences: vec!["other".to_owned()], ..keys };
             assert_eq!(
                 matches_static_keys(&keys, &token, &default),
@@ -195,12 +247,11 @@ mod tests {
     #[test]
     fn both_spellings_of_an_issuer_match() {
         let claims = token(json!({"iss": "accounts.google.com"}));
-        assert!(matches_claims(
-            &requested(json!({"issuer": "https://accounts.google.com"})),
-            &claims,
-            &["api".to_owned()]
-        ));
+        let of = |issuer: &str, claims: &Claims| {
+            check_claims(&requested(json!({ "issuer": issuer })), claims, &["api".to_owned()])
+        };
+        assert_eq!(of("https://accounts.google.com", &claims), Ok(()));
         let claims = token(json!({"iss": "https://accounts.google.com"}));
-        assert!(matches_claims(&requested(json!({"issuer": "accounts.google.com"})), &claims, &["api".to_owned()]));
+        assert_eq!(of("accounts.google.com", &claims), Ok(()));
     }
 }

@@ -20,7 +20,11 @@ use platform_engine::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Sts, matching, not_authorized, proof_error, token_error};
+use super::{
+    Sts,
+    matching::{self, Mismatch},
+    not_authorized, proof_error, token_error,
+};
 use crate::{
     claims::{Claims, find},
     jwks::KeySet,
@@ -98,10 +102,16 @@ impl Sts {
         let mut expires = None;
         if let Some(claim_match) = &identity.claim_match {
             // Match before looking up a key: a token that does not match must not trigger a fetch.
-            if !matching::matches_claims(claim_match, claims, &self.audiences) {
+            let matched = matching::check_claims(claim_match, claims, &self.audiences);
+            if matched == Err(Mismatch::Hidden) {
                 return Err(not_authorized());
             }
-            self.check_signature(requested.root(), &claims.issuer, jws).await?;
+            let verified = self.check_signature(requested.root(), &claims.issuer, jws).await;
+            if let Err(mismatch) = matched {
+                // Only who has proved the issuer and the subject learns the claim.
+                return Err(verified.map_or_else(|_| not_authorized(), |()| mismatched(&mismatch)));
+            }
+            verified?;
         } else if let Some(keys) = &identity.static_keys {
             if !matching::matches_static_keys(keys, claims, &self.audiences) {
                 return Err(not_authorized());
@@ -153,17 +163,11 @@ impl Sts {
             .filter(|requested| !requested.is_root() && bearer.narrowing.is_none())
             .ok_or_else(not_authorized)?;
         let identity = Iam::of(&self.platform).identity(requested).await?.ok_or_else(not_authorized)?;
-        let is_match = identity
-            .claim_match
-            .as_ref()
-            .is_some_and(|claim_match| matching::matches_claims(claim_match, claims, &self.audiences));
-        if is_match {
-            let since = verified.credential.issued;
-            let caller = Caller::new(identity.uid.clone()).with_credential(Credential::issued_at(Some(since)));
-            Ok(proof(caller, identity, Map::new()))
-        } else {
-            Err(not_authorized())
-        }
+        let claim_match = identity.claim_match.as_ref().ok_or_else(not_authorized)?;
+        matching::check_claims(claim_match, claims, &self.audiences).map_err(|mismatch| mismatched(&mismatch))?;
+        let since = verified.credential.issued;
+        let caller = Caller::new(identity.uid.clone()).with_credential(Credential::issued_at(Some(since)));
+        Ok(proof(caller, identity, Map::new()))
     }
 
     /// Proves a person by a token of an organization's own identity provider, and registers the person at the first
@@ -270,6 +274,17 @@ impl Sts {
             None => self.issuers.verify(organization, issuer, jws, &count).await,
         };
         verified.map_err(proof_error)
+    }
+}
+
+/// Describes how a verified token differs from the relationship of an identity.
+fn mismatched(mismatch: &Mismatch) -> Error {
+    match mismatch {
+        Mismatch::Hidden => not_authorized(),
+        Mismatch::Claim(name) => Error::new(
+            Code::PermissionDenied,
+            format!("The token does not authorize acting as this identity: invalid {name:?}"),
+        ),
     }
 }
 

@@ -62,6 +62,27 @@ async fn unknown_and_unmatched_identities_give_the_same_error() {
 }
 
 #[tokio::test]
+async fn only_a_verified_token_of_the_issuer_and_subject_learns_the_claim_that_differs() {
+    let fixture = Fixture::new().await;
+    let required = json!({ "issuer": TRUSTED, "subject": "alice", "audience": "sts", "claims": { "ref": "main" } });
+    let ci = fixture.identity(&fixture.org, json!({ "claimMatch": required })).await;
+    let of = async |token: String| error_of(fixture.assume(&token, &ci).await);
+    fixture.assume(&fixture.upstream(json!({ "aud": "sts", "ref": "main" })), &ci).await.unwrap();
+    for (changes, claim) in [
+        (json!({ "aud": "sts", "ref": "dev" }), r#"invalid "ref""#),
+        (json!({ "aud": "sts" }), r#"invalid "ref""#),
+        (json!({ "aud": "other", "ref": "main" }), r#"invalid "aud""#),
+    ] {
+        let (code, message) = of(fixture.upstream(changes.clone())).await;
+        assert_eq!((code, message.contains(claim)), (Code::PermissionDenied, true), "{changes}: {message}");
+        let (code, message) = of(token(&key(Algorithm::Es256), changes.clone())).await;
+        assert_eq!((code, message.contains("invalid")), (Code::Unauthenticated, false), "{changes}: {message}");
+    }
+    let (code, message) = of(fixture.upstream(json!({ "sub": "bob", "aud": "sts", "ref": "dev" }))).await;
+    assert_eq!((code, message.contains("invalid")), (Code::Unauthenticated, false), "{message}");
+}
+
+#[tokio::test]
 async fn errors_of_the_token_itself_are_reported() {
     let fixture = Fixture::new().await;
     let alice = fixture.alice().await;
@@ -132,7 +153,7 @@ async fn an_identity_without_an_audience_accepts_only_the_default_audiences() {
     let matched = json!({ "claimMatch": { "issuer": TRUSTED, "subject": "alice", "audience": "sts" } });
     let own = fixture.identity(&fixture.org, matched).await;
     fixture.assume(&fixture.upstream(json!({"aud": "sts"})), &own).await.unwrap();
-    assert_eq!(code_of(fixture.assume(&fixture.upstream(json!({ "aud": API })), &own).await), Code::Unauthenticated);
+    assert_eq!(code_of(fixture.assume(&fixture.upstream(json!({ "aud": API })), &own).await), Code::PermissionDenied);
 }
 
 fn static_keys(key: &SigningKey, issuer: &str, subject: &str) -> Value {
@@ -412,7 +433,7 @@ async fn lists_and_nested_claims_of_a_token_can_be_required() {
         json!({ "kubernetes.io": { "namespace": "dev" } }),
         json!({ "kubernetes.io": {} }),
     ] {
-        assert_eq!(code_of(fixture.assume(&token(changes.clone()), &ci).await), Code::Unauthenticated, "{changes}");
+        assert_eq!(code_of(fixture.assume(&token(changes.clone()), &ci).await), Code::PermissionDenied, "{changes}");
     }
 }
 

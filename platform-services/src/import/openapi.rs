@@ -1,9 +1,10 @@
 //! Bulk import in the OpenAPI document.
 
+use platform_engine::{error::Error, platform::Settings};
 use platform_http::openapi::errors;
 use serde_json::{Map, Value, json};
 
-use crate::openapi::{Operation, Parts, property};
+use crate::openapi::{Operation, Parts, reference};
 
 const TAG: &str = "Import";
 
@@ -57,7 +58,7 @@ pub(super) fn part(plurals: &[&str]) -> Value {
     json!({
         "tags": [{ "name": TAG, "description": "Bulk import for the operator. An extension of the contract." }],
         "paths": paths,
-        "components": { "schemas": { "ImportLine": line() } },
+        "components": { "schemas": schemas() },
     })
 }
 
@@ -87,12 +88,12 @@ fn body(plurals: &[&str]) -> Value {
 }
 
 fn upserted() -> Value {
-    let error = json!({ "code": 3, "message": "Invalid argument: nosuch: unknown parameter" });
+    let error = Error::invalid_field("nosuch", "unknown field").status(&Settings::default().service_domain);
     json!({
         "description": "One line per batch of at most 100 lines, sent once the batch is durable. The last line may be \
                         an error that ended the import.",
         "content": { "application/x-ndjson": {
-            "schema": { "$ref": "#/components/schemas/ImportLine" },
+            "schema": reference("ImportLine"),
             "example": {
                 "through": 2, "created": 1, "updated": 0, "unchanged": 0,
                 "refused": [{ "line": 2, "error": error }],
@@ -103,46 +104,59 @@ fn upserted() -> Value {
 
 fn removed() -> Value {
     let description = "The number of deleted resources.";
-    let properties = json!({ "removed": count(description) });
     json!({
         "description": description,
         "content": { "application/json": {
-            "schema": { "type": "object", "properties": properties, "required": ["removed"] },
-            "example": { "removed": 42 },
+            "schema": reference("Removed"), "example": { "removed": 42 },
         } },
     })
 }
 
-fn line() -> Value {
-    let refused = json!({
-        "type": "object",
-        "properties": {
-            "line": count("The number of the line, starting at 1."),
-            "error": property("object", "The error of the line, as a `Status`."),
-        },
-        "required": ["line", "error"],
-    });
+/// Returns the schemas of responses. Each message has a name of its own, by which generated clients call it.
+fn schemas() -> Value {
+    let error = |description: &str| json!({ "$ref": "#/components/schemas/Status", "description": description });
     let batch = json!({
         "type": "object",
+        "description": "The result of a batch.",
         "properties": {
             "through": count("The number of the batch's last line."),
             "created": count("The number of created resources."),
             "updated": count("The number of updated resources."),
             "unchanged": count("The number of unchanged resources."),
             "refused": {
-                "type": "array", "items": refused, "description": "The invalid lines, which were not written.",
+                "type": "array", "items": reference("RefusedLine"),
+                "description": "The invalid lines, which were not written.",
             },
         },
         "required": ["through", "created", "updated", "unchanged", "refused"],
     });
     json!({
-        "description": "A line of the response: the result of a batch, or the error that ended the import.",
-        "oneOf": [batch, {
+        "ImportLine": {
+            "description": "A line of the response: the result of a batch, or the error that ended the import.",
+            "oneOf": [reference("ImportBatch"), reference("ImportFailure")],
+        },
+        "ImportBatch": batch,
+        "ImportFailure": {
             "type": "object",
             "description": "The end of an import that failed.",
-            "properties": { "error": property("object", "The error that ended the import, as a `Status`.") },
+            "properties": { "error": error("The error that ended the import.") },
             "required": ["error"],
-        }],
+        },
+        "RefusedLine": {
+            "type": "object",
+            "description": "A line that was not written.",
+            "properties": {
+                "line": count("The number of the line, starting at 1."),
+                "error": error("The error of the line."),
+            },
+            "required": ["line", "error"],
+        },
+        "Removed": {
+            "type": "object",
+            "description": "The result of a delete.",
+            "properties": { "removed": count("The number of deleted resources.") },
+            "required": ["removed"],
+        },
     })
 }
 

@@ -51,15 +51,76 @@ fn events_have_the_messages_of_version_1() {
     let created = world.event("Groups.Create", json!({ "parent": world.org, "group": { "name": "a" } }));
     assert!(created.source.ends_with("/iam/v1/groups"), "{}", created.source);
     assert!(created.ty.ends_with(".iam.group.created.v1"), "{}", created.ty);
-    assert_eq!(created.extensions["bodytype"], "chainguard.platform.iam.CreateGroupRequest");
+    assert_eq!(created.extensions["bodytype"], "chainguard.platform.iam.Group");
     let group = json!({ "id": created.subject, "name": "a", "verified": false, "status": "ORG_STATUS_READY" });
-    assert_eq!(body(&created), json!({ "parent": world.org, "group": group }));
+    assert_eq!(body(&created), group);
+    // Each read of the clock returns a later time.
+    assert_eq!(json!(created.time), world.get("Group", &created.subject).unwrap()["createTime"]);
     let updated = world.event("Groups.Update", json!({ "id": created.subject, "name": "b" }));
+    assert_eq!(json!(updated.time), world.get("Group", &created.subject).unwrap()["updateTime"]);
     assert_eq!(updated.extensions["bodytype"], "chainguard.platform.iam.Group");
     assert_eq!(body(&updated)["name"], "b");
     let deleted = world.event("Groups.Delete", json!({ "id": created.subject }));
     assert_eq!(deleted.extensions["bodytype"], "chainguard.platform.iam.DeleteGroupRequest");
     assert_eq!(body(&deleted), json!({ "id": created.subject }));
+}
+
+#[test]
+fn the_event_of_a_create_has_the_resource_except_of_identities_providers_and_role_bindings() {
+    let world = World::new();
+    let org = &world.org;
+    let create = |method: &str, request: Value| {
+        let event = world.event(method, request);
+        let body_type = event.extensions["bodytype"].rsplit('.').next().unwrap().to_owned();
+        (event.subject.clone(), body_type, body(&event))
+    };
+    let role = json!({ "name": "reader", "capabilities": ["repo.list"] });
+    let (role, ty, shown) = create("Roles.Create", json!({ "parentId": org, "role": role }));
+    assert_eq!((&*ty, &shown["id"], &shown["name"]), ("Role", &json!(role), &json!("reader")));
+    let sink = json!({ "sink": "https://sink.example" });
+    let (id, ty, shown) = create("Subscriptions.Create", json!({ "parentId": org, "subscription": sink }));
+    assert_eq!((&*ty, &shown["id"], &shown["sink"]), ("Subscription", &json!(id), &sink["sink"]));
+    let (repo, ty, shown) = create("Registry.CreateRepo", json!({ "parentId": org, "repo": { "name": "nginx" } }));
+    assert_eq!((&*ty, &shown["id"], &shown["name"]), ("Repo", &json!(repo), &json!("nginx")));
+    let tag = json!({ "name": "latest", "digest": format!("sha256:{}", "0".repeat(64)) });
+    let (id, ty, shown) = create("Registry.CreateTag", json!({ "repoId": repo, "tag": tag }));
+    assert_eq!((&*ty, &shown["id"], &shown["name"]), ("Tag", &json!(id), &json!("latest")));
+
+    let identity = json!({ "name": "ci", "claimMatch": { "issuer": "https://issuer.example", "subject": "ci" } });
+    let (id, ty, shown) = create("Identities.Create", json!({ "parentId": org, "identity": identity }));
+    assert_eq!(
+        (&*ty, &shown["parentId"], &shown["identity"]["id"]),
+        ("CreateIdentityRequest", &json!(org), &json!(id))
+    );
+    let oidc = json!({ "issuer": "https://issuer.example", "clientId": "c", "clientSecret": "s" });
+    let provider = json!({ "name": "p", "defaultRole": role, "oidc": oidc });
+    let request = json!({ "parentId": org, "identityProvider": provider });
+    let (id, ty, shown) = create("IdentityProviders.Create", request);
+    let in_request = ("CreateIdentityProviderRequest", &json!(org), &json!(id));
+    assert_eq!((&*ty, &shown["parentId"], &shown["identityProvider"]["id"]), in_request);
+
+    let mapping = json!({ "externalGroupId": "g", "roleUidp": role, "scope": org });
+    let request = json!({ "parentId": id, "mapping": mapping });
+    let (mapping, ty, shown) = create("ExternalGroupRoleMappings.Create", request);
+    assert_eq!((&*ty, &shown["id"]), ("ExternalGroupRoleMapping", &json!(mapping)));
+}
+
+#[test]
+fn the_subject_of_the_event_of_a_batch_is_the_ids_of_the_bindings() {
+    let world = World::new();
+    let role = json!({ "name": "reader", "capabilities": ["repo.list"] });
+    let role = world.call("Roles.Create", json!({ "parentId": world.org, "role": role })).unwrap();
+    let binding = |number: u8| {
+        let claims = json!({ "issuer": "https://issuer.example", "subject": number.to_string() });
+        let identity = json!({ "parentId": world.org, "identity": { "name": "ci", "claimMatch": claims } });
+        json!({ "identity": world.call("Identities.Create", identity).unwrap()["id"], "role": role["id"] })
+    };
+    let bindings = [binding(1), binding(2)];
+    let event = world.event("RoleBindings.CreateBatch", json!({ "parent": world.org, "roleBindings": bindings }));
+    let created = body(&event);
+    let ids: Vec<_> =
+        created["roleBindings"].as_array().unwrap().iter().map(|binding| binding["id"].as_str().unwrap()).collect();
+    assert_eq!((ids.len(), &event.subject, &event.group), (2, &ids.join(","), &world.org));
 }
 
 #[test]

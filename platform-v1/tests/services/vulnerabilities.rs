@@ -246,6 +246,26 @@ fn reports_of_a_caller_are_those_of_repos_with_the_capability() {
 }
 
 #[test]
+fn every_listed_report_without_a_scanner_can_be_had_raw() {
+    let scene = Scene::new().with_advisories();
+    let [report] = &*scene.reports(json!({ "repoId": scene.repo, "tag": "latest" })) else { panic!("one report") };
+    let raw = |more: Value| {
+        let mut request = json!({ "digest": report["digest"] });
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        scene.world.call("Vulnerabilities.GetRawVulnReport", request)
+    };
+    let found = raw(json!({ "scanner": "UNKNOWN", "createdAt": report["createdAt"] })).unwrap();
+    assert_eq!((&found["scanner"], &found["createdAt"]), (&report["scanner"], &report["createdAt"]));
+    let text = found["rawReport"].as_str().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(text).unwrap(), *report);
+    assert_eq!(raw(json!({})).unwrap()["scanner"]["name"], "UNKNOWN");
+    assert_eq!(raw(json!({ "scanner": "GRYPE" })).unwrap_err().code(), Code::NotFound);
+    // Once a scanner has made a report, only its own is listed.
+    scene.scan('a', "GRYPE", &day(1), &[]);
+    assert_eq!(raw(json!({})).unwrap_err().code(), Code::NotFound);
+}
+
+#[test]
 fn a_raw_report_is_that_of_the_digest_the_scanner_and_the_time() {
     let scene = Scene::new();
     let first = scene.scan('a', "GRYPE", &day(1), &[]);

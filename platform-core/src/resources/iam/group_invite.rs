@@ -412,13 +412,7 @@ pub(crate) async fn redeem(
 
 /// Returns the event of a person joining a group by an invite, with the person as its actor.
 fn registered_event(person: &Uid, group: &Uid) -> Draft {
-    let mut draft = Draft::custom(
-        "auth.registered.v1",
-        "/auth/v1/register",
-        ("chainguard.platform.auth", "Session"),
-        person,
-        group,
-    );
+    let mut draft = Draft::custom("auth.registered.v1", (domain::AUTH, "register"), "Session", person, group);
     let body = [("identity", person), ("group", group)].map(|(name, uid)| (name.to_owned(), uid.to_string().into()));
     draft.body = body.into_iter().collect();
     draft.made_by(person.clone())

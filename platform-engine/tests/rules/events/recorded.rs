@@ -91,6 +91,30 @@ fn an_event_has_the_attributes_of_the_contract_and_its_actor() {
 }
 
 #[test]
+fn an_event_has_the_source_and_the_message_of_the_version_that_was_called() {
+    let world = World::new();
+    let subscription = subscribe(&world, &world.org);
+    let beta = world.operator.clone().calling("v2beta1");
+    let repo = uid_of(&world.create(&beta, "Repo", &world.org, json!({ "name": "a" })).unwrap());
+    let (event, _) = last(&world, &subscription);
+    assert!(event.source.ends_with("/registry/v2beta1/repos"), "{}", event.source);
+    assert_eq!(event.extensions["bodytype"], "chainguard.platform.registry.v2beta1.Repo");
+    let member = world.identity(&world.org);
+    let requests = json!([{ "roleBinding": { "identityUid": member.identity, "roleUid": built_in("viewer") } }]);
+    let request = json!({ "parent": world.org, "requests": requests });
+    world.run(Some(&beta), "BatchCreateRoleBindings", request).unwrap();
+    let (event, _) = last(&world, &subscription);
+    assert!(event.source.ends_with("/iam/v2beta1/roleBindings:batchCreate"), "{}", event.source);
+    let body_type = "chainguard.platform.iam.v2beta1.BatchCreateRoleBindingsResponse";
+    assert_eq!(event.extensions["bodytype"], body_type);
+    // A version that the domain does not have.
+    let other = world.operator.clone().calling("v9");
+    world.delete(&other, "Repo", &repo).unwrap();
+    let (event, _) = last(&world, &subscription);
+    assert!(event.source.ends_with("/registry/v2/repos"), "{}", event.source);
+}
+
+#[test]
 fn events_of_each_kind_have_the_group_and_body_that_the_contract_requires() {
     let world = World::new();
     let group = world.group(&world.org);
@@ -148,7 +172,9 @@ fn events_of_each_kind_have_the_group_and_body_that_the_contract_requires() {
     let batch = json!({ "parent": provider, "names": [mapping] });
     world.run(Some(operator), "BatchDeleteExternalGroupRoleMappings", batch).unwrap();
     let ty = "iam.external_group_role_mappings.deleted.batch.v1";
-    expect(ty, &provider, org, "BatchDeleteExternalGroupRoleMappingsResponse");
+    let body = expect(ty, &provider, org, "BatchDeleteExternalGroupRoleMappingsResponse");
+    let deleted = &body["externalGroupRoleMappings"][0];
+    assert!(deleted.get("createTime").is_some() && deleted.get("updateTime").is_none(), "{body}");
 
     let generated = world.run(Some(operator), "GenerateScimToken", json!({ "identityProviderUid": provider })).unwrap();
     let ty = "iam.identity_providers.scim_token.generated.v1";
@@ -160,6 +186,8 @@ fn events_of_each_kind_have_the_group_and_body_that_the_contract_requires() {
     world.run(Some(operator), "BatchCreateRoleBindings", json!({ "parent": group, "requests": requests })).unwrap();
     let body = expect("iam.rolebindings.created.batch.v1", &group, &group, "BatchCreateRoleBindingsResponse");
     assert_eq!(body["roleBindings"].as_array().map(Vec::len), Some(1));
+    let binding = &body["roleBindings"][0];
+    assert!(binding.get("createTime").is_some() && binding.get("updateTime").is_none(), "{body}");
 
     let accepted = json!({ "group": org, "documentIds": [Terms::default().0[0].id] });
     world.run(Some(operator), "AcceptTerms", accepted).unwrap();

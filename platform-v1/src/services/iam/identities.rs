@@ -36,6 +36,7 @@ impl Conversion for Message {
     const PATH: &'static str = "identities";
     const MESSAGE: &'static str = "Identity";
     const ITEM: &'static str = "identity";
+    const CREATED_AS_REQUEST: bool = true;
     const FIELDS: &'static [Field] = &[
         Identity::KIND.show("uid").named("id"),
         Identity::KIND.show("name"),

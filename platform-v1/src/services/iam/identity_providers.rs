@@ -37,6 +37,7 @@ impl Conversion for Message {
     const PATH: &'static str = "identityProviders";
     const MESSAGE: &'static str = "IdentityProvider";
     const ITEM: &'static str = "identityProvider";
+    const CREATED_AS_REQUEST: bool = true;
     const FIELDS: &'static [Field] = &[
         IdentityProvider::KIND.show("uid").named("id"),
         IdentityProvider::KIND.show("name"),

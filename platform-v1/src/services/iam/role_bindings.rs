@@ -38,6 +38,7 @@ impl Conversion for Message {
     const MESSAGE: &'static str = "RoleBinding";
     const PARENT: &'static str = "parent";
     const ITEM: &'static str = "roleBinding";
+    const CREATED_AS_REQUEST: bool = true;
     const FIELDS: &'static [Field] = &[
         RoleBinding::KIND.show("uid").named("id"),
         RoleBinding::KIND.show("identityUid").named("identity"),
@@ -118,6 +119,7 @@ impl ActionConversion for Batch {
     const DOMAIN: Domain = IAM;
     const MESSAGE: &'static str = "RoleBindingBatch";
     const PATH: &'static str = "rolebindings/batch";
+    const SUBJECTS: &'static str = "roleBindings";
     const REQUEST: &'static [Field] = &[
         Field::string("parent").about("The group where the roles are given."),
         Field::new(

@@ -74,7 +74,7 @@ const GET_RAW: Action =
             Field::string("digest").about("The digest of the image."),
             SCANNER.about("The scanner that made the report."),
             Field::timestamp("createdAt").about("When the scanner made the report."),
-            Field::string("rawReport").about("The scanner's JSON.").multiline(),
+            Field::string("rawReport").about("The scanner's JSON, or that of a computed report in a list.").multiline(),
             Field::string("rawReportUrl").about("Empty: the report is in `rawReport`."),
         ])
         .authorization(Authorization::Anywhere(READ));
@@ -311,7 +311,10 @@ async fn list(cx: &Context<'_>, request: Map<String, Value>, page_token: &str) -
     let after = Some(after).filter(|uid| !uid.is_empty());
     let after = after.map(|uid| Position { value: KeyValue::default(), uid: Uid::opaque(uid.to_owned()) });
     match part {
-        COMPUTED => list_computed(cx, &request, &within, after).await,
+        COMPUTED => {
+            let (items, next) = list_computed(cx, &request, &within, after, cx.now()).await?;
+            Ok(ListPage { items, next_page_token: next.map(|next| format!("{COMPUTED} {}", next.uid)) })
+        }
         _ => list_imported(cx, &request, &within, after).await,
     }
 }
@@ -353,15 +356,17 @@ async fn list_imported(
     Ok(ListPage { items, next_page_token })
 }
 
+/// Returns computed reports as of a moment, and where the next ones begin.
 async fn list_computed(
     cx: &Context<'_>,
     request: &Request,
     within: &Scopes,
     after: Option<Position>,
-) -> Result<ListPage> {
-    let (now, mut items) = (cx.now(), Vec::new());
-    if request.created_since.is_some_and(|since| now <= since) {
-        return Ok(ListPage { items, next_page_token: None });
+    moment: Timestamp,
+) -> Result<(Vec<Bytes>, Option<Position>)> {
+    let mut items = Vec::new();
+    if request.created_since.is_some_and(|since| moment <= since) {
+        return Ok((items, None));
     }
     let mut subjects = Vec::new();
     let mut next = None;
@@ -404,21 +409,23 @@ async fn list_computed(
             continue;
         }
         if let Some(exposures) = findings::exposures(cx, &subject).await? {
-            let exposures = exposures.at(now, &mut pace).await;
+            let exposures = exposures.at(moment, &mut pace).await;
             let found = exposures.iter().map(Found::of_computed);
-            items.push(bytes(&subject.digest, &Scanner::default(), Some(now), found, &mut pace).await?);
+            items.push(bytes(&subject.digest, &Scanner::default(), Some(moment), found, &mut pace).await?);
         }
     }
-    Ok(ListPage { items, next_page_token: next.map(|next| format!("{COMPUTED} {}", next.uid)) })
+    Ok((items, next))
 }
 
-/// Returns a scanner's own report.
+/// Returns a scanner's own report or, if there is no report of a scanner, the computed one as the list shows it, so that
+/// every report of the list can be had.
 async fn get_raw(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
     let (digest, created) = (text("digest"), Timestamp::parse(text("createdAt")).ok());
     let wanted = Wanted { name: text("scanner").to_owned(), ..Wanted::default() };
     let mut query = Query::new(VulnerabilityReport::KIND.name, Scope::Roots);
-    query.scopes = cx.visible(VulnerabilityReport::KIND, READ, &Scopes::all()).into_vec();
+    let within = cx.visible(VulnerabilityReport::KIND, READ, &Scopes::all());
+    query.scopes = within.as_slice().to_vec();
     query.filters = vec![any_of(DIGEST_KEY, digest)];
     query.order = Order { by: OrderBy::Key("createTime"), descending: true };
     (query.limit, query.bytes) = (PAGE, PAGE_BYTES);
@@ -440,9 +447,23 @@ async fn get_raw(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value>
         }
         query.after = page.next;
         if query.after.is_none() {
-            return Err(Error::not_found(RawVulnerabilityReport::KIND, digest));
+            break;
         }
     }
+    let (moment, mut after) = (created.unwrap_or(cx.now()).min(cx.now()), None);
+    let computed = Request { digest: Digest::parse(digest).unwrap_or_default(), ..Request::default() };
+    while wanted == Wanted::default() {
+        let (reports, next) = list_computed(cx, &computed, &within, after, moment).await?;
+        if let Some(report) = reports.first() {
+            return Ok(json!({
+                "digest": digest, "scanner": scanner(&Scanner::default()), "createdAt": moment,
+                "rawReport": String::from_utf8_lossy(report), "rawReportUrl": "",
+            }));
+        }
+        let Some(next) = next else { break };
+        after = Some(next);
+    }
+    Err(Error::not_found(RawVulnerabilityReport::KIND, digest))
 }
 
 fn any_of(key: &'static str, value: &str) -> Filter {
