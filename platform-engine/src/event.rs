@@ -14,7 +14,7 @@ use crate::{
     entropy::Entropy,
     error::{Error, Result},
     fields,
-    kind::{Action, Domain, Field, Kind, Verb},
+    kind::{Domain, Field, Kind, Verb},
     timestamp::Timestamp,
     uid::{self, Uid},
 };
@@ -164,11 +164,17 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Returns the event of an action about a resource.
-    pub(crate) fn of_action(kind: &Kind, action: &Action, ty: &'static str, uid: &Uid, response: &Value) -> Self {
-        let path = action.path.split("/{").next().unwrap_or_default();
-        let mut draft = Self::new(kind, ty, path, uid, &format!("{}Response", action.name));
-        draft.set_body(action.response, response.clone());
+    /// Returns the event of an action with this name and path, about a resource. The response has these fields.
+    pub(crate) fn of_action(
+        kind: &Kind,
+        (name, path): (&str, &str),
+        ty: &'static str,
+        uid: &Uid,
+        (fields, response): (&[Field], &Value),
+    ) -> Self {
+        let path = path.split("/{").next().unwrap_or_default();
+        let mut draft = Self::new(kind, ty, path, uid, &format!("{name}Response"));
+        draft.set_body(fields, response.clone());
         draft
     }
 

@@ -112,12 +112,15 @@ pub(crate) fn all(
     Ok(methods)
 }
 
+/// The domain, the version of the package (`None` for a mounted method), and the operation of an RPC.
+type Found = (&'static str, Option<&'static str>, Operation);
+
 fn find_operation(
     service: &ServiceDescriptor,
     method: &MethodDescriptor,
     platform: &Platform,
     mounts: &[Arc<dyn Mount>],
-) -> Result<Option<(&'static str, Option<&'static str>, Operation)>, BadContract> {
+) -> Result<Option<Found>, BadContract> {
     let mounted = mounts.iter().find_map(|mount| Some((mount, mount.find(service.full_name(), method.name())?)));
     if let Some((mount, number)) = mounted {
         return Ok(Some((mount.domain(), None, Operation::Mounted(Arc::clone(mount), number))));

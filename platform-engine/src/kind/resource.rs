@@ -335,7 +335,7 @@ pub fn action_event<R: Resource>(action: &str, uid: &Uid, response: &Value) -> R
     let (action, ty) = known
         .and_then(|action| Some((action, action.event?)))
         .ok_or_else(|| Error::internal("an action without an event"))?;
-    Ok(Draft::of_action(R::KIND, action, ty, uid, response))
+    Ok(Draft::of_action(R::KIND, (action.name, action.path), ty, uid, (action.response, response)))
 }
 
 /// A create, update or delete that is being prepared.

@@ -101,7 +101,7 @@ fn messages_of_version_1_have_the_fields_of_the_tables() {
     for method in services_of_version_1(&pool) {
         let service = method.parent_service();
         let is_it = |one: &&Registered| {
-            one.kind.service == service.name() && one.kind.domain.has_package(service.package_name())
+            one.kind.service == service.name() && one.kind.domain.version_of_package(service.package_name()).is_some()
         };
         // Another test finds the methods without an action.
         let actions = SERVICES.iter().find(is_it).map_or(&[][..], |service| service.actions);
@@ -139,7 +139,7 @@ fn oneof_of(field: &FieldDescriptor) -> Option<String> {
 }
 
 fn services_of_version_1(pool: &DescriptorPool) -> Vec<MethodDescriptor> {
-    let is_it = |package: &str| SERVICES.iter().any(|one| one.kind.domain.has_package(package));
+    let is_it = |package: &str| SERVICES.iter().any(|one| one.kind.domain.version_of_package(package).is_some());
     let services = pool.services().filter(|service| is_it(service.package_name()));
     services.flat_map(|service| service.methods().collect::<Vec<_>>()).collect()
 }
