@@ -146,8 +146,7 @@ enum Node {
         subject: String,
         manifest: Box<Descriptor>,
         layers: Vec<Descriptor>,
-        /// Whether its layers are SBOMs, whatever their types.
-        is_of_sboms: bool,
+        said: spdx::Layers,
     },
     /// Neither an image nor about one.
     Other,
@@ -254,8 +253,8 @@ impl Layout<'_> {
         let manifest = manifest(&bytes)?;
         let layers = manifest.layers().clone();
         if let Some(subject) = subject(descriptor, &manifest) {
-            let is_of_sboms = spdx::is_of_sboms(&manifest);
-            return Ok(Node::Referrer { subject, manifest: Box::new(descriptor.clone()), layers, is_of_sboms });
+            let said = spdx::Layers::of(&manifest);
+            return Ok(Node::Referrer { subject, manifest: Box::new(descriptor.clone()), layers, said });
         }
         if chart::is_chart(&manifest) {
             return self.chart_node(descriptor, &manifest, bytes);
@@ -308,21 +307,23 @@ impl Layout<'_> {
         let (mut own, mut referring) = (Vec::new(), Vec::new());
         for digest in &self.order {
             match self.nodes.get(digest) {
-                Some(Node::Image { layers, .. }) => own.push((digest.clone(), None, layers.clone(), false)),
-                Some(Node::Referrer { subject, manifest, layers, is_of_sboms }) if self.is_image(subject) => {
+                Some(Node::Image { layers, .. }) => {
+                    own.push((digest.clone(), None, layers.clone(), spdx::Layers::Unknown))
+                }
+                Some(Node::Referrer { subject, manifest, layers, said }) if self.is_image(subject) => {
                     let referrer = Some(Descriptor::clone(manifest));
-                    referring.push((subject.clone(), referrer, layers.clone(), *is_of_sboms));
+                    referring.push((subject.clone(), referrer, layers.clone(), *said));
                 }
                 _ => {}
             }
         }
         let mut found: HashMap<String, Vec<ImagePackage>> = HashMap::new();
-        for (image, referrer, layers, is_of_sboms) in own.into_iter().chain(referring) {
+        for (image, referrer, layers, said) in own.into_iter().chain(referring) {
             let of = referrer.as_ref().map_or_else(|| image.clone(), |referrer| referrer.digest().to_string());
             let mut has_kept = false;
             for (index, layer) in layers.iter().enumerate() {
                 let content = match () {
-                    () if is_of_sboms || spdx::is_sbom(layer) => BlobContent::ContentSbom,
+                    () if said.have_sbom(layer) => BlobContent::ContentSbom,
                     () if referrer.is_some() && spdx::is_statement(layer) => BlobContent::ContentAttestation,
                     () => continue,
                 };

@@ -72,7 +72,7 @@ pub struct Config {
     /// PEM file with the certification authority of the database, which is trusted besides the public ones
     #[arg(long, global = true, env = "PLATFORM_STORE_CA", value_name = "FILE")]
     pub(crate) store_ca: Option<PathBuf>,
-    /// Maximum number of connections of this server to the database, from 6 on [default: 23]
+    /// Maximum number of connections of this server to the database, at least 6 [default: that of the store, 23]
     #[arg(long, global = true, env = "PLATFORM_STORE_CONNECTIONS", value_name = "NUMBER",
           value_parser = clap::value_parser!(u16).range(6..))]
     pub(crate) store_connections: Option<u16>,

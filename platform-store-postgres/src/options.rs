@@ -59,7 +59,7 @@ impl Options {
 
     /// The least number of connections that a store can have.
     pub const MIN_CONNECTIONS: usize = 6;
-    /// The connections besides those of readers and lanes: one writes documents, one asks the primary, and one listens.
+    /// The connections that are neither of readers nor of lanes: one writes documents, one asks the primary, and one listens.
     const OTHER_CONNECTIONS: usize = 3;
 
     /// Returns the maximum number of connections to the database; 23 by default.

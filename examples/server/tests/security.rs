@@ -27,6 +27,9 @@ const OPEN: &[&str] = &[
     "GetHeadlessSession",
     "CheckOrganization",
     "GetOpenidConfiguration",
+    "GetOauthAuthorizationServer",
+    // Its credentials are parameters.
+    "OAuthToken",
     "GetJwks",
     "GetLiveness",
     "GetReadiness",

@@ -49,19 +49,37 @@ pub(super) fn is_statement(layer: &Descriptor) -> bool {
     known.contains(&kind.as_str()) || kind.starts_with("application/vnd.dev.sigstore.bundle.")
 }
 
-/// Returns whether a layer is an SPDX document according to its descriptor, or a statement with one.
-pub(super) fn is_sbom(layer: &Descriptor) -> bool {
-    let has_spdx = || layer.annotations().as_ref().is_some_and(names_spdx);
-    SPDX.contains(&&*layer.media_type().to_string()) || (is_statement(layer) && has_spdx())
+/// What a manifest says of its layers.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Layers {
+    /// They are SPDX documents: tools write the type of a document there, and give its layer that of any file.
+    Sboms,
+    /// Their statements have SPDX documents.
+    StatementsOfSboms,
+    Unknown,
 }
 
-/// Returns whether the layers of a manifest are SPDX documents according to the manifest: tools write its type there, and
-/// give the layer that of any file.
-pub(super) fn is_of_sboms(manifest: &ImageManifest) -> bool {
-    let is_spdx = |kind: &MediaType| SPDX.contains(&&*kind.to_string());
-    manifest.artifact_type().as_ref().is_some_and(is_spdx)
-        || is_spdx(manifest.config().media_type())
-        || manifest.annotations().as_ref().is_some_and(names_spdx)
+impl Layers {
+    pub(super) fn of(manifest: &ImageManifest) -> Self {
+        let is_spdx = |kind: &MediaType| SPDX.contains(&&*kind.to_string());
+        if manifest.artifact_type().as_ref().is_some_and(is_spdx) || is_spdx(manifest.config().media_type()) {
+            Self::Sboms
+        } else if manifest.annotations().as_ref().is_some_and(names_spdx) {
+            Self::StatementsOfSboms
+        } else {
+            Self::Unknown
+        }
+    }
+
+    /// Returns whether a layer is an SPDX document, or a statement with one, according to its descriptor and the manifest.
+    pub(super) fn have_sbom(self, layer: &Descriptor) -> bool {
+        let names_spdx = || layer.annotations().as_ref().is_some_and(names_spdx);
+        let is_sbom = match (self, is_statement(layer)) {
+            (Self::Sboms, false) | (Self::StatementsOfSboms, true) => true,
+            (_, is_statement) => is_statement && names_spdx(),
+        };
+        is_sbom || SPDX.contains(&&*layer.media_type().to_string())
+    }
 }
 
 fn names_spdx(annotations: &HashMap<String, String>) -> bool {

@@ -192,7 +192,7 @@ mod tests {
             "proxy-protocol" => "trusted-proxies = '10.0.0.0/8'",
             "sign-in-issuer" => "sign-in-client-id = 'text'",
             "sign-in-client-id" => "sign-in-issuer = 'text'",
-            "store-ca" => "store = 'postgres://db/platform'",
+            "store-ca" | "store-connections" => "store = 'postgres://db/platform'",
             "sign-in-client-secret-file" => "sign-in-issuer = 'text'\nsign-in-client-id = 'text'",
             _ => "",
         };

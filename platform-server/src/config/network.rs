@@ -10,7 +10,7 @@ use platform_outbound::Network;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Outbound requests")]
 pub(crate) struct NetworkOptions {
-    /// PEM file with certification authorities that are trusted besides the public ones, for issuers, sinks and AWS
+    /// PEM file with certification authorities that are trusted in addition to the public ones, for issuers, sinks and AWS
     /// [default: SSL_CERT_FILE]. Requests to them use the proxy of HTTPS_PROXY, except to the hosts of NO_PROXY
     #[arg(long, global = true, env = "PLATFORM_OUTBOUND_CA", value_name = "FILE")]
     outbound_ca: Option<PathBuf>,
