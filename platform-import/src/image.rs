@@ -308,7 +308,7 @@ impl Layout<'_> {
         for digest in &self.order {
             match self.nodes.get(digest) {
                 Some(Node::Image { layers, .. }) => {
-                    own.push((digest.clone(), None, layers.clone(), spdx::Layers::Unknown))
+                    own.push((digest.clone(), None, layers.clone(), spdx::Layers::Unknown));
                 }
                 Some(Node::Referrer { subject, manifest, layers, said }) if self.is_image(subject) => {
                     let referrer = Some(Descriptor::clone(manifest));
