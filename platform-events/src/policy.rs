@@ -55,13 +55,15 @@ impl Default for Policy {
 impl Policy {
     /// Returns the outcome for an event of this lease, given the result of the attempt.
     pub(crate) fn outcome(&self, lease: &Lease, event: &Event, answer: DeliveryResult, now: Timestamp) -> Outcome {
-        let later = if let DeliveryResult::Later(_, later) = &answer { *later } else { Duration::ZERO };
-        let failure = match answer {
-            DeliveryResult::Status(status @ 200..=299) => return Outcome::Delivered(status),
-            DeliveryResult::Status(status) | DeliveryResult::Later(status, _) => {
-                Failure { status, error: format!("the sink responded with status {status}") }
-            }
-            DeliveryResult::Failed(error) => Failure { status: 0, error },
+        let (status, later) = match answer {
+            DeliveryResult::Status(status) => (Ok(status), Duration::ZERO),
+            DeliveryResult::Later(status, later) => (Ok(status), later),
+            DeliveryResult::Failed(error) => (Err(error), Duration::ZERO),
+        };
+        let failure = match status {
+            Ok(status @ 200..=299) => return Outcome::Delivered(status),
+            Ok(status) => Failure { status, error: format!("the sink responded with status {status}") },
+            Err(error) => Failure { status: 0, error },
         };
         let refused = matches!(failure.status, 400..=499) && !matches!(failure.status, 408 | 425 | 429);
         if failure.status == 410 {

@@ -374,12 +374,16 @@ impl Refusal {
     pub fn into_reply(self, service_domain: &str) -> Reply {
         self.log();
         let Self { error, status, allow, oauth } = self;
-        let mut body = serde_json::to_value(error.status(service_domain)).unwrap_or_default();
-        if let (Some(name), Some(members)) = (oauth, body.as_object_mut()) {
-            members.insert("error".to_owned(), name.into());
-            members.insert("error_description".to_owned(), oauth_description(error.message()).into());
-        }
-        let body = serde_json::to_vec(&body).unwrap_or_default();
+        let with_oauth = |name: &str| {
+            let mut body = serde_json::to_value(error.status(service_domain))?;
+            if let Some(members) = body.as_object_mut() {
+                members.insert("error".to_owned(), name.into());
+                members.insert("error_description".to_owned(), oauth_description(error.message()).into());
+            }
+            serde_json::to_vec(&body)
+        };
+        let body = oauth.map_or_else(|| serde_json::to_vec(&error.status(service_domain)), with_oauth);
+        let body = body.unwrap_or_default();
         let mut reply = json(body);
         *reply.status_mut() = status;
         if status == StatusCode::UNAUTHORIZED {

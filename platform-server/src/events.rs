@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use platform_engine::platform::Platform;
 use platform_events::{Dispatcher, Options, Policy, Wakeups, Webhook, WebhookOptions};
 use platform_oidc::Issuer;
+use platform_outbound::Network;
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::{
@@ -37,14 +38,14 @@ impl Delivery {
     pub(crate) fn start(
         (config, otlp): (&Config, Option<&Otlp>),
         platform: Arc<Platform>,
-        issuer: Arc<Issuer>,
+        (issuer, network): (Arc<Issuer>, Network),
         shared: Option<&Shared>,
     ) -> Result<Self> {
         let options = &config.events;
         let webhook = WebhookOptions {
             allow_http: options.allow_http_sinks,
             allow_private: options.allow_private_sinks,
-            network: config.network.network()?,
+            network,
             stamp: otlp.and(otlp::STAMP),
             ..WebhookOptions::default()
         };

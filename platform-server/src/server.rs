@@ -327,8 +327,8 @@ fn start_jobs(config: &Config, base: &Base, access: &Access, otlp: Option<&Otlp>
     follow_keys(installation, &access.issuer, platform);
     blobs::collect_daily(Arc::clone(platform), Arc::clone(&backups.turn));
     backup::start_schedule(&config.backups, backups)?;
-    let issuer = Arc::clone(&access.issuer);
-    Delivery::start((config, otlp), Arc::clone(platform), issuer, installation.shared.as_ref())
+    let sender = (Arc::clone(&access.issuer), access.network.clone());
+    Delivery::start((config, otlp), Arc::clone(platform), sender, installation.shared.as_ref())
 }
 
 /// Switches the server to new keys of the installation, until the runtime stops.

@@ -3,6 +3,7 @@
 //! They are sent when a connection starts, as the parameter `options`, and read back: a pooler may drop the parameter
 //! without a word (PgBouncer with `ignore_startup_parameters = options`).
 
+use futures_util::future;
 use tokio_postgres::Client;
 
 use crate::error::text;
@@ -52,9 +53,14 @@ pub(crate) fn options(of_url: &str) -> String {
 /// # Errors
 /// What differs, and what to do.
 pub(crate) async fn begin(client: &Client) -> Result<(), String> {
-    let failed = |error| text(&error);
+    let failed = |error: tokio_postgres::Error| text(&error);
     let (names, values): (Vec<_>, Vec<_>) = SETTINGS.iter().copied().unzip();
-    if let Some(row) = client.query(DIFFERENT, &[&names, &values]).await.map_err(failed)?.first() {
+    // Sent together, to wait for the server less often.
+    let (different, ()) =
+        future::try_join(client.query(DIFFERENT, &[&names, &values]), client.batch_execute(NO_TRANSACTION_TIMEOUT))
+            .await
+            .map_err(failed)?;
+    if let Some(row) = different.first() {
         let read = |at| row.try_get::<_, String>(at).map_err(failed);
         let (name, wanted, found) = (read(0)?, read(1)?, read(2)?);
         return Err(format!(
@@ -62,5 +68,5 @@ pub(crate) async fn begin(client: &Client) -> Result<(), String> {
              PostgreSQL drops the startup parameter `options`: connect without the pooler"
         ));
     }
-    client.batch_execute(NO_TRANSACTION_TIMEOUT).await.map_err(failed)
+    Ok(())
 }

@@ -299,7 +299,10 @@ impl Shared {
     fn written<T>(&self, outcome: Result<sled::Result<T>, String>) -> Result<T, StoreError> {
         match outcome {
             Ok(Ok(written)) => Ok(written),
-            failed => Err(self.stop(failed)),
+            failed => {
+                self.directory.note_unsynced();
+                Err(self.stop(failed))
+            }
         }
     }
 
@@ -314,7 +317,6 @@ impl Shared {
         };
         let why = format!("a write failed, and it is unknown how much of it is on disk ({why}); restart the server");
         let error = StoreError::Unknown(why.clone().into());
-        self.directory.note_unsynced();
         *self.stopped.write() = Some(Stop { why, full, by_panic });
         error
     }

@@ -6,7 +6,7 @@ mod common;
 
 use std::{fs, path::Path};
 
-use common::{Api, Server, program, run};
+use common::{Api, Server, api, program, run};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::tempdir;
 
@@ -62,8 +62,7 @@ fn an_issuer_with_a_certificate_of_an_own_authority_is_trusted_with_its_authorit
     let (dir, other) = (tempdir().unwrap(), tempdir().unwrap());
     write_certificates(dir.path());
     let issuer = Server::start(dir.path(), &["--tls-cert", "server.pem", "--tls-key", "server.key"]);
-    let environment = run(dir.path(), &["env"]).ok();
-    let token = environment.lines().find_map(|line| line.strip_prefix("export TOKEN=")).unwrap();
+    let token = &*api(dir.path(), &[]).0.token;
     let ca = dir.path().join("ca.pem").to_str().unwrap().to_owned();
     let start = |options: &[&str], variables: &[(&str, &str)]| {
         let mut command = program(other.path(), &["serve", "--listen", "127.0.0.1:0", "--store", "memory"]);

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Api, Server, run};
+use common::{Api, Server, api};
 use serde_json::Value;
 use tempfile::tempdir;
 
@@ -44,8 +44,7 @@ fn pages_links_and_documents_have_the_path_of_the_public_url() {
 fn a_session_of_the_console_begins_with_the_origin_of_the_public_url() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &["--store", "memory", "--public-url", PUBLIC]);
-    let environment = run(dir.path(), &["env"]).ok();
-    let token = environment.lines().find_map(|line| line.strip_prefix("export TOKEN=")).unwrap();
+    let token = &*api(dir.path(), &[]).0.token;
     let start = |origin: &str| {
         let request = agent().post(format!("{}/console/session", server.url)).header("origin", origin);
         let request = request.header("x-console-session", "start").header("authorization", format!("Bearer {token}"));

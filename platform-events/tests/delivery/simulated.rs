@@ -103,6 +103,20 @@ async fn the_next_attempt_is_not_before_the_time_that_the_sink_asks_for_within_a
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_success_with_a_time_is_a_success() {
+    let world = World::new().await;
+    let subscription = world.subscribe(&world.org, A).await;
+    world.repos(&world.org, 2).await;
+    let sink = Scripted::new(|_, _, _| (Duration::ZERO, DeliveryResult::Later(204, Duration::from_secs(25))));
+    let delivering = world.deliver(&sink, |_| {});
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    delivering.stop().await;
+    let status = world.status(&subscription).await;
+    assert_eq!((status.delivered, status.failures, world.waiting(&subscription).await), (2, 0, 0));
+    assert_eq!(sink.times.lock()[A].len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_is_given_up_after_three_days_and_the_next_one_has_its_own_deadline() {
     let world = World::new().await;
     let subscription = world.subscribe(&world.org, A).await;

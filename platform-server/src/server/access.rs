@@ -9,7 +9,7 @@ use platform_core::{
 };
 use platform_engine::{access::Authenticator, platform::Platform};
 use platform_oidc::{DiscoveryOptions, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions};
-use platform_outbound::HttpFetch;
+use platform_outbound::{HttpFetch, Network};
 use platform_system::SystemClock;
 
 use super::Base;
@@ -27,25 +27,28 @@ pub(super) struct Access {
     pub(super) authenticator: Arc<dyn Authenticator>,
     pub(super) tokens: Arc<dyn TokenService>,
     pub(super) sign_ins: Arc<dyn SignInService>,
+    /// The way to issuers and sinks.
+    pub(super) network: Network,
 }
 
 impl Access {
     pub(super) fn new(config: &Config, base: &Base) -> Result<Self> {
         let issuer = Arc::new(base.installation.issuer(&base.url)?);
-        let verifier = Arc::new(verifier(config, &base.url, Arc::clone(&issuer))?);
-        let sts = Arc::new(sts(config, Arc::clone(&base.platform), Arc::clone(&verifier))?);
+        let network = config.network.network()?;
+        let verifier = Arc::new(verifier(config, &network, &base.url, Arc::clone(&issuer))?);
+        let sts = Arc::new(sts(config, &network, Arc::clone(&base.platform), Arc::clone(&verifier))?);
         let is_audited = config.audit.audit_log.is_some();
         let authenticator: Arc<dyn Authenticator> =
             if is_audited { Arc::new(Authenticated(Arc::clone(&verifier))) } else { verifier.clone() };
         let (tokens, sign_ins): (Arc<dyn TokenService>, Arc<dyn SignInService>) =
             if is_audited { (Arc::new(IssuedBy(sts.clone())), Arc::new(IssuedBy(sts))) } else { (sts.clone(), sts) };
         let authenticator = Counting::around(authenticator, &config.observe.metrics_organization)?;
-        Ok(Self { issuer, verifier, authenticator, tokens, sign_ins })
+        Ok(Self { issuer, verifier, authenticator, tokens, sign_ins, network })
     }
 }
 
-fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier> {
-    let fetch = Arc::new(HttpFetch::new(&config.network.network()?).context("cannot set up TLS")?);
+fn verifier(config: &Config, network: &Network, url: &str, issuer: Arc<Issuer>) -> Result<Verifier> {
+    let fetch = Arc::new(HttpFetch::new(network).context("cannot set up TLS")?);
     let options = DiscoveryOptions { allow_http: config.allow_http_issuers, ..DiscoveryOptions::default() };
     let mut trusted = config.trusted_issuer.clone();
     let is_new = |issuer: &&String| trusted.iter().all(|url| normalize_issuer(url) != normalize_issuer(issuer));
@@ -66,9 +69,8 @@ fn verifier(config: &Config, url: &str, issuer: Arc<Issuer>) -> Result<Verifier>
 
 /// Returns the token service. It contacts issuers that tenants name only on the public network, unless the operator
 /// allows private issuers.
-fn sts(config: &Config, platform: Arc<Platform>, verifier: Arc<Verifier>) -> Result<Sts> {
-    let network = config.network.network()?;
-    let fetch = if config.allow_private_issuers { HttpFetch::new(&network) } else { HttpFetch::public_only(&network) };
+fn sts(config: &Config, network: &Network, platform: Arc<Platform>, verifier: Arc<Verifier>) -> Result<Sts> {
+    let fetch = if config.allow_private_issuers { HttpFetch::new(network) } else { HttpFetch::public_only(network) };
     let fetch = Arc::new(fetch.context("cannot set up TLS")?);
     let discovery = DiscoveryOptions { allow_http: config.allow_http_issuers, ..DiscoveryOptions::default() };
     let options = StsOptions { platform, verifier, fetch, discovery, clock: Arc::new(SystemClock) };
