@@ -50,6 +50,8 @@ pub struct Contents {
     pub top: Vec<String>,
     /// The rejected parts, with reasons.
     pub refused: Vec<Refusal>,
+    /// The valid parts that are not read, with reasons.
+    pub skipped: Vec<Refusal>,
 }
 
 /// Reads the contents of a layout, and passes each blob that they name to `keep`. Files larger than `largest` bytes are
@@ -322,10 +324,17 @@ impl Layout<'_> {
             let of = referrer.as_ref().map_or_else(|| image.clone(), |referrer| referrer.digest().to_string());
             let mut has_kept = false;
             for (index, layer) in layers.iter().enumerate() {
-                let content = match () {
-                    () if said.have_sbom(layer) => BlobContent::ContentSbom,
-                    () if referrer.is_some() && spdx::is_statement(layer) => BlobContent::ContentAttestation,
-                    () => continue,
+                let sbom = said.sbom(layer);
+                if sbom == Some(spdx::Format::Other) {
+                    let rule =
+                        "is a bill of materials in another format than SPDX 2 in JSON, whose packages are not read";
+                    let skipped = Refusal::new(format!("layers[{index}]"), rule);
+                    self.found.skipped.push(skipped.within(&of));
+                }
+                let content = match sbom {
+                    Some(spdx::Format::Spdx) => BlobContent::ContentSbom,
+                    _ if referrer.is_some() && spdx::is_statement(layer) => BlobContent::ContentAttestation,
+                    _ => continue,
                 };
                 match self.about(&image, &of, layer, content) {
                     Ok(packages) => {

@@ -144,6 +144,9 @@ pub trait Watcher {
     /// A part of the input was rejected. The import continues.
     fn refused(&mut self, refusal: &Refusal);
 
+    /// A valid part of the input is not read. The import continues.
+    fn skipped(&mut self, skipped: &Refusal);
+
     /// A batch was written. `read` of `size` bytes on disk have been read; `size` is 0 when unknown.
     fn progress(&mut self, summary: &Summary, read: u64, size: u64);
 }
@@ -158,6 +161,8 @@ pub struct Summary {
     pub ignored: u64,
     /// The number of refusals.
     pub refused: u64,
+    /// The number of valid parts of documents that are not read.
+    pub skipped: u64,
     /// The number of records that their source has withdrawn. Only their ids were written.
     pub withdrawn: u64,
     /// The results for each kind, by its plural, without the refused resources.
@@ -180,6 +185,7 @@ pub struct Batch {
     scans: Vec<Placed<Scan>>,
     builds: Vec<Placed<Build>>,
     refused: Vec<Refusal>,
+    skipped: Vec<Refusal>,
     documents: u64,
     ignored: u64,
     withdrawn: u64,
@@ -222,6 +228,10 @@ impl Summary {
         self.withdrawn += batch.withdrawn;
         for refusal in batch.refused {
             self.refuse(&refusal, watcher);
+        }
+        for skipped in batch.skipped {
+            self.skipped += 1;
+            watcher.skipped(&skipped);
         }
         let parent = match dataset {
             Dataset::Advisories { group, .. } => group,
@@ -482,6 +492,7 @@ impl Reader<'_> {
         }
         self.batch.documents += 1;
         self.batch.refused.extend(contents.refused.into_iter().map(|refusal| refusal.within(&place)));
+        self.batch.skipped.extend(contents.skipped.into_iter().map(|skipped| skipped.within(&place)));
         self.batch.images.extend(within(&place, contents.images));
         self.batch.charts.extend(within(&place, contents.charts));
         match (tags, contents.top.as_slice()) {

@@ -1,7 +1,7 @@
 //! `platform-server import`: imports data into the store of a stopped server or into a running server.
 
 use std::{
-    fmt::Display,
+    fmt::{self, Display},
     io::{Write, stderr, stdout},
     process::ExitCode,
     time::Duration,
@@ -128,12 +128,20 @@ impl Terminal {
         bar.enable_steady_tick(Duration::from_millis(250));
         Ok(Self { bar })
     }
+
+    /// Prints a line above the progress bar. A closed standard error must not stop the import.
+    fn print(&self, line: fmt::Arguments<'_>) {
+        self.bar.suspend(|| drop(writeln!(stderr(), "{line}")));
+    }
 }
 
 impl Watcher for Terminal {
     fn refused(&mut self, refusal: &Refusal) {
-        // A closed standard error must not stop the import.
-        self.bar.suspend(|| drop(writeln!(stderr(), "rejected: {refusal}")));
+        self.print(format_args!("rejected: {refusal}"));
+    }
+
+    fn skipped(&mut self, skipped: &Refusal) {
+        self.print(format_args!("skipped: {skipped}"));
     }
 
     fn progress(&mut self, summary: &Summary, read: u64, size: u64) {
@@ -161,6 +169,9 @@ fn print_summary(summary: &Summary) -> Result<()> {
     if summary.withdrawn > 0 {
         let withdrawn = counted(summary.withdrawn, "withdrawn record");
         lines.push(format!("emptied {withdrawn}: only the id is kept"));
+    }
+    if summary.skipped > 0 {
+        lines.push(format!("skipped {}; see above", counted(summary.skipped, "part")));
     }
     if summary.refused > 0 {
         lines.push(format!("rejected {}; see above", counted(summary.refused, "item")));

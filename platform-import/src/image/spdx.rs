@@ -36,8 +36,31 @@ pub fn sbom(bytes: &[u8]) -> Result<Vec<ImagePackage>, Refusal> {
     Ok(packages)
 }
 
-/// Types of SPDX documents in JSON.
-const SPDX: &[&str] = &["application/spdx+json", "text/spdx+json"];
+/// The format of a bill of materials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// SPDX 2 in JSON, which [`sbom`] reads.
+    Spdx,
+    /// A format that is not read.
+    Other,
+}
+
+/// The media types of bills of materials that tools give layers and artifacts.
+const TYPES: &[(&str, Format)] = &[
+    ("application/spdx+json", Format::Spdx),
+    ("text/spdx+json", Format::Spdx),
+    ("application/spdx+xml", Format::Other),
+    ("text/spdx", Format::Other),
+    ("text/spdx+xml", Format::Other),
+    ("application/vnd.cyclonedx", Format::Other),
+    ("application/vnd.cyclonedx+json", Format::Other),
+    ("application/vnd.cyclonedx+xml", Format::Other),
+    ("application/vnd.syft+json", Format::Other),
+];
+
+/// The beginnings of the types of predicates that are bills of materials.
+const PREDICATES: &[(&str, Format)] =
+    &[("https://spdx.dev/Document", Format::Spdx), ("https://cyclonedx.org/bom", Format::Other)];
 
 /// Annotations with the type of the predicate of a statement: of BuildKit, of cosign, and of Sigstore bundles.
 const PREDICATE_TYPES: &[&str] = &["in-toto.io/predicate-type", "predicateType", "dev.sigstore.bundle.predicateType"];
@@ -52,39 +75,48 @@ pub(super) fn is_statement(layer: &Descriptor) -> bool {
 /// What a manifest says of its layers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Layers {
-    /// They are SPDX documents: tools write the type of a document there, and give its layer that of any file.
-    Sboms,
-    /// Their statements have SPDX documents.
-    StatementsOfSboms,
+    /// They are bills of materials: tools write the type of a document there, and give its layer that of any file.
+    Sboms(Format),
+    /// Their statements have bills of materials.
+    StatementsOfSboms(Format),
     Unknown,
 }
 
 impl Layers {
     pub(super) fn of(manifest: &ImageManifest) -> Self {
-        let is_spdx = |kind: &MediaType| SPDX.contains(&&*kind.to_string());
-        if manifest.artifact_type().as_ref().is_some_and(is_spdx) || is_spdx(manifest.config().media_type()) {
-            Self::Sboms
-        } else if manifest.annotations().as_ref().is_some_and(names_spdx) {
-            Self::StatementsOfSboms
+        let artifact = manifest.artifact_type().as_ref().and_then(of_type);
+        if let Some(format) = artifact.or_else(|| of_type(manifest.config().media_type())) {
+            Self::Sboms(format)
+        } else if let Some(format) = manifest.annotations().as_ref().and_then(of_predicate) {
+            Self::StatementsOfSboms(format)
         } else {
             Self::Unknown
         }
     }
 
-    /// Returns whether a layer is an SPDX document, or a statement with one, according to its descriptor and the manifest.
-    pub(super) fn have_sbom(self, layer: &Descriptor) -> bool {
-        let names_spdx = || layer.annotations().as_ref().is_some_and(names_spdx);
-        let is_sbom = match (self, is_statement(layer)) {
-            (Self::Sboms, false) | (Self::StatementsOfSboms, true) => true,
-            (_, is_statement) => is_statement && names_spdx(),
+    /// Returns the format of a layer that is a bill of materials, or a statement with one, according to its descriptor
+    /// and the manifest.
+    pub(super) fn sbom(self, layer: &Descriptor) -> Option<Format> {
+        let said = match (self, is_statement(layer)) {
+            (Self::Sboms(format), false) | (Self::StatementsOfSboms(format), true) => Some(format),
+            (_, true) => layer.annotations().as_ref().and_then(of_predicate),
+            (_, false) => None,
         };
-        is_sbom || SPDX.contains(&&*layer.media_type().to_string())
+        of_type(layer.media_type()).or(said)
     }
 }
 
-fn names_spdx(annotations: &HashMap<String, String>) -> bool {
+fn of_type(kind: &MediaType) -> Option<Format> {
+    let kind = kind.to_string();
+    TYPES.iter().find(|(known, _)| *known == kind).map(|(_, format)| *format)
+}
+
+fn of_predicate(annotations: &HashMap<String, String>) -> Option<Format> {
     let kinds = PREDICATE_TYPES.iter().filter_map(|name| annotations.get(*name));
-    kinds.into_iter().any(|kind| kind.starts_with("https://spdx.dev/Document"))
+    kinds
+        .flat_map(|kind| PREDICATES.iter().filter(|(known, _)| kind.starts_with(known)))
+        .map(|(_, format)| *format)
+        .next()
 }
 
 fn installed(package: &Package) -> Option<ImagePackage> {

@@ -203,6 +203,43 @@ fn sboms_are_found_in_envelopes_and_behind_the_type_of_their_manifest() {
     assert_eq!((of(BlobContent::ContentSbom), of(BlobContent::ContentAttestation)), (3, 4));
 }
 
+/// As cosign, Trivy and BuildKit attach them.
+#[test]
+fn sboms_in_other_formats_are_skipped_with_the_reason_and_their_statements_kept() {
+    let layout = Layout::new();
+    let empty = layout.blob("application/vnd.oci.empty.v1+json", b"{}");
+    let bom = |name: &str| json!({ "bomFormat": "CycloneDX", "specVersion": "1.6", "metadata": { "component": name } });
+    let own = layout.json("application/vnd.cyclonedx+json", &bom("own"));
+    let image = layout.image("amd64", b"one", &[own]);
+    let attached = json!({ "schemaVersion": 2, "mediaType": MANIFEST, "artifactType": "application/vnd.cyclonedx+json",
+        "config": empty, "layers": [layout.json(LAYER, &bom("attached"))], "subject": image });
+    let statement = json!({ "predicateType": "https://cyclonedx.org/bom/v1.6", "predicate": bom("attested") });
+    let statement = with(
+        layout.json("application/vnd.in-toto+json", &statement),
+        "annotations",
+        json!({ "in-toto.io/predicate-type": "https://cyclonedx.org/bom/v1.6" }),
+    );
+    let attested = json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": empty, "layers": [statement],
+        "subject": image });
+    let (attached, attested) = (layout.json(MANIFEST, &attached), layout.json(MANIFEST, &attested));
+    layout.top(&[image.clone(), attached.clone(), attested.clone()]);
+    let contents = layout.contents();
+    assert_eq!((contents.refused, contents.images.len()), (vec![], 1));
+    let mut expected: Vec<_> = [(&image, 1), (&attached, 0), (&attested, 0)]
+        .map(|(manifest, index)| {
+            let rule = "is a bill of materials in another format than SPDX 2 in JSON, whose packages are not read";
+            format!("{}: layers[{index}]: {rule}", digest(manifest))
+        })
+        .into();
+    let mut skipped: Vec<_> = contents.skipped.iter().map(ToString::to_string).collect();
+    expected.sort();
+    skipped.sort();
+    assert_eq!(skipped, expected);
+    let kept = &contents.images[0].resource.blobs;
+    assert!(kept.iter().all(|blob| blob.content != BlobContent::ContentSbom), "{kept:?}");
+    assert_eq!(kept.iter().filter(|blob| blob.content == BlobContent::ContentAttestation).count(), 2);
+}
+
 #[test]
 fn a_blob_that_does_not_match_its_descriptor_is_rejected_and_other_images_are_read() {
     let layout = Layout::new();

@@ -123,6 +123,10 @@ impl Watcher for Refusals {
         self.0.push(refusal.to_string());
     }
 
+    fn skipped(&mut self, skipped: &Refusal) {
+        self.0.push(format!("skipped: {skipped}"));
+    }
+
     fn progress(&mut self, _: &Summary, read: u64, size: u64) {
         assert!(size == 0 || read <= size, "{read} of {size} bytes");
     }
