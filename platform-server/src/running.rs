@@ -72,6 +72,19 @@ pub(crate) fn client(at: &At) -> Result<ConfigBuilder<AgentScope>> {
         .timeout_connect(Some(Duration::from_secs(10))))
 }
 
+/// Returns whether a request without a response fails again however often it is repeated.
+pub(crate) fn is_lasting(error: &ureq::Error) -> bool {
+    use ureq::Error;
+    match error {
+        Error::Io(error) => {
+            let tls = error.get_ref().and_then(|inner| inner.downcast_ref());
+            matches!(tls, Some(rustls::Error::InvalidCertificate(_)))
+        }
+        Error::ConnectionFailed | Error::HostNotFound | Error::Timeout(_) | Error::Protocol(_) => false,
+        _ => true,
+    }
+}
+
 /// Returns the certificates of a PEM file.
 fn authorities(path: &Path) -> Result<RootCerts> {
     let pem = fs::read(path).with_context(|| format!("cannot read --ca-file {}", path.display()))?;

@@ -367,9 +367,16 @@ fn delivery(error: &ureq::Error) -> Delivery {
         Error::ConnectionFailed | Error::HostNotFound => Delivery::Unsent,
         Error::Timeout(Timeout::Resolve | Timeout::Connect) => Delivery::Unsent,
         Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => Delivery::Unsent,
+        // Found before the request is sent, and the same at the next attempt.
+        Error::Io(error) if is_invalid_certificate(error) => Delivery::Impossible,
         Error::Io(_) | Error::Timeout(_) | Error::Protocol(_) => Delivery::Unknown,
         _ => Delivery::Impossible,
     }
+}
+
+fn is_invalid_certificate(error: &std::io::Error) -> bool {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(tls, Some(rustls::Error::InvalidCertificate(_)))
 }
 
 fn no_reply(url: &str, error: &ureq::Error) -> Failure {
@@ -382,6 +389,16 @@ mod tests {
     use platform_engine::kind::Resource;
 
     use super::*;
+
+    /// As ureq reports it. Each attempt would fail like the first, and none reaches the server.
+    #[test]
+    fn a_request_is_not_repeated_after_an_invalid_certificate() {
+        let invalid = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let refused = std::io::Error::new(ErrorKind::InvalidData, invalid);
+        assert!(matches!(delivery(&ureq::Error::Io(refused)), Delivery::Impossible));
+        let cut = std::io::Error::from(ErrorKind::ConnectionReset);
+        assert!(matches!(delivery(&ureq::Error::Io(cut)), Delivery::Unknown));
+    }
 
     #[test]
     fn a_path_keeps_the_slashes_of_a_uid_and_encodes_everything_else() {

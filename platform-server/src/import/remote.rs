@@ -14,7 +14,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use ureq::http::StatusCode;
 
-use crate::{cli::At, running::client};
+use crate::{
+    cli::At,
+    running::{client, is_lasting},
+};
 
 /// Maximum number of resources in a request: the server's maximum in one commit, so that a request is one batch of the
 /// server.
@@ -61,7 +64,14 @@ impl Remote {
             let failure = match self.call_once(url, body) {
                 Ok((status, text)) if !is_transient(status) => return Ok((status, text)),
                 Ok((status, text)) => anyhow!("{} returned {}", self.url, status_line(status, &text)),
-                Err(error) => anyhow!(error).context(format!("no response from {}", self.url)),
+                Err(error) => {
+                    let lasts = is_lasting(&error);
+                    let failure = anyhow!(error).context(format!("no response from {}", self.url));
+                    if lasts {
+                        return Err(failure);
+                    }
+                    failure
+                }
             };
             if started.elapsed() > RETRY_TIMEOUT {
                 return Err(failure);
