@@ -126,7 +126,7 @@ impl SignInService for Stub {
     }
 
     async fn redeem(&self, request: &Redemption) -> Result<RawToken> {
-        let Redemption { code, verifier, redirect_uri, client } = request;
+        let Redemption { code, verifier, redirect_uri, client, .. } = request;
         self.note(format!("redeem {} {} {redirect_uri:?} {client:?}", code.expose(), verifier.expose()));
         outcome(code.expose())?;
         Ok(RawToken { token: Secret::new("a.b.c"), refresh_token: Secret::new("r"), expiry: expiry() })

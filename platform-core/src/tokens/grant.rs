@@ -88,7 +88,7 @@ impl Grant {
         Field::string("actorTokenType").about("Not supported."),
         Field::strings("audience").about(
             "The audiences of the new token, at most 16 with those of `resource`; if absent, those of the sign-in or \
-             that of the API.",
+             that of the API. With a code they must be among those of the sign-in, all of which the token has.",
         ),
         RESOURCE,
         Field::string("scope")
@@ -115,6 +115,7 @@ impl Grant {
                 verifier: input.secret("codeVerifier"),
                 redirect_uri: input.filled("redirectUri"),
                 client: input.filled("clientId"),
+                audiences: input.targets(),
             }),
             GrantType::RefreshToken => {
                 let token = input.secret("refreshToken");
@@ -265,13 +266,14 @@ mod tests {
 
     #[test]
     fn a_code_is_redeemed_with_what_the_client_has_sent() {
-        let request =
-            json!({ "code": "c", "codeVerifier": "v", "redirect_uri": "http://127.0.0.1:1/", "clientId": "" });
+        let request = json!({ "code": "c", "codeVerifier": "v", "redirect_uri": "http://127.0.0.1:1/", "clientId": "",
+                "audience": ["a"], "resource": ["urn:b"] });
         let expected = Redemption {
             code: Secret::new("c"),
             verifier: Secret::new("v"),
             redirect_uri: Some("http://127.0.0.1:1/".to_owned()),
             client: None,
+            audiences: vec!["a".to_owned(), "urn:b".to_owned()],
         };
         assert_eq!(read(GrantType::AuthorizationCode, request).unwrap(), Grant::Code(expected));
         assert_eq!(fields_of(GrantType::AuthorizationCode, json!({ "code": "" })), ["code", "codeVerifier"]);

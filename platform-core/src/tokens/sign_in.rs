@@ -128,6 +128,8 @@ pub struct Redemption {
     pub redirect_uri: Option<String>,
     /// `client_id`.
     pub client: Option<String>,
+    /// The audiences that the token must have (RFC 8707 section 2.2); any, if empty.
+    pub audiences: Vec<String>,
 }
 
 /// Where the tokens of a sign-in go.

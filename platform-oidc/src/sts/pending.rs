@@ -142,12 +142,26 @@ impl Pending {
         self.0.lock().granted.insert(now, fingerprint(code.expose()), (request, tokens, held))
     }
 
-    /// Removes the tokens of a code, if this request may redeem it. For another one they stay.
-    pub(super) fn redeem(&self, now: Timestamp, request: &Redemption) -> Option<RawToken> {
+    /// Removes the tokens of a code, if this request may redeem it. For another one they stay. `audiences` returns
+    /// the audiences of the tokens of a sign-in with these.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT on `audience` for an audience that the token does not have. The tokens stay.
+    pub(super) fn redeem(
+        &self,
+        now: Timestamp,
+        request: &Redemption,
+        audiences: impl FnOnce(&[String]) -> Vec<String>,
+    ) -> Result<Option<RawToken>> {
         let mut steps = self.0.lock();
         let key = fingerprint(request.code.expose());
-        let granted = steps.granted.take(now, &key, |(sign_in, ..)| sign_in.is_redeemed_by(request));
-        granted.map(|(_, tokens, _)| tokens)
+        let granted = steps.granted.get(now, &key).filter(|(sign_in, ..)| sign_in.is_redeemed_by(request));
+        let Some((sign_in, ..)) = granted else { return Ok(None) };
+        let audiences = audiences(&sign_in.audiences);
+        if !request.audiences.iter().all(|audience| audiences.contains(audience)) {
+            return Err(Error::invalid_field("audience", "must be among the audiences of the sign-in"));
+        }
+        Ok(steps.granted.take(now, &key, |_| true).map(|(_, tokens, _)| tokens))
     }
 
     pub(super) fn take_session(&self, now: Timestamp, code: &HeadlessCode) -> Option<HeadlessSession> {

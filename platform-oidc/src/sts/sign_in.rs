@@ -106,7 +106,8 @@ impl SignInService for Sts {
     }
 
     async fn redeem(&self, request: &Redemption) -> Result<RawToken> {
-        let tokens = self.sign_ins.redeem(self.clock.now(), request);
+        let audiences = |named: &[String]| self.audiences_or_default(named);
+        let tokens = self.sign_ins.redeem(self.clock.now(), request, audiences)?;
         tokens.ok_or_else(|| {
             let message = "There are no tokens for this code, verifier, client and redirect URI: not yet, or no longer";
             Error::unauthenticated(message)

@@ -487,16 +487,23 @@ async fn a_program_with_a_challenge_gets_a_code_and_redeems_it_once_with_its_ver
     let browser = setting.up_to_confirmation(&query, json!({})).await.unwrap();
     let Ok(Finished::Code(callback, code)) = setting.allow(&browser).await else { panic!("no code") };
     assert_eq!((callback.origin().as_str(), callback.state()), ("http://localhost:8123", "mine"));
-    let redeem = async |code: &str, verifier: &str| {
+    let redeem_for = async |code: &str, verifier: &str, audiences: &[&str]| {
         let (code, verifier) = (Secret::new(code), Secret::new(verifier));
-        setting.fixture.sts.redeem(&Redemption { code, verifier, redirect_uri: None, client: None }).await
+        let audiences = audiences.iter().map(|&audience| audience.to_owned()).collect();
+        setting.fixture.sts.redeem(&Redemption { code, verifier, redirect_uri: None, client: None, audiences }).await
     };
+    let redeem = async |code: &str, verifier: &str| redeem_for(code, verifier, &[]).await;
     for (code, verifier) in
         [(code.expose(), encode([8; 32]).as_str()), (code.expose(), ""), ("other", verifier.as_str())]
     {
         assert_eq!(code_of(redeem(code, verifier).await), Code::Unauthenticated);
     }
-    let tokens = redeem(code.expose(), &verifier).await.unwrap();
+    for audiences in [&["https://other.example"][..], &[API, "https://other.example"]] {
+        let refused = redeem_for(code.expose(), &verifier, audiences).await.unwrap_err();
+        assert_eq!((refused.code(), &*refused.violations()[0].field), (Code::InvalidArgument, "audience"));
+    }
+    let tokens = redeem_for(code.expose(), &verifier, &[API]).await.unwrap();
+    assert_eq!(claims_of(tokens.token.expose())["aud"], json!([API]));
     assert_eq!(claims_of(tokens.token.expose())["sub"], json!(person_uid(TRUSTED, "alice")));
     assert_eq!(code_of(redeem(code.expose(), &verifier).await), Code::Unauthenticated, "redeemed");
 }

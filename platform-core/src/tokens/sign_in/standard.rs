@@ -184,6 +184,7 @@ mod tests {
             verifier: Secret::new(verifier),
             redirect_uri: uri.map(str::to_owned),
             client: client.map(str::to_owned),
+            audiences: Vec::new(),
         };
         for (sign_in, uri, client, is_redeemed) in [
             (&standard, Some(uri), Some("app"), true),
