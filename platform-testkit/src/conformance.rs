@@ -53,6 +53,9 @@ mod total;
 mod unique;
 mod values;
 
+#[cfg(test)]
+mod planted;
+
 use std::{path::PathBuf, pin::Pin, process::ExitCode, sync::Arc};
 
 use libtest_mimic::{Arguments, Failed, Trial};

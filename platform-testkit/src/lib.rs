@@ -43,6 +43,7 @@ mod gated_store;
 mod grants;
 mod kind_suite;
 mod not_run;
+mod on_drop;
 mod rng;
 mod watched_store;
 

@@ -19,6 +19,7 @@ use super::{
     fixture::{Fixture, failed, get, is, put, snapshot, whole, write},
     numbered,
 };
+use crate::on_drop::SetOnDrop;
 
 pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     cases![
@@ -59,9 +60,8 @@ fn it_is_of_one_state_of_all_spaces_while_batches_are_written<B: Backend>(fixtur
     let is_done = &AtomicBool::new(false);
     thread::scope(|scope| {
         let writing = scope.spawn(move || {
-            let done = (1..=BATCHES).try_for_each(|number| write(backend, &numbered::batch(number), number % 20 == 0));
-            is_done.store(true, Ordering::Release);
-            done
+            let _done = SetOnDrop(is_done);
+            (1..=BATCHES).try_for_each(|number| write(backend, &numbered::batch(number), number % 20 == 0))
         });
         let mut seen = 0;
         let read = loop {

@@ -67,7 +67,11 @@ async fn no_update_is_lost_if_each_requires_the_revision_it_read(fixture: &mut F
     fixture.put([thing("counter").body("0")]).await;
     fixture.together(THREADS, async |_, store| {
         for _ in 0..ROUNDS {
-            while !increment(&*store).await {}
+            // An update fails only because another one succeeded, so each attempt is one of all the updates.
+            let mut attempts = 0..THREADS * ROUNDS;
+            while !increment(&*store).await {
+                assert!(attempts.next().is_some(), "an update is rejected although no other one succeeded");
+            }
         }
     });
     assert_eq!(fixture.record(THING, "counter").await.unwrap().body, (THREADS * ROUNDS).to_string());

@@ -1,5 +1,7 @@
 //! Walks by cursor: each record that exists throughout a walk is returned exactly once.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use platform_engine::store::{Commit, Delete, KeyValue, Order, OrderBy, Position, Query, Scope};
 
 use super::{
@@ -7,6 +9,7 @@ use super::{
     fixture::walk,
     records::{Ask, Describe, any_of, key, none_of, orders, text, thing, things, things_in, uid},
 };
+use crate::on_drop::SetOnDrop;
 
 pub(super) const CASES: &[Case] = cases![
     pages_concatenate_to_the_whole_list_in_every_order,
@@ -147,10 +150,10 @@ const WRITES: usize = 150;
 
 /// Walks repeatedly while another thread puts and deletes records between the stable ones.
 fn walk_while_writing(fixture: &Fixture, order: Order, page: usize) {
-    let (writing, query) =
-        (std::sync::atomic::AtomicBool::new(true), Query { order, ..things_in(Scope::Children(uid("t"))) });
+    let (is_done, query) = (AtomicBool::new(false), Query { order, ..things_in(Scope::Children(uid("t"))) });
     fixture.together(2, async |thread, store| {
         if thread == 0 {
+            let _done = SetOnDrop(&is_done);
             for round in 0..WRITES {
                 let number = round * 37 % STABLE;
                 let uid = format!("t/{number:03}-transient");
@@ -159,7 +162,6 @@ fn walk_while_writing(fixture: &Fixture, order: Order, page: usize) {
                     store.commit(Commit { delete: vec![Delete::Key(key(&uid))], ..Commit::default() }).await.unwrap();
                 }
             }
-            writing.store(false, std::sync::atomic::Ordering::Release);
             return;
         }
         let mut expected: Vec<String> = (0..STABLE).map(|number| format!("t/{number:03}")).collect();
@@ -169,7 +171,7 @@ fn walk_while_writing(fixture: &Fixture, order: Order, page: usize) {
         // One more walk after the last write, so that there is at least one.
         let mut last = false;
         while !last {
-            last = !writing.load(std::sync::atomic::Ordering::Acquire);
+            last = is_done.load(Ordering::Acquire);
             let mut walked = walk(&*store, &query, page).await;
             assert!(walked.is_sorted_by(|left, right| if order.descending { left > right } else { left < right }));
             walked.retain(|uid| !uid.ends_with("-transient"));

@@ -187,6 +187,12 @@ pub(super) async fn walk(store: &dyn Store, query: &Query, limit: usize) -> Vec<
         assert!(page.items.len() <= limit, "a page is longer than its limit");
         uids.extend(page.items.into_iter().map(|item| item.uid().to_string()));
         let Some(next) = page.next else { return uids };
+        if let Some(after) = &query.after {
+            let (before, after) = ((&after.value, &after.uid), (&next.value, &next.uid));
+            let advances = if query.order.descending { before > after } else { before < after };
+            // Otherwise the walk would not end.
+            assert!(advances, "the page after {before:?} ends at {after:?}, which does not follow it");
+        }
         // The cursor is already past the records that the first page skipped.
         query = Query { after: Some(next), skip: 0, ..query };
     }

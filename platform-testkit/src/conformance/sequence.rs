@@ -1,5 +1,7 @@
 //! Sequences of commits, which are the commit order.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use platform_engine::store::{Commit, Delete, KeyValue, Position, Query, Require};
 
 use super::{
@@ -7,6 +9,7 @@ use super::{
     fixture::walk,
     records::{Ask, PART, THING, epoch, guarded, key, part, thing, things, uid},
 };
+use crate::on_drop::SetOnDrop;
 
 pub(super) const CASES: &[Case] = cases![
     sequences_of_an_organization_increase_with_every_commit,
@@ -145,9 +148,11 @@ async fn concurrent_commits_get_different_sequences(fixture: &mut Fixture) {
 }
 
 async fn a_reader_by_sequence_misses_nothing_of_concurrent_commits(fixture: &mut Fixture) {
+    let done: [AtomicBool; THREADS] = Default::default();
     let seen = fixture.together(THREADS + 1, async |thread, store| {
         let mut seen: Vec<String> = Vec::new();
-        if thread < THREADS {
+        if let Some(done) = done.get(thread) {
+            let _done = SetOnDrop(done);
             for round in 0..COMMITS {
                 let put = ["x", "y"].map(|half| thing(&format!("a/{thread}-{round}-{half}"))).into();
                 store.commit(Commit { put, ..Commit::default() }).await.unwrap();
@@ -155,15 +160,21 @@ async fn a_reader_by_sequence_misses_nothing_of_concurrent_commits(fixture: &mut
             return seen;
         }
         let mut query = Query { limit: 7, ..things().by_sequence() };
-        while seen.len() < THREADS * COMMITS * 2 {
+        loop {
+            let is_done = done.iter().all(|done| done.load(Ordering::Acquire));
             let page = store.list(&query).await.unwrap();
             if let Some(last) = page.items.last() {
                 let value = KeyValue::integer(i64::try_from(last.revision).unwrap());
                 query.after = Some(Position { value, uid: last.uid() });
             }
+            // It was listed after the last commit.
+            let is_last = is_done && page.items.is_empty();
             seen.extend(page.items.into_iter().map(|item| item.uid().to_string()));
+            if is_last || seen.len() > THREADS * COMMITS * 2 {
+                return seen;
+            }
         }
-        seen
     });
+    assert_eq!(seen[THREADS].len(), THREADS * COMMITS * 2);
     assert_eq!(seen[THREADS], walk(&**fixture.store(), &things().by_sequence(), 50).await);
 }

@@ -167,6 +167,8 @@ impl KindSuite<'_> {
             let page = self.done(format_args!("list with {query:?}"), self.list(caller, &query));
             all.extend(page.items);
             match page.next {
+                // Otherwise the walk would not end.
+                Some(next) if next == token => panic!("the page after {token:?} ends where it begins"),
                 Some(next) => token = next,
                 None => return all,
             }
