@@ -12,6 +12,7 @@ use crate::{
     store::{self, KeyName, KindName},
 };
 
+mod column;
 mod domain;
 mod field;
 mod imported;
@@ -20,6 +21,7 @@ mod paths;
 mod resource;
 mod rules;
 
+pub use column::Column;
 pub use domain::{Domain, LeftOut};
 pub use field::{Access, Check, Field, InQuery, OnDelete, Reference, SortKey, Type};
 pub use imported::{Imported, derived_uid, escaped, opaque_uid};
@@ -51,6 +53,9 @@ pub struct Kind {
     pub fields: &'static [Field],
     /// Index keys that are not a field's own value.
     pub keys: &'static [DerivedKey],
+    /// The columns of tables for people, the most important first. If there are none, tables show the fields that lists
+    /// are ordered by and those that say what a resource is.
+    pub columns: &'static [Column],
     /// The uniqueness rules.
     pub unique: &'static [Unique],
     /// The visibility of resources without a parent group.
@@ -77,6 +82,7 @@ impl Kind {
             methods: &[],
             fields: &[],
             keys: &[],
+            columns: &[],
             unique: &[],
             roots: Roots::Granted,
             on_parent_delete: OnParentDelete::Restrict,
@@ -123,6 +129,13 @@ impl Kind {
     #[must_use]
     pub const fn keys(mut self, keys: &'static [DerivedKey]) -> Self {
         self.keys = keys;
+        self
+    }
+
+    /// Sets the columns of tables for people.
+    #[must_use]
+    pub const fn columns(mut self, columns: &'static [Column]) -> Self {
+        self.columns = columns;
         self
     }
 

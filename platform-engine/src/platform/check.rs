@@ -75,6 +75,10 @@ impl Checker<'_> {
             self.require(is_known, "parent", format!("must be a kind of the platform, which has no {parent}"));
         }
         self.fields("fields", kind.fields);
+        for column in kind.columns.iter().filter(|column| column.compute.is_none()) {
+            let rule = "must be the path of a field, or computed";
+            self.require(is_path(kind.fields, column.name), format!("columns.{}", column.name), rule);
+        }
         kind.fields.iter().for_each(|field| self.reference(field));
         for (at, method) in kind.methods.iter().enumerate() {
             let item = format!("methods.{}", method.verb.name());
@@ -230,6 +234,15 @@ impl Checker<'_> {
 }
 
 /// Accepts only names that do not change when they are converted to snake_case and back: `htmlUrl` and not `htmlURL`.
+/// Returns whether a path with dots leads to a field.
+fn is_path(fields: &[Field], path: &str) -> bool {
+    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    match (named(fields, name).map(|field| field.ty), rest) {
+        (Some(Type::Message(inner)), Some(rest)) => is_path(inner, rest),
+        (found, rest) => found.is_some() && rest.is_none(),
+    }
+}
+
 fn is_camel_case(name: &str, is_upper: bool) -> bool {
     let converted = if is_upper { name.to_upper_camel_case() } else { name.to_lower_camel_case() };
     name == converted && name.is_ascii() && name.starts_with(|first: char| first.is_ascii_alphabetic())

@@ -12,7 +12,8 @@ use serde_json::Value;
 use crate::{
     cli::options,
     failure::{Failure, Result},
-    output::Printer,
+    kinds::command_name,
+    output::{Format, Printer},
     session::{Session, format, progress, say, text, texts},
 };
 
@@ -46,6 +47,9 @@ pub(super) fn run(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatch
     }
     bar.finish_and_clear();
     printer.end(total)?;
+    if read == 0 && matches!(format(matches), Format::Table) {
+        say(format!("no {}", command_name(kind).replace('-', " ")));
+    }
     let is_limited = matches.try_get_one::<u64>("limit").is_ok_and(|limit| limit.is_some());
     if !is_limited && !is_last && read < total {
         say(format!("{read} of {total} shown; --all reads all, and --limit or --skip others"));
@@ -87,7 +91,7 @@ fn query(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatches) -> Re
         add("skip", skip.to_string());
     }
     let Some(list) = kind.method(Verb::List) else {
-        return Err(Failure::usage(format!("name the {} to get", crate::kinds::command_name(kind))));
+        return Err(Failure::usage(format!("name the {} to get", command_name(kind))));
     };
     for (name, value) in options::read(&options::of_list(list), matches)? {
         // A parameter that filters by a field with uids accepts names too.

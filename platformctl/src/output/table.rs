@@ -1,7 +1,10 @@
 //! Tables with aligned columns. Written here because rows are printed as their pages arrive, which the table crates,
 //! that measure all rows first, do not support.
 
-use std::io::{self, Write};
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+};
 
 use console::measure_text_width;
 use heck::ToShoutySnakeCase;
@@ -9,6 +12,7 @@ use platform_engine::kind::{Field, Kind, Type};
 use serde_json::Value;
 
 use super::text;
+use crate::failure::printable;
 
 /// The most columns of a table without the uid.
 const MAX_COLUMNS: usize = 7;
@@ -24,19 +28,24 @@ pub(super) struct Table {
 
 #[derive(Debug)]
 struct Column {
-    field: &'static Field,
-    /// The field of a message that is shown in place of the message.
-    inner: &'static str,
+    /// The path of a field with dots, or the name of a computed text.
+    name: Cow<'static, str>,
+    compute: Option<fn(&Value) -> String>,
     width: usize,
 }
 
 impl Table {
     /// Returns a table for a kind, with columns wide enough for these rows. Columns without any value are left out.
     pub(super) fn new(kind: &'static Kind, rows: &[Value]) -> Self {
-        let mut columns: Vec<_> = kind.fields.iter().filter_map(Column::of).collect();
+        let mut columns: Vec<Column> = match kind.columns {
+            [] => kind.fields.iter().filter_map(path_of).map(Column::at).collect(),
+            declared => {
+                declared.iter().map(|of| Column { compute: of.compute, ..Column::at(of.name.into()) }).collect()
+            }
+        };
         columns.retain(|column| rows.iter().any(|row| !column.cell(row).is_empty()));
         columns.truncate(MAX_COLUMNS);
-        columns.extend(kind.field("uid").map(|field| Column { field, inner: "", width: 0 }));
+        columns.extend(kind.field("uid").map(|field| Column::at(field.name.into())));
         for column in &mut columns {
             let cells = rows.iter().map(|row| measure_text_width(&column.cell(row)));
             let widest = cells.max().unwrap_or_default().min(MAX_WIDTH);
@@ -66,31 +75,44 @@ impl Table {
     }
 }
 
+/// Returns the path of a field that is a column of a kind without columns in its table: what lists can be ordered by,
+/// required and enumerated values, and the names of messages. Not the times that every resource has, and not the uid,
+/// which is the last column.
+fn path_of(field: &'static Field) -> Option<Cow<'static, str>> {
+    if ["uid", "createTime", "updateTime"].contains(&field.name) {
+        return None;
+    }
+    match field.ty {
+        Type::Message(inner) => {
+            let has_name = inner.iter().any(|inner| inner.name == "name");
+            has_name.then(|| format!("{}.name", field.name).into())
+        }
+        Type::List(_) | Type::Map(_) => None,
+        Type::Enum(_) => Some(field.name.into()),
+        _ if !field.sort.is_empty() || field.required && field.uid_of.is_none() => Some(field.name.into()),
+        _ if field.name == "description" => Some(field.name.into()),
+        _ => None,
+    }
+}
+
 impl Column {
-    /// Returns the column of a field: of what lists can be ordered by, of required and enumerated values, and of messages
-    /// with a name. Not of the times that every resource has, and not of the uid, which is the last column.
-    fn of(field: &'static Field) -> Option<Self> {
-        let column = |inner| Some(Self { field, inner, width: 0 });
-        if ["uid", "createTime", "updateTime"].contains(&field.name) {
-            return None;
-        }
-        match field.ty {
-            Type::Message(inner) => inner.iter().find(|inner| inner.name == "name").and_then(|_| column("name")),
-            Type::List(_) | Type::Map(_) => None,
-            Type::Enum(_) => column(""),
-            _ if !field.sort.is_empty() || field.required && field.uid_of.is_none() => column(""),
-            _ if field.name == "description" => column(""),
-            _ => None,
-        }
+    fn at(name: Cow<'static, str>) -> Self {
+        Self { name, compute: None, width: 0 }
     }
 
     fn header(&self) -> String {
-        self.field.name.to_shouty_snake_case().replace('_', " ")
+        self.name.strip_suffix(".name").unwrap_or(&self.name).to_shouty_snake_case().replace('_', " ")
     }
 
     fn cell(&self, row: &Value) -> String {
-        let value = row.get(self.field.name).unwrap_or(&Value::Null);
-        let value = if self.inner.is_empty() { value } else { value.get(self.inner).unwrap_or(&Value::Null) };
-        text(value).replace('\n', " ")
+        let found = match self.compute {
+            Some(compute) => return printable(&compute(row)).replace('\n', " "),
+            None => self.name.split('.').try_fold(row, |value, name| value.get(name)),
+        };
+        match found {
+            Some(Value::Array(values)) => values.iter().map(text).collect::<Vec<_>>().join(", "),
+            found => text(found.unwrap_or(&Value::Null)),
+        }
+        .replace('\n', " ")
     }
 }

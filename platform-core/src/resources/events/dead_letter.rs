@@ -5,7 +5,7 @@ use platform_engine::{
     context::Context,
     error::{Error, Result},
     event::Event,
-    kind::{Action, Authorization, Field, Kind, Method, Parent, Resource, Type},
+    kind::{Action, Authorization, Column, Field, Kind, Method, Parent, Resource, Type},
     platform::Platform,
     store::{Delete, Key, Require},
     timestamp::Timestamp,
@@ -85,6 +85,15 @@ impl Resource for DeadLetter {
             Method::list(&[cap("subscriptions.list")]).order("createTime"),
             Method::get(&[cap("subscriptions.list")]),
         ])
+        .columns(&Column::fields([
+            "eventType",
+            "eventSubject",
+            "eventTime",
+            "reason",
+            "attempts",
+            "httpStatus",
+            "error",
+        ]))
         .fields(&[
             Field::UID,
             Field::string("eventId").about("The event's `ce-id`.").output_only(),

@@ -1,7 +1,7 @@
 //! The delivery log: the outcomes of a subscription's latest events (`docs/api.md`, Events).
 
 use platform_engine::{
-    kind::{Field, Kind, Method, Param, Parent, Resource, Type},
+    kind::{Column, Field, Kind, Method, Param, Parent, Resource, Type},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -73,6 +73,15 @@ impl Resource for Delivery {
             ]),
             Method::get(&[cap("subscriptions.list")]),
         ])
+        .columns(&Column::fields([
+            "eventType",
+            "eventSubject",
+            "eventTime",
+            "state",
+            "attempts",
+            "httpStatus",
+            "error",
+        ]))
         .fields(&[
             Field::UID,
             Field::string("eventId").about("The event's `ce-id`.").output_only(),

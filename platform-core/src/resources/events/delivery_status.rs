@@ -5,7 +5,7 @@ use platform_engine::{
     context::{Context, retry},
     error::{Error, Result},
     json::int64,
-    kind::{Action, Authorization, Field, Kind, Method, Parent, Resource, Type},
+    kind::{Action, Authorization, Column, Field, Kind, Method, Parent, Resource, Type},
     platform::Platform,
     store::{Key, Require},
     timestamp::Timestamp,
@@ -88,6 +88,15 @@ impl Resource for DeliveryStatus {
             .parent(Parent::Sole(Subscription::KIND))
             .unlimited()
             .methods(&[Method::list(&[cap("subscriptions.list")]), Method::get(&[cap("subscriptions.list")])])
+            .columns(&Column::fields([
+                "mode",
+                "failures",
+                "failingSince",
+                "httpStatus",
+                "error",
+                "deliveredTime",
+                "dead",
+            ]))
             .fields(&[
                 Field::UID,
                 Field::enumeration("mode", Mode::VARIANTS)

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use platform_engine::{
     context::Context,
     error::{Error, Result},
-    kind::{DerivedKey, Field, Kind, Method, Param, Parent, Resource, Unique},
+    kind::{Column, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Unique},
     store::{Delete, Filter, Item, Key, KeyValue, Position, Query, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
@@ -56,6 +56,7 @@ impl Resource for DirectoryUser {
             ]),
             Method::get(&[cap("identity_providers.list")]),
         ])
+        .columns(&Column::fields(["userName", "displayName", "email", "active"]))
         .fields(&[
             Field::UID,
             Field::string("userName").about("The user name in the directory.").output_only(),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use platform_engine::{
     context::Context,
     error::{Code, Detail, Error, Result},
-    kind::{Field, Kind, Method, Param, Parent, Resource},
+    kind::{Column, Field, Kind, Method, Param, Parent, Resource},
     store::{Key, Require},
     timestamp::Timestamp,
     uid::Uid,
@@ -45,6 +45,7 @@ impl Resource for GroupAccessRequest {
                 Method::get(&[cap("group_invites.create")]),
                 Method::delete(&[cap("group_invites.create")]),
             ])
+            .columns(&Column::fields(["email", "identityUid", "createTime"]))
             .fields(&[
                 Field::UID,
                 Field::string("identityUid").about("The identity that requests to join the group.").output_only(),

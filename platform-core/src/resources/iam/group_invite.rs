@@ -8,7 +8,7 @@ use platform_engine::{
     duration::Duration,
     error::{Code, Error, Result},
     event::Draft,
-    kind::{Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Verb, parent_uid},
+    kind::{Change, Column, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Type, Verb, parent_uid},
     seal::Secret,
     store::{Delete, Filter, Key, KeyValue, Query, Record, Require, Scope},
     timestamp::Timestamp,
@@ -92,6 +92,7 @@ impl Resource for GroupInvite {
             Method::create(INVITER_CAPABILITIES).event("iam.group_invite.created.v1"),
             Method::delete(&[cap("group_invites.delete")]).event("iam.group_invite.deleted.v1"),
         ])
+        .columns(&Column::fields(["role.name", "email", "expirationTime", "singleUse"]))
         .fields(&[
             Field::UID,
             field::uid("roleUid")

@@ -7,7 +7,7 @@ use platform_engine::{
     context::Context,
     error::{Error, Result},
     event::Draft,
-    kind::{Action, Change, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Verb, parent_uid},
+    kind::{Action, Change, Column, DerivedKey, Field, Kind, Method, Param, Parent, Resource, Verb, parent_uid},
     seal::Secret,
     store::{KeyValue, Query, Scope},
     timestamp::Timestamp,
@@ -78,6 +78,7 @@ impl Resource for IdentityProvider {
                     .event("iam.identity_providers.updated.v1"),
                 Method::delete(&[cap("identity_providers.delete")]).event("iam.identity_providers.deleted.v1"),
             ])
+            .columns(&Column::fields(["name", "description", "oidc.issuer", "oidc.clientId"]))
             .fields(&[
                 Field::UID,
                 field::NAME.about("The provider's name, as `^[a-z0-9 ._-]{1,}$`."),

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::capabilities::cap;
 
+mod columns;
 pub mod event;
 mod filters;
 pub mod rating;
@@ -120,7 +121,8 @@ impl Resource for Advisory {
                 .input_only()
                 .rest_only(),
         ])
-        .keys(filters::KEYS);
+        .keys(filters::KEYS)
+        .columns(columns::COLUMNS);
 
     fn example() -> Self {
         Self {

@@ -2,6 +2,7 @@
 
 use cvss::Cvss;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use strum::VariantNames;
 
 use platform_engine::kind::Field;
@@ -76,6 +77,18 @@ pub enum Level {
 }
 
 impl Level {
+    /// Returns the level in a word, such as `critical`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::LevelUnspecified => "unknown",
+            Self::LevelNegligible => "negligible",
+            Self::LevelLow => "low",
+            Self::LevelMedium => "medium",
+            Self::LevelHigh => "high",
+            Self::LevelCritical => "critical",
+        }
+    }
+
     /// Returns the level of a CVSS score from 0.0 to 10.0, by the qualitative scale of CVSS 3 and 4.
     pub fn of_score(score: f64) -> Self {
         match score {
@@ -86,6 +99,16 @@ impl Level {
             _ => Self::LevelNegligible,
         }
     }
+}
+
+/// Returns the highest CVSS score of a resource with `severities`, with its level, for tables: `critical 9.8`.
+pub(crate) fn highest_of(body: &Value) -> String {
+    let severities = body.get("severities").and_then(Value::as_array).into_iter().flatten();
+    let scores = severities.filter_map(|severity| Severity::deserialize(severity).ok()?.base_score());
+    scores
+        .max_by(f64::total_cmp)
+        .map(|score| format!("{} {score:.1}", Level::of_score(score).word()))
+        .unwrap_or_default()
 }
 
 /// The fields of a [`Severity`].

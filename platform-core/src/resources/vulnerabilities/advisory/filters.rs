@@ -179,7 +179,7 @@ pub(super) fn approved(body: &Value) -> impl Iterator<Item = &Value> {
 
 /// Returns the most recent approved event that has a type of this version; of several at the same time, the last in
 /// the list.
-fn latest(body: &Value) -> Option<&Value> {
+pub(super) fn latest(body: &Value) -> Option<&Value> {
     approved(body).max_by_key(|event| Timestamp::parse(event.get("createTime")?.as_str()?).ok())
 }
 
