@@ -1,7 +1,7 @@
 //! The emulator: tenants, and one service for all of their requests.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     convert::Infallible,
     fmt, io,
     sync::{
@@ -14,7 +14,7 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, header::CONTENT_TYPE, request::Parts};
+use http::{HeaderMap, Request, Response, header::CONTENT_TYPE, request::Parts};
 use http_body::Body as HttpBody;
 use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 use parking_lot::RwLock;
@@ -24,14 +24,11 @@ use platform_engine::{
 };
 use platform_http::{
     BoxError, Layers, bearer,
-    mount::{self, Mount, Refusal},
+    mount::{self, Refusal},
     openapi::ServedDocument,
     read_body, serve,
 };
-use platform_services::{
-    BrowserSignIn, Scim, Tokens,
-    openapi::{self, INFO, NAME},
-};
+use platform_services::openapi::{self, INFO, NAME};
 use serde_json::{Map, Value, json};
 use tokio::{net::TcpListener, runtime::Handle};
 use tower::Service;
@@ -69,8 +66,6 @@ struct Core {
     tenants: RwLock<Tenants>,
     next_number: AtomicU64,
     coverage: Counter,
-    /// The methods that belong to no kind.
-    services: Vec<Operation>,
     document: ServedDocument,
 }
 
@@ -85,13 +80,6 @@ impl Tenants {
         self.by_name.insert(tenant.name().to_owned(), tenant.clone());
         self.by_key.extend(tenant.key_ids().map(|key| (key, tenant.clone())));
     }
-}
-
-/// A method of the API that belongs to no kind.
-struct Operation {
-    method: Method,
-    path: Vec<String>,
-    name: String,
 }
 
 impl Emulator {
@@ -111,16 +99,12 @@ impl Emulator {
             let document = of_default.0.rest.openapi(INFO).with(of_default.0.import.openapi());
             document.with(openapi::well_known()).with(openapi::health()).into_value()
         };
-        let sign_ins = BrowserSignIn::new(default.0.tokens());
-        let tokens = Tokens::new(default.0.tokens());
-        let parts = [tokens.openapi(), sign_ins.openapi(), Scim.openapi(), default.0.import.openapi()];
         Ok(Self(Arc::new(Core {
             shared,
             default,
             tenants: RwLock::new(tenants),
             next_number: AtomicU64::new(1),
             coverage: Counter::default(),
-            services: parts.iter().flat_map(operations).collect(),
             document: ServedDocument::deferred(document, domain),
         })))
     }
@@ -210,9 +194,7 @@ impl Emulator {
     /// # Errors
     /// INTERNAL when the descriptors of the contract are invalid.
     pub fn coverage(&self) -> Result<Coverage> {
-        let mut all: BTreeSet<String> = self.0.default.methods()?;
-        all.extend(self.0.services.iter().map(|operation| operation.name.clone()));
-        Ok(self.0.coverage.report(&all))
+        Ok(self.0.coverage.report(&self.0.default.methods()?))
     }
 
     /// Begins to count the coverage again.
@@ -315,7 +297,7 @@ impl Emulator {
             fault: false,
             micros: 0,
         };
-        let fault = tenant.0.faults.next(logged.method.as_deref().unwrap_or_default());
+        let fault = logged.method.as_deref().and_then(|method| tenant.0.faults.next(method));
         logged.fault = fault.is_some();
         if let Some(fault) = &fault
             && !fault.delay.is_zero()
@@ -359,8 +341,7 @@ impl Emulator {
             let name = rpc(path)?;
             return tenant.grpc().ok()?.methods.get(&name).cloned();
         }
-        let service = || self.0.services.iter().find(|service| service.is_at(&head.method, path));
-        tenant.0.rest.method_of(&head.method, path).or_else(|| Some(service()?.name.clone()))
+        tenant.0.rest.method_of(&head.method, path).or_else(|| tenant.service_at(&head.method, path).map(str::to_owned))
     }
 }
 
@@ -426,30 +407,6 @@ fn token_part(headers: &HeaderMap, number: usize) -> Option<Map<String, Value>> 
     let token = bearer(headers).ok()??;
     let part = Some(token).filter(|token| token.len() <= MAX_TOKEN)?.split('.').nth(number)?;
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
-}
-
-/// Returns the operations of a part of the OpenAPI document, with names such as `SecurityTokenService.Exchange`.
-fn operations(part: &Value) -> Vec<Operation> {
-    let paths = part.get("paths").and_then(Value::as_object).into_iter().flatten();
-    let methods = paths.flat_map(|(path, item)| item.as_object().into_iter().flatten().map(move |one| (path, one)));
-    methods
-        .filter_map(|(path, (method, operation))| {
-            let tag = operation.get("tags")?.get(0)?.as_str()?;
-            let name = format!("{tag}.{}", operation.get("operationId")?.as_str()?);
-            let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).ok()?;
-            Some(Operation { method, path: path.split('/').map(str::to_owned).collect(), name })
-        })
-        .collect()
-}
-
-impl Operation {
-    fn is_at(&self, method: &Method, path: &str) -> bool {
-        let path = path.strip_suffix('/').unwrap_or(path);
-        let is_same = |(own, segment): (&String, &str)| own == segment || own.starts_with('{') && !segment.is_empty();
-        self.method == *method
-            && self.path.len() == path.split('/').count()
-            && self.path.iter().zip(path.split('/')).all(is_same)
-    }
 }
 
 impl fmt::Debug for Emulator {

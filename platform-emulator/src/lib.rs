@@ -40,10 +40,12 @@ mod emulator;
 mod tenant;
 
 mod clock;
+mod console;
 mod coverage;
 mod faults;
 mod requests;
 mod seed;
+mod service;
 mod upstream;
 
 mod admin;

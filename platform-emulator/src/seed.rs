@@ -16,6 +16,7 @@ use serde_saphyr::{DuplicateKeyPolicy, Options};
 
 use crate::tenant::{ORGANIZATION, Tenant};
 
+mod demo;
 mod preset;
 
 pub use preset::Preset;
@@ -63,8 +64,27 @@ pub(crate) fn parse(yaml: &[u8]) -> Result<Map<String, Value>> {
     }
 }
 
+/// What a tenant is filled with.
+pub(crate) enum Seed {
+    Document(Map<String, Value>),
+    Preset(Preset),
+}
+
+impl Seed {
+    pub(crate) async fn apply(self, tenant: &Tenant) -> Result<Seeded> {
+        match self {
+            Self::Document(resources) => apply(tenant, resources).await,
+            Self::Preset(preset) => {
+                let mut seeded = apply(tenant, preset.resources()?).await?;
+                preset.import(tenant, &mut seeded).await?;
+                Ok(seeded)
+            }
+        }
+    }
+}
+
 /// Creates resources in the order of the document.
-pub(crate) async fn apply(tenant: &Tenant, resources: Map<String, Value>) -> Result<Seeded> {
+async fn apply(tenant: &Tenant, resources: Map<String, Value>) -> Result<Seeded> {
     let platform = tenant.platform();
     let lists = check(platform, resources)?;
     let mut seeder = Seeder { platform, caller: tenant.caller(), known: HashMap::new(), seeded: Seeded::default() };

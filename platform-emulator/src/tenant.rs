@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
+use http::Method;
 use parking_lot::Mutex;
+use platform_console::{Console, Links};
 use platform_core::{
     iam::{self, Iam},
     outbox::Outbox,
@@ -18,13 +20,14 @@ use platform_engine::{
     entropy::Entropy,
     error::{Code, Error, Result},
     platform::{Platform, Settings},
+    seal::Secret,
     store::memory::{MemorySnapshot, MemoryStore},
     timestamp::Timestamp,
     uid::Uid,
 };
 use platform_events::{Dispatcher, Options, Webhook, WebhookOptions};
 use platform_grpc::Grpc;
-use platform_http::{Limits, Rest};
+use platform_http::{Limits, Rest, mount::Mount};
 use platform_keys::{Algorithm, Bootstrap, Keys};
 use platform_oidc::{
     AccessToken, DiscoveryOptions, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions, offline_claims,
@@ -32,15 +35,16 @@ use platform_oidc::{
 use platform_outbound::{HttpFetch, Network};
 use platform_services::{BrowserSignIn, Import, Scim, Tokens};
 use platform_system::{Pool, SystemEntropy};
-use serde_json::{Map, Value};
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
     StartError,
     clock::EmulatorClock,
-    faults::{Fault, Faults},
+    console,
+    faults::{Fault, Faults, matches},
     requests::{LoggedRequest, RequestLog},
-    seed::{self, Preset, Seeded},
+    seed::{self, Preset, Seed, Seeded},
+    service::Operation,
     upstream::{UPSTREAM_ISSUER, Upstream, UpstreamIssuer},
 };
 
@@ -63,6 +67,10 @@ pub(crate) struct Shared {
     pub(crate) runtime: Handle,
     network: Arc<HttpFetch>,
     pub(crate) limits: Limits,
+    /// Those of every tenant, set by the first one.
+    services: OnceLock<Vec<Operation>>,
+    /// That of every tenant, set by the first one.
+    console: OnceLock<Console>,
 }
 
 impl Shared {
@@ -70,7 +78,7 @@ impl Shared {
         let network = Arc::new(HttpFetch::new(&Network::default()).map_err(StartError::of)?);
         // Tests of one machine send all requests from one address.
         let limits = Limits { open_rate: None, ..Limits::default() };
-        Ok(Self { url: url.to_owned(), runtime, network, limits })
+        Ok(Self { url: url.to_owned(), runtime, network, limits, services: OnceLock::new(), console: OnceLock::new() })
     }
 }
 
@@ -169,8 +177,15 @@ impl Tenant {
         let tokens = Arc::new(Sts::new(options).map_err(StartError::of)?);
         let rest = Rest::new(Arc::clone(&platform), verifier.clone(), shared.limits.clone());
         let of_tokens = Tokens::new(tokens.clone()).redeeming(tokens.clone());
-        let rest = rest.map_err(StartError::of)?.mount(of_tokens).mount(BrowserSignIn::new(tokens.clone())).mount(Scim);
+        let sign_ins = BrowserSignIn::new(tokens.clone());
         let import = Import::all(Arc::clone(&platform), verifier.clone(), shared.limits.clone());
+        shared.services.get_or_init(|| {
+            let parts = [of_tokens.openapi(), sign_ins.openapi(), Scim.openapi(), import.openapi()];
+            parts.iter().flat_map(Operation::of).collect()
+        });
+        let rest = rest.map_err(StartError::of)?.mount(of_tokens).mount(sign_ins).mount(Scim);
+        let console = shared.console.get_or_init(|| console::open(&platform, &shared.url));
+        let rest = rest.mount(console.clone());
         let stop = deliver_events(shared, &platform, &issuer)?;
         Ok(Self(Arc::new(Inner {
             name,
@@ -315,7 +330,7 @@ impl Tenant {
     /// INVALID_ARGUMENT for a document of another form, and those of the creates. The fields of violations begin with
     /// the resource, such as `repos[2].name`.
     pub async fn seed(&self, yaml: &str) -> Result<Seeded> {
-        self.apply(seed::parse(yaml.as_bytes())?).await
+        self.apply(Seed::Document(seed::parse(yaml.as_bytes())?)).await
     }
 
     /// Creates the resources of a preset, as [`Tenant::seed`] does.
@@ -323,16 +338,16 @@ impl Tenant {
     /// # Errors
     /// As [`Tenant::seed`].
     pub async fn seed_preset(&self, preset: Preset) -> Result<Seeded> {
-        self.apply(preset.resources()?).await
+        self.apply(Seed::Preset(preset)).await
     }
 
-    pub(crate) async fn apply(&self, resources: Map<String, Value>) -> Result<Seeded> {
+    pub(crate) async fn apply(&self, seed: Seed) -> Result<Seeded> {
         let tenant = self.clone();
         // On the emulator's runtime, which costly checks need, whatever runs this call.
         let applied = self.0.shared.runtime.spawn(async move {
             let _turn = tenant.0.seeding.lock().await;
             let before = tenant.0.store.snapshot();
-            let applied = seed::apply(&tenant, resources).await;
+            let applied = seed.apply(&tenant).await;
             if applied.is_err() {
                 tenant.0.store.restore(&before);
             }
@@ -368,11 +383,28 @@ impl Tenant {
         self.0.clock.freeze(frozen);
     }
 
+    /// Makes a link that signs a browser in to the console as the operator, once and within 15 minutes. Only for the
+    /// default tenant, to which requests without a token belong.
+    ///
+    /// # Errors
+    /// INTERNAL when the token cannot be signed.
+    pub fn console_link(&self) -> Result<String> {
+        let platform = self.platform();
+        let Some(console) = self.0.shared.console.get() else { return Err(Error::internal("there is no console")) };
+        let token = Secret::new(self.token()?);
+        let code = console.links().make(platform.entropy(), platform.now(), self.operator(), token)?;
+        Ok(Links::url(self.url(), &code))
+    }
+
     /// Adds a fault. The first of the faults that matches a call applies to it.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when there are 100.
+    /// INVALID_ARGUMENT if its pattern matches no method, and RESOURCE_EXHAUSTED when there are 100.
     pub fn inject(&self, fault: Fault) -> Result<()> {
+        if !self.methods()?.iter().any(|method| matches(&fault.method, method)) {
+            let rule = format!("matches no method of the API: {}; GET /_emulator/coverage lists them", fault.method);
+            return Err(Error::invalid_field("method", rule));
+        }
         self.0.faults.add(fault)
     }
 
@@ -428,10 +460,20 @@ impl Tenant {
         self.0.grpc.get_or_init(build).as_ref().map_err(|error| Error::internal(error.clone()))
     }
 
-    /// Returns all methods that the tenant serves, of kinds and of token services.
+    /// Returns all methods that the tenant serves, of kinds and of services.
     pub(crate) fn methods(&self) -> Result<BTreeSet<String>> {
         let grpc = self.grpc()?.methods.iter().cloned();
-        Ok(self.0.rest.methods().into_iter().chain(grpc).collect())
+        let services = self.services().map(|service| service.name.clone());
+        Ok(self.0.rest.methods().into_iter().chain(grpc).chain(services).collect())
+    }
+
+    fn services(&self) -> impl Iterator<Item = &Operation> {
+        self.0.shared.services.get().into_iter().flatten()
+    }
+
+    /// Returns the name of the service's method that a request over REST is for.
+    pub(crate) fn service_at(&self, method: &Method, path: &str) -> Option<&str> {
+        self.services().find(|service| service.is_at(method, path)).map(|service| &*service.name)
     }
 
     /// Makes the lanes that wait for a time look at it again.
@@ -446,12 +488,6 @@ impl Tenant {
                 last = Some(end.clone());
             }
         });
-    }
-}
-
-impl Inner {
-    pub(crate) fn tokens(&self) -> Arc<Sts> {
-        Arc::clone(&self.tokens)
     }
 }
 

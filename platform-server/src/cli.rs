@@ -148,9 +148,12 @@ pub(crate) enum ConfigCommand {
 #[cfg(feature = "dev")]
 #[derive(Debug, Args)]
 pub(crate) struct Dev {
-    /// Create resources before listening: small, large, or a YAML file
+    /// Create resources before listening: small, large, demo, or a YAML file
     #[arg(long, env = "PLATFORM_SEED", value_name = "PRESET|FILE")]
     pub(crate) seed: Option<PathBuf>,
+    /// Start with images and advisories to look at in the console; the same as --seed demo
+    #[arg(long, conflicts_with = "seed")]
+    pub(crate) demo: bool,
 }
 
 impl Cli {

@@ -44,11 +44,7 @@ impl Tokens for Copies {
     }
 
     async fn name(&self, platform: &Platform, identity: &Uid) -> error::Result<String> {
-        let identity = Iam::of(platform).identity(identity).await?.unwrap_or_default();
-        Ok(match identity.email.as_str() {
-            "" => identity.name,
-            email => format!("{} ({email})", identity.name),
-        })
+        Iam::of(platform).label(identity).await
     }
 
     async fn end(&self, platform: &Platform, identity: &Uid, session: &str, until: Timestamp) -> error::Result<()> {

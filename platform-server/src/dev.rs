@@ -40,7 +40,7 @@ async fn serve(config: &Config, dev: &Dev) -> Result<()> {
     let url = config.public_url.clone().unwrap_or(local);
     let emulator = Emulator::new(&url).await?;
     let tenant = emulator.default_tenant();
-    if let Some(seed) = &dev.seed {
+    if let Some(seed) = dev.seed.as_deref().or(dev.demo.then_some(Path::new("demo"))) {
         let seeded = create(tenant, seed).await;
         seeded.with_context(|| format!("cannot create the resources of {}", seed.display()))?;
     }
@@ -66,11 +66,12 @@ async fn create(tenant: &Tenant, seed: &Path) -> Result<()> {
 /// Prints the URL of the emulator and the commands to try next. Scripts that wait for it read the first line.
 fn announce(tenant: &Tenant, address: &str) -> Result<()> {
     let (url, organization, token) = (tenant.url(), tenant.organization(), tenant.token()?);
+    let link = tenant.console_link()?;
     // A closed standard output must not stop the emulator.
     let _ = writeln!(
         stdout(),
         "Listening on {address}\n  emulator: in memory, lost when it stops; /_emulator controls it\n  docs:     \
-         {url}/docs\n\nIn another terminal, paste:\n\n  export API={url} ORG_ID={organization}\n  export \
+         {url}/docs\n  console:  {link} (signs you in once, within 15 minutes)\n\nIn another terminal, paste:\n\n  export API={url} ORG_ID={organization}\n  export \
          TOKEN={token}\n  curl -s -H \"Authorization: Bearer $TOKEN\" -d '{{\"name\":\"my repo\"}}' \
          \"$API/registry/v2/repos/$ORG_ID\"\n  curl -s -X POST \"$API/_emulator/reset\"\n"
     );

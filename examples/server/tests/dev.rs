@@ -12,12 +12,14 @@ use common::{Api, Server, program, run};
 fn dev(dir: &std::path::Path, arguments: &[&str]) -> (Server, Api, String) {
     let mut command = program(dir, &["dev", "--listen", "127.0.0.1:0"]);
     let server = Server::of(command.args(arguments)).unwrap_or_else(|ran| panic!("it does not start: {ran:?}"));
-    let mut exported = Vec::new();
+    let (mut exported, mut has_link) = (Vec::new(), false);
     while exported.len() < 3 {
         let line = server.next_line().unwrap();
+        has_link |= line.contains("/console#");
         let exports = line.trim().strip_prefix("export ").unwrap_or_default().split(' ').map(str::to_owned);
         exported.extend(exports.filter_map(|pair| Some(pair.split_once('=')?.1.to_owned())));
     }
+    assert!(has_link, "no link to the console");
     let [url, organization, token] = &exported[..] else { panic!("{exported:?}") };
     let api = Api::new(url, token);
     let organization = organization.clone();
@@ -44,6 +46,8 @@ fn it_prints_commands_to_paste_and_writes_nothing() {
 #[test]
 fn it_creates_the_resources_of_a_preset_or_a_file() {
     let dir = tempfile::tempdir().unwrap();
+    let (_demo, api, _) = dev(dir.path(), &["--demo"]);
+    assert!(api.get("/registry/v2/repos?name=nginx").text.contains("nginx"));
     let (_server, api, _) = dev(dir.path(), &["--seed", "small"]);
     assert!(api.get("/registry/v2/repos?name=nginx").text.contains("\"totalCount\":\"1\""));
     std::fs::write(dir.path().join("seed.yaml"), "repos: [{name: of-a-file}]").unwrap();

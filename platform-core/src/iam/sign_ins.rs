@@ -152,6 +152,19 @@ impl Iam<'_> {
         self.0.without_caller(async |cx| cx.read::<Identity>(uid).await).await
     }
 
+    /// Returns what people call an identity: its name, and the email address if it has one; empty if it does not exist.
+    /// Checks no capabilities.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn label(&self, uid: &Uid) -> Result<String> {
+        let identity = self.identity(uid).await?.unwrap_or_default();
+        Ok(match identity.email.as_str() {
+            "" => identity.name,
+            email => format!("{} ({email})", identity.name),
+        })
+    }
+
     /// Returns an identity provider as it is stored, or `None` if it does not exist. Checks no capabilities.
     ///
     /// # Errors

@@ -5,6 +5,9 @@ use std::str::FromStr;
 use platform_engine::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
+use super::{Seeded, demo};
+use crate::tenant::Tenant;
+
 const GROUPS: usize = 20;
 const REPOS: usize = 50;
 const TAGS: usize = 9;
@@ -16,6 +19,8 @@ pub enum Preset {
     Small,
     /// 20 groups with 50 repos each, and 9 tags in each repo: 10,020 resources, for lists with many pages.
     Large,
+    /// Images with vulnerable packages and the advisories about them, for people who look around in the console.
+    Demo,
 }
 
 impl FromStr for Preset {
@@ -25,7 +30,8 @@ impl FromStr for Preset {
         match name {
             "small" => Ok(Self::Small),
             "large" => Ok(Self::Large),
-            _ => Err(Error::invalid_field("preset", "must be small or large")),
+            "demo" => Ok(Self::Demo),
+            _ => Err(Error::invalid_field("preset", "must be small, large or demo")),
         }
     }
 }
@@ -38,6 +44,15 @@ impl Preset {
         match self {
             Self::Small => super::parse(Self::SMALL.as_bytes()),
             Self::Large => Ok(large()),
+            Self::Demo => Ok(demo::resources()),
+        }
+    }
+
+    /// Writes what the preset imports, after its resources were created.
+    pub(super) async fn import(self, tenant: &Tenant, seeded: &mut Seeded) -> Result<()> {
+        match self {
+            Self::Small | Self::Large => Ok(()),
+            Self::Demo => demo::import(tenant, seeded).await,
         }
     }
 }

@@ -107,3 +107,24 @@ async fn the_token_services_fail_too() {
     assert_eq!(client.call("POST", "/sts/exchange?aud=a", "").await.status, 503);
     assert_eq!(client.grpc("/chainguard.platform.oidc.SecurityTokenService/Exchange").await.0, 14);
 }
+
+#[tokio::test]
+async fn a_fault_for_a_method_that_does_not_exist_is_rejected() {
+    let client = Client::new().await;
+    for method in ["ReposService.ListRepo", "repos.list", "*.ListRepositories"] {
+        let reply = client.post("/_emulator/faults", json!({ "method": method, "code": "ABORTED" })).await;
+        assert_eq!((reply.status, reply.fields()), (400, vec!["method"]), "{method}");
+        assert!(reply.body["message"].as_str().unwrap().contains("/_emulator/coverage"), "{}", reply.body);
+    }
+    for method in ["*", "ReposService.ListRepos", "SecurityTokenService.*", "*.CreateRepo"] {
+        client.post("/_emulator/faults", json!({ "method": method, "code": "ABORTED" })).await.ok();
+    }
+}
+
+#[tokio::test]
+async fn a_fault_for_all_methods_leaves_the_console_alone() {
+    let client = Client::new().await;
+    client.tenant.inject(Fault { code: Some(Code::Internal), ..Fault::of("*") }).unwrap();
+    assert_eq!(client.get("/console/document.json").await.status, 200);
+    assert_eq!(client.get("/registry/v2/repos").await.status, 500);
+}

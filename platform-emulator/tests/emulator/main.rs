@@ -4,6 +4,7 @@
 
 mod admin;
 mod clock;
+mod console;
 mod coverage;
 mod faults;
 mod requests;

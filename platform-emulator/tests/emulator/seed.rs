@@ -123,3 +123,22 @@ async fn the_examples_of_the_documentation_work() {
         client.call("POST", "/_emulator/faults", body).await.ok();
     }
 }
+
+#[tokio::test]
+async fn the_demo_has_images_whose_vulnerabilities_have_every_severity_and_state() {
+    let client = Client::new().await;
+    let seeded = client.call("POST", "/_emulator/seed?preset=demo", "").await.ok();
+    assert!(seeded["uids"]["repos/web/nginx"].is_string(), "{seeded}");
+    let reports = client.get("/registry/v1/vuln_reports/counts").await.ok();
+    for severity in ["critical", "high", "medium", "low"] {
+        assert!(reports.to_string().to_lowercase().contains(severity), "{severity}: {reports}");
+    }
+    let advisories = client.get("/vulnerabilities/v2/advisories?page_size=100").await.ok();
+    let advisories = advisories["advisories"].as_array().unwrap();
+    assert_eq!(advisories.len(), 10);
+    assert!(advisories.iter().all(|advisory| !advisory["severities"].as_array().unwrap().is_empty()));
+    let states = ["fixed", "falsePositiveDetermination", "pendingUpstreamFix", "fixNotPlanned"];
+    for state in states {
+        assert!(advisories.iter().any(|advisory| advisory["events"][1].get(state).is_some()), "{state}");
+    }
+}
