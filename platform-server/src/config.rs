@@ -26,6 +26,7 @@ pub(crate) use self::observe::OtlpOptions;
 use crate::{
     Error, Kinds,
     cli::{Cli, Command},
+    shell::word,
 };
 
 pub(crate) use self::{
@@ -210,6 +211,15 @@ impl Config {
 
     /// The default data directory.
     pub(crate) const DATA_DIR: &str = "platform-data";
+
+    /// Returns the option that makes a command work on this data directory, with a space before it; empty if it is the
+    /// default one.
+    pub(crate) fn data_dir_option(&self) -> String {
+        match self.data_dir.to_string_lossy() {
+            name if name == Self::DATA_DIR => String::new(),
+            name => format!(" --data-dir {}", word(&name)),
+        }
+    }
 
     /// Returns the address to listen on.
     pub(crate) fn listen(&self) -> SocketAddr {

@@ -38,7 +38,6 @@ use crate::{
     config::{self, Config},
     key_encryption, settings,
     shared::{self, SharedStore},
-    shell::word,
     stores::{self, Origin, Purpose, SLED_STORE, SQLITE_STORE, has_contents, open_blobs, store_path},
     transfer,
 };
@@ -265,14 +264,11 @@ impl Installation {
         }
         reject_incomplete(config)?;
         let not_found = || {
-            let start = match dir.to_string_lossy() {
-                name if name == Config::DATA_DIR => String::new(),
-                name => format!(" --data-dir {}", word(&name)),
-            };
             format!(
-                "no installation in {}: start a server on it with `platform-server serve{start}`, or choose another \
+                "no installation in {}: start a server on it with `platform-server serve{}`, or choose another \
                  directory with --data-dir",
-                dir.display()
+                dir.display(),
+                config.data_dir_option()
             )
         };
         let keys = Arc::new(ring.load().await?.with_context(not_found)?);

@@ -3,14 +3,16 @@
 import contextlib
 import json
 import re
+import shlex
 import subprocess
+import tempfile
 import urllib.error
 import urllib.request
 
 import grpc
 from google.protobuf import descriptor_pool, json_format, message_factory
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from server import built
+from server import ROOT, built
 
 SERVICE = "example.tickets.v1.TicketsService"
 METADATA = [("authorization", "Bearer me")]
@@ -61,6 +63,7 @@ def serving():
 def main() -> None:
     with serving() as (url, organization), grpc.insecure_channel(url.removeprefix("http://")) as channel:
         walk(Client(channel), url, organization)
+    first_command_of_embed()
     print("passed: an own kind with its capabilities, action and errors, over REST and over grpcio by reflection")
 
 
@@ -109,6 +112,24 @@ def walk(client: Client, url: str, organization: str) -> None:
     document = rest("GET", f"{url}/openapi.json")
     assert "/tickets/v1/tickets/{uid}:close" in document["paths"], list(document["paths"])
     assert "CAP_TICKETS_CLOSE" in document["components"]["schemas"]["Capability"]["enum"]
+
+
+def first_command_of_embed() -> None:
+    """Starts examples/embed and runs the request that docs/how-to/embed.md names for it."""
+    page = (ROOT / "docs" / "how-to" / "embed.md").read_text()
+    command = re.search(r"^cargo run -p embed .*\n(curl .*)$", page, re.MULTILINE)[1]
+    with tempfile.TemporaryDirectory() as folder:
+        program = subprocess.Popen([built("embed")], cwd=folder)
+        try:
+            # It listens on a fixed port.
+            retried = ["--silent", "--fail-with-body", "--retry", "60", "--retry-delay", "1", "--retry-connrefused"]
+            output = subprocess.run([*shlex.split(command), *retried], stdout=subprocess.PIPE, text=True, check=True)
+            assert program.poll() is None, "embed ended"
+        finally:
+            program.kill()
+            program.wait()
+    roles = json.loads(output.stdout)["roles"]
+    assert "viewer" in [role["name"] for role in roles], roles
 
 
 def refused(call, code: grpc.StatusCode) -> None:

@@ -24,7 +24,7 @@ PAGES = (
     *(HOW_TO / name for name in ("version-1.md", "backup.md", "command-line.md", "observe.md")),
 )
 # Options of the servers of pages that need other ones.
-OPTIONS = {"backup.md": ("--store", "sqlite"), "observe.md": ("--metrics-listen", "127.0.0.1:0")}
+OPTIONS = {"backup.md": ("--store", "sqlite"), "observe.md": ("--metrics-listen", "127.0.0.1:0", "--slow-request", "1s")}
 END = "--- end of the output ---"
 
 # Patterns of values that differ from one run to the next.

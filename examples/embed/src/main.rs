@@ -1,6 +1,6 @@
 //! Embeds the platform in your own service: a store, the REST API next to your routes, and your own authentication.
 //!
-//! `cargo run -p embed`, then `curl -H 'Authorization: Bearer let me in' http://127.0.0.1:8081/iam/v2/roles`.
+//! `cargo run -p embed`, then `curl -H 'Authorization: Bearer let-me-in' http://127.0.0.1:8081/iam/v2/roles`.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ struct Password(Uid);
 #[async_trait::async_trait]
 impl Authenticator for Password {
     async fn authenticate(&self, token: &str) -> Result<Caller> {
-        let is_valid = token == "let me in";
+        let is_valid = token == "let-me-in";
         is_valid.then(|| Caller::new(self.0.clone())).ok_or_else(|| Error::unauthenticated("wrong password"))
     }
 }

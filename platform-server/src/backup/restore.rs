@@ -72,16 +72,16 @@ pub(crate) fn restore(config: &Config, restore: &Restore) -> Result<ExitCode> {
     let manifest = restored.with_context(|| format!("cannot restore {}", restore.from.display()))?;
     let (time, sequence) = (manifest.time, manifest.sequence);
     writeln!(stdout(), "{}: the backup of {time}, sequence {sequence}", directory.display())?;
-    let mut out = stderr();
+    let (mut out, at) = (stderr(), config.data_dir_option());
     if directory.join(archive::KEYS).exists() {
         writeln!(
             out,
-            "all access tokens and page tokens of before are invalid: `platform-server env` prints a new token"
+            "all access tokens and page tokens of before are invalid: `platform-server env{at}` prints a new token"
         )?;
     } else {
         writeln!(
             out,
-            "the backup has no keys: no server starts until `platform-server keys import` gives it those of the \
+            "the backup has no keys: no server starts until `platform-server keys import{at}` gives it those of the \
              installation, or `serve --recreate-missing` creates new ones, without which the secrets in the store are lost"
         )?;
     }

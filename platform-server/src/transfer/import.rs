@@ -177,8 +177,9 @@ async fn report(config: &Config, store: &dyn Store, end: &End, need_secrets: &Ne
         writeln!(
             out,
             "{missing} of {named} blobs are missing: copy the directory of the blobs of the exported store to {}, and \
-             run `platform-server check`",
-            path.display()
+             run `platform-server check{}`",
+            path.display(),
+            config.data_dir_option()
         )?;
     }
     Ok(())
