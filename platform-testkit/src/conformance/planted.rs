@@ -62,11 +62,19 @@ impl Store for Planted {
         }
         self.store.commit(commit).await
     }
+
+    fn lineage(&self) -> u64 {
+        self.store.lineage()
+    }
+
+    fn health(&self) -> Result<(), StoreError> {
+        self.store.health()
+    }
 }
 
 /// Returns the cases of these groups that a store with this fault fails.
 fn failures(fault: Fault, groups: &[&str]) -> Vec<&'static str> {
-    let suite = Suite::new(async move |_| Ok::<_, StoreError>(Planted { store: MemoryStore::new(), fault }));
+    let suite = Suite::new(move |_| async move { Ok::<_, StoreError>(Planted { store: MemoryStore::new(), fault }) });
     let suite = Arc::new(suite.random(1, 500));
     let fails = |case: &&Case| {
         let run = async |suite: &Arc<Suite>| (case.run)(&mut Fixture::create(suite.clone()).await).await;
