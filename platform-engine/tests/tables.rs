@@ -36,7 +36,7 @@ const MACHINE: &Kind = &Kind::new("Machine", "machines", "MachinesService", DOMA
 /// A table with a mistake, the actions of its kind, and the item and rule that the error names.
 type Mistake = (Kind, &'static [Action], &'static str);
 
-const MISTAKES: [Mistake; 28] = [
+const MISTAKES: [Mistake; 38] = [
     (part(&[Field::UID, Field::string("name"), Field::string("name")]), &[], "fields.name: must be listed once"),
     (part(&[Field::UID, Field::string("Name")]), &[], "fields.Name: must be named in camelCase"),
     (part(&[Field::UID, Field::string("homeURL")]), &[], "fields.homeURL: must be named in camelCase"),
@@ -139,6 +139,44 @@ const MISTAKES: [Mistake; 28] = [
         &[],
         "keys.first: has the text of the field naem, which must be one of uid, name",
     ),
+    (part(&[Field::UID, Field::string("name").was("uid")]), &[], "fields.name: was uid, which must not be a field too"),
+    (
+        part(&[Field::UID, Field::string("name").was("title"), Field::strings("tags").was("title")]),
+        &[],
+        "fields.tags: was title, as was name: only one field can have its values",
+    ),
+    (
+        part(&[Field::UID, Field::string("name").default(|| 4.into())]),
+        &[],
+        "fields.name: has the default 4, which must be a value of its type String",
+    ),
+    (
+        part(&[Field::UID, Field::string("name").default(|| "".into())]),
+        &[],
+        "fields.name: has the default \"\", which must be a value of its type String",
+    ),
+    (
+        part(&[Field::UID, Field::string("name").max_len(2).default(|| "long".into())]),
+        &[],
+        "fields.name: has a default that breaks a rule of its own: must be at most 2 bytes long",
+    ),
+    (
+        part(&[Field::UID, Field::string("name").oneof("either").default(|| "a".into())]),
+        &[],
+        "fields.name: must have no default: it references a resource, is in a oneof or is never stored",
+    ),
+    (part(FIELDS).removed(&["name"]), &[], "removed.name: must not be a field, because its values would be removed"),
+    (
+        part(&[Field::UID, Field::string("name").was("title")]).removed(&["title"]),
+        &[],
+        "removed.title: is a former name of name, whose values would be removed",
+    ),
+    (
+        part(FIELDS).removed(&["owner.phone"]),
+        &[],
+        "removed.owner.phone: lies in owner, which must be a message, or a list of messages",
+    ),
+    (part(FIELDS).removed(&["phone", "phone"]), &[], "removed.phone: must be listed once"),
 ];
 
 /// A kind with one of the mistakes.
@@ -223,6 +261,16 @@ fn each_mistake_in_a_table_is_refused_with_the_kind_the_item_and_the_rule() {
         Registered::of::<Part<25>>(),
         Registered::of::<Part<26>>(),
         Registered::of::<Part<27>>(),
+        Registered::of::<Part<28>>(),
+        Registered::of::<Part<29>>(),
+        Registered::of::<Part<30>>(),
+        Registered::of::<Part<31>>(),
+        Registered::of::<Part<32>>(),
+        Registered::of::<Part<33>>(),
+        Registered::of::<Part<34>>(),
+        Registered::of::<Part<35>>(),
+        Registered::of::<Part<36>>(),
+        Registered::of::<Part<37>>(),
     ];
     for (error, (_, _, expected)) in errors(&kinds).iter().zip(&MISTAKES) {
         let expected = format!(" Part: {expected}");

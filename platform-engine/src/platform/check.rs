@@ -109,9 +109,11 @@ impl Checker<'_> {
         self.example(registered);
     }
 
-    /// Checks that a part of the table names a field that is a stored text.
+    /// Checks that a part of the table names a field that is stored as a text, as enums are.
     fn text(&mut self, item: String, what: &str, name: &str) {
-        let is_stored = |field: &Field| !field.once && matches!(field.ty, Type::String);
+        let is_text =
+            |ty: &Type| !matches!(ty, Type::Bool | Type::Int32 | Type::Message(_) | Type::List(_) | Type::Map(_));
+        let is_stored = |field: &Field| !field.once && is_text(&field.ty);
         if self.kind.field(name).is_some_and(is_stored) {
             return;
         }

@@ -1,6 +1,8 @@
 //! The shape of a table, and its comparison with the stored one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use sha2::{Digest, Sha256};
 
 use super::{KindShape, StoredField};
 use crate::{
@@ -18,8 +20,15 @@ impl KindShape {
         let mut fields = BTreeMap::new();
         add_fields(kind.fields, "", &mut fields);
         let indexes = indexes(kind).into_iter().map(|(name, definitions)| (name, definitions.into_iter().next()));
-        let indexes = indexes.map(|(name, definition)| (name, definition.unwrap_or_default())).collect();
-        Self { uid: Uid::opaque(kind.name), fields, indexes, rewrite: None }
+        let indexes: BTreeMap<_, _> =
+            indexes.map(|(name, definition)| (name, definition.unwrap_or_default())).collect();
+        let text: String = fields
+            .iter()
+            .map(|(path, field)| format!("{path} {} {}\n", field.ty, field.always))
+            .chain(indexes.iter().map(|(name, definition)| format!("{name} {definition}\n")))
+            .collect();
+        let tables = BTreeSet::from([hex::encode(Sha256::digest(text))]);
+        Self { uid: Uid::opaque(kind.name), fields, indexes, tables, rewrite: None }
     }
 
     /// Returns this shape, that of a table, for records of which some were written with an earlier one: their bodies
@@ -29,8 +38,10 @@ impl KindShape {
             field.always &= stored.fields.get(path).is_some_and(|stored| stored.always);
         }
         for (path, field) in &stored.fields {
-            self.fields.entry(path.clone()).or_insert_with(|| field.clone());
+            let other = || StoredField { always: false, ..field.clone() };
+            self.fields.entry(path.clone()).or_insert_with(other);
         }
+        self.tables.extend(stored.tables.iter().cloned());
         // One that is under its former definition stays so, until the records are rewritten with the present one.
         for (name, definitions) in indexes(kind) {
             if let Some(former) = stored.indexes.get(&name).filter(|stored| definitions.contains(stored)) {
