@@ -162,7 +162,7 @@ pub async fn adopt(store: &dyn Store, kinds: &[Registered]) -> Result<(), AdoptE
         if let Some(stored) = &stored
             && !is_empty(store, kind).await?
         {
-            if !stored.tables.is_superset(&shape.tables) {
+            if !shape.is_known_to(stored) {
                 refused.extend(stored.refused(kind));
             }
             rewrites.extend(stored.outdated(kind));

@@ -132,7 +132,8 @@ pub(crate) fn all(
 /// Checks that a message has the fields of a table, and so do the messages in it.
 fn check_fields(fields: &'static [Field], message: &MessageDescriptor) -> Result<(), BadContract> {
     for field in fields.iter().filter(|field| !field.rest_only) {
-        let Some(described) = message.get_field_by_json_name(field.name) else {
+        // Its JSON name may be either.
+        let Some(described) = message.fields().find(|described| field.is_named(described.name())) else {
             return Err(BadContract::Stale { message: message.full_name().to_owned(), field: field.name });
         };
         let mut ty = &field.ty;

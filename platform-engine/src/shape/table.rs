@@ -34,12 +34,18 @@ impl KindShape {
     /// Returns this shape, that of a table, for records of which some were written with an earlier one: their bodies
     /// may have other fields, and need not have all of these.
     pub(super) fn over(mut self, stored: &Self, kind: &Kind) -> Self {
-        for (path, field) in &mut self.fields {
-            field.always &= stored.fields.get(path).is_some_and(|stored| stored.always);
+        if self.is_known_to(stored) {
+            // Its records are among those that the stored fields describe.
+            self.fields.clone_from(&stored.fields);
+        }
+        for (path, field) in self.fields.iter_mut().filter(|(path, _)| !stored.fields.contains_key(*path)) {
+            field.always &= stored.always(kind, path);
         }
         for (path, field) in &stored.fields {
-            let other = || StoredField { always: false, ..field.clone() };
-            self.fields.entry(path.clone()).or_insert_with(other);
+            match self.fields.get_mut(path) {
+                Some(own) => own.always &= field.always,
+                None => drop(self.fields.insert(path.clone(), StoredField { always: false, ..field.clone() })),
+            }
         }
         self.tables.extend(stored.tables.iter().cloned());
         // One that is under its former definition stays so, until the records are rewritten with the present one.
@@ -49,6 +55,17 @@ impl KindShape {
             }
         }
         self
+    }
+
+    /// Returns whether records were written with this table, the shape of one alone, since the last rewrite.
+    pub(super) fn is_known_to(&self, stored: &Self) -> bool {
+        stored.tables.is_superset(&self.tables)
+    }
+
+    /// Returns whether every stored body has a value for this path of a table, under the present name or a former one.
+    fn always(&self, kind: &Kind, path: &str) -> bool {
+        let stored = |path: &String| self.fields.get(path);
+        former_paths(kind.fields, path).iter().filter_map(stored).any(|stored| stored.always)
     }
 
     /// Returns the fields that a table loses or misreads.
@@ -82,11 +99,8 @@ impl KindShape {
         let mut fields = BTreeMap::new();
         add_fields(kind.fields, "", &mut fields);
         for (path, field) in fields {
-            let was_always = |stored: &StoredField| stored.always;
-            let had_value =
-                former_paths(kind.fields, &path).iter().filter_map(|path| self.fields.get(path)).any(was_always);
             let has_default = matches!(find(kind, &path), Found::Field(field) if field.default.is_some());
-            if field.always && !had_value && !has_default {
+            if field.always && !self.always(kind, &path) && !has_default {
                 let rule = "is always set, and stored resources may lack it: give it a default with `Field::default`";
                 found.push(invalid(&path, rule.to_owned()));
             }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use platform_engine::{
     access::Capability,
-    kind::{Domain, Field, Kind, Method, Param, Registered, Resource, Type, Unique},
+    kind::{Domain, Field, Kind, Method, Param, Registered, Resource, Roots, Type, Unique},
     store::KeyValue,
     timestamp::Timestamp,
     uid::Uid,
@@ -26,7 +26,7 @@ const METHODS: &[Method] = &[
 ];
 
 const fn vehicle(fields: &'static [Field]) -> Kind {
-    Kind::new("Vehicle", "vehicles", "VehiclesService", FLEET).methods(METHODS).fields(fields)
+    Kind::new("Vehicle", "vehicles", "VehiclesService", FLEET).roots(Roots::Shared).methods(METHODS).fields(fields)
 }
 
 const PLATE: Field = Field::string("plate").required().sort(&["plate"]);
