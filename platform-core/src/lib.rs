@@ -78,6 +78,7 @@ pub fn builder_of(kinds: &[Registered], store: Arc<dyn Store>, clock: impl Clock
         .kinds(kinds)
         .capabilities(capabilities::all())
         .descriptors(proto::FILE_DESCRIPTOR_SET)
+        .roles(resources::iam::role::built_in_names())
         .authority(RoleBindings)
         .event_log(PendingEvents)
         .quotas(ResourceLimits)

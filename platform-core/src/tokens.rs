@@ -124,24 +124,26 @@ pub struct Narrow {
 }
 
 const AUDIENCES: Field = Field::strings("aud").required().about("The audiences of the new token, 1 to 16.");
-const SCOPE: Field = Field::string("scope").pattern(Uid::PATTERN).about("One more group, in addition to `scopes`.");
+const SCOPE: Field =
+    Field::string("scope").documented_pattern(Uid::PATTERN).about("One more group, in addition to `scopes`.");
 const CAPABILITIES: Field = Field::strings("cap")
     .about("Capabilities that the new token is narrowed to, such as `repo.list`.")
     .max_items(MAX_CAPABILITIES);
-const SCOPES: Field = Field::strings("scopes").pattern(Uid::PATTERN).about("Groups that the new token is narrowed to.");
+const SCOPES: Field =
+    Field::strings("scopes").documented_pattern(Uid::PATTERN).about("Groups that the new token is narrowed to.");
 
 impl Exchange {
     /// The fields of the request.
     pub const FIELDS: &'static [Field] = &[
         AUDIENCES,
         Field::string("identity")
-            .pattern(Uid::PATTERN)
+            .documented_pattern(Uid::PATTERN)
             .about("The identity to act as; if absent, the person named by the token."),
         SCOPE,
         CAPABILITIES,
         SCOPES,
         Field::string("identityProvider")
-            .pattern(Uid::PATTERN)
+            .documented_pattern(Uid::PATTERN)
             .about("The identity provider of an organization that the person signed in by."),
     ];
 
@@ -198,7 +200,7 @@ impl Register {
     /// The fields of the request.
     pub const FIELDS: &'static [Field] = &[
         Field::string("code").about("The code of an invite to redeem."),
-        Field::string("identityId").pattern(Uid::PATTERN).about("The uid that the person expects to have."),
+        Field::string("identityId").documented_pattern(Uid::PATTERN).about("The uid that the person expects to have."),
     ];
 
     /// Parses a request from its proto3 JSON.

@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    fields::evolve,
     kind::{Field, Kind, Type},
     store::{KindName, Query, Scope, Store, StoreError},
     timestamp::Timestamp,
@@ -210,8 +211,9 @@ pub async fn named(
             let query = Query { after: after.take(), limit: PAGE, ..Query::new(kind.name, Scope::All) };
             let page = store.list(&query).await?;
             for item in &page.items {
-                let body: Map<_, _> =
+                let mut body: Map<_, _> =
                     serde_json::from_slice(&item.body).map_err(|error| StoreError::Corrupt(error.into()))?;
+                evolve(kind, &mut body);
                 let uid = item.uid();
                 let parent =
                     if kind.parent.shares_uid() { uid.as_str() } else { uid::parent(&uid).unwrap_or_default() };

@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
 
 use crate::{
     access::{
@@ -583,8 +582,4 @@ impl<'a> Context<'a> {
         // The basis only grows, so equal lengths mean equal epochs.
         basis.confirmed |= basis.as_of.epochs.len() == as_of.epochs.len();
     }
-}
-
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    serde_json::from_slice(body).map_err(Error::internal)
 }

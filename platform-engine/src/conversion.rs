@@ -271,7 +271,7 @@ const fn list_authorization<L: ListConversion>() -> Authorization {
     match method_of(<L::Item as Conversion>::Resource::KIND, Verb::List) {
         Some(Method { open: true, .. }) => Authorization::Public,
         Some(method) => Authorization::FiltersResult(method.capabilities),
-        None => Authorization::FiltersResult(&[]),
+        None => Authorization::Authenticated,
     }
 }
 

@@ -2,9 +2,11 @@
 
 mod bounds;
 mod checked;
+mod evolve;
 mod form;
 mod keys;
 pub(crate) mod path;
+pub(crate) mod pattern;
 mod prune;
 mod read;
 mod validate;
@@ -12,6 +14,7 @@ mod write;
 
 pub(crate) use checked::validate;
 pub use checked::{Checked, times};
+pub(crate) use evolve::evolve;
 pub(crate) use form::has_form_of;
 pub(crate) use keys::{Keys, sort_keys};
 pub(crate) use path::{covers, is_named, named};

@@ -23,14 +23,14 @@ mod rules;
 
 pub use column::Column;
 pub use domain::{Domain, LeftOut};
-pub use field::{Access, Check, Field, InQuery, OnDelete, Reference, SortKey, Type};
+pub use field::{Access, Check, Field, InQuery, MakeDefault, OnDelete, Reference, SortKey, Type};
 pub use imported::{Imported, derived_uid, escaped, opaque_uid};
 pub use keys::{DerivedKey, Unique};
-pub(crate) use resource::typed;
 pub use resource::{
     Action, Change, Handler, ListPage, Part, Registered, Resource, Run, RunEncoded, RunOnce, RunPages, RunRendered,
     action_event, canonical, parent_uid, sent,
 };
+pub(crate) use resource::{stored, typed};
 pub use rules::WriteRules;
 
 /// The table of a kind: everything except behavior.
@@ -51,6 +51,10 @@ pub struct Kind {
     pub methods: &'static [Method],
     /// Its fields, in the order in which they are written.
     pub fields: &'static [Field],
+    /// The paths of fields that it had before, such as `color` and `engine.power`: replies no longer have them.
+    pub removed: &'static [&'static str],
+    /// Whether stored bodies differ from what replies have: fields were renamed or removed, or have defaults.
+    pub(crate) has_history: bool,
     /// Index keys that are not a field's own value.
     pub keys: &'static [DerivedKey],
     /// The columns of tables for people, the most important first. If there are none, tables show the fields that lists
@@ -81,6 +85,8 @@ impl Kind {
             parent: Parent::None,
             methods: &[],
             fields: &[],
+            removed: &[],
+            has_history: false,
             keys: &[],
             columns: &[],
             unique: &[],
@@ -122,6 +128,17 @@ impl Kind {
     #[must_use]
     pub const fn fields(mut self, fields: &'static [Field]) -> Self {
         self.fields = fields;
+        self.has_history |= Field::any_has_history(fields);
+        self
+    }
+
+    /// Declares fields that resources had before, by their dotted paths. Stored resources have their values until they
+    /// are next written; no reply has them. Name a field here when you remove its row, with its former names, so that a
+    /// renamed field is not taken for a removed one by mistake.
+    #[must_use]
+    pub const fn removed(mut self, paths: &'static [&'static str]) -> Self {
+        self.removed = paths;
+        self.has_history |= !paths.is_empty();
         self
     }
 
@@ -308,6 +325,8 @@ pub struct Method {
     pub of: Option<(&'static str, &'static Kind)>,
     /// For a list: whether anybody may call it, without a token.
     pub open: bool,
+    /// Whether every authenticated caller may call it.
+    pub for_all_callers: bool,
     /// For a create: the name of the field by which an existing resource of the same parent is replaced.
     pub upsert: Option<&'static str>,
     /// Whether transports serve it.
@@ -329,6 +348,7 @@ impl Method {
             path: None,
             of: None,
             open: false,
+            for_all_callers: false,
             upsert: None,
             served: true,
         }
@@ -406,6 +426,13 @@ impl Method {
     /// Allows a list without a token. It then shows all resources at the top of the hierarchy.
     pub const fn open(mut self) -> Self {
         self.open = true;
+        self
+    }
+
+    /// Lets every authenticated caller call the method, with no role at all. A method without capabilities must be either
+    /// this or [open](Method::open).
+    pub const fn for_all_callers(mut self) -> Self {
+        self.for_all_callers = true;
         self
     }
 

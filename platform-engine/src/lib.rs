@@ -96,6 +96,7 @@ mod restore;
 mod sample;
 pub mod scope;
 pub mod seal;
+pub mod shape;
 pub mod store;
 pub mod timestamp;
 pub mod uid;

@@ -33,7 +33,7 @@ pub const PAGE_SIZE: Field = Field::new("pageSize", Type::Int32)
 /// The parameter for the token of a page.
 pub const PAGE_TOKEN: Field = Field::string("pageToken")
     .about("The `nextPageToken` of the page before.")
-    .pattern("^[A-Za-z0-9_-]*$")
+    .documented_pattern("^[A-Za-z0-9_-]*$")
     .max_len(MAX_PAGE_TOKEN);
 /// The parameter for the order of a list.
 pub const ORDER_BY: Field =
@@ -47,13 +47,18 @@ pub const LIST_FIELDS: &[Field] = &[
     Field::message(
         "uidp",
         &[
-            Field::string("ancestorsOf").about("Only resources above this one; it is not included.").pattern(UID),
-            Field::string("descendantsOf").about("Only resources at or below this group.").pattern(UID),
+            Field::string("ancestorsOf")
+                .about("Only resources above this one; it is not included.")
+                .documented_pattern(UID),
+            Field::string("descendantsOf").about("Only resources at or below this group.").documented_pattern(UID),
             Field::string("childrenOf")
                 .about("Only resources directly below this one; `/` means in no group.")
-                .pattern(UID_OR_ROOT),
+                .documented_pattern(UID_OR_ROOT),
             Field::bool("inRoot").about("Whether to list only resources in no group."),
-            Field::strings("ids").about("Only these resources. May be repeated.").pattern(UID).max_items(1000),
+            Field::strings("ids")
+                .about("Only these resources. May be repeated.")
+                .documented_pattern(UID)
+                .max_items(1000),
         ],
     )
     .about("Hierarchy filters; several combine by AND."),

@@ -24,7 +24,7 @@ impl Registered {
         if !(1..=MAX_COPIED).contains(&revision) {
             return Err(Error::invalid_field("revision", format!("must be a number from 1 to {MAX_COPIED}")));
         }
-        let parsed = Checked::stored(&body).map_err(|_| Error::invalid_field("body", "must be a JSON object"))?;
+        let parsed = Checked::stored(kind, &body).map_err(|_| Error::invalid_field("body", "must be a JSON object"))?;
         if parsed.get("uid").and_then(serde_json::Value::as_str) != Some(&key.uid) {
             return Err(Error::invalid_field("body.uid", "must be the uid of the record"));
         }

@@ -31,7 +31,7 @@ use crate::{
     request::ListRequest,
     scope::Scopes,
     uid::Uid,
-    write::{CURRENT_RENDERING, Write},
+    write::{Write, is_current},
 };
 
 /// The parsed body of a request, so that it is parsed only once even if the operation is retried.
@@ -89,17 +89,18 @@ pub(crate) async fn demand(cx: &Context<'_>, registered: &Registered, verb: Verb
 
 /// Renders the bodies that are not stored in the current rendering, and returns all in their order.
 async fn rendered(cx: &Context<'_>, registered: &Registered, stored: Vec<(u16, Bytes)>) -> Result<Vec<Bytes>> {
-    if stored.iter().all(|(rendering, _)| *rendering == CURRENT_RENDERING) {
+    let is_current = |rendering: u16| is_current(registered.kind, rendering);
+    if stored.iter().all(|(rendering, _)| is_current(*rendering)) {
         return Ok(stored.into_iter().map(|(_, body)| body).collect());
     }
     // Rendered together, so that a page needs each lookup only once.
-    let computed = stored.iter().filter(|(rendering, _)| *rendering != CURRENT_RENDERING);
+    let computed = stored.iter().filter(|(rendering, _)| !is_current(*rendering));
     let bodies = computed.map(|(_, body)| body.clone()).collect();
     let mut bodies = (registered.render)(cx, bodies).await?.into_iter();
     stored
         .into_iter()
         .map(|(rendering, body)| match rendering {
-            CURRENT_RENDERING => Ok(body),
+            rendering if is_current(rendering) => Ok(body),
             _ => bodies.next().ok_or_else(|| Error::internal("rendering returned too few resources")),
         })
         .collect()

@@ -42,6 +42,12 @@ pub const RENDER_ON_READ: u16 = 0;
 /// The maximum length of a resource that a caller sends, in bytes of JSON. Our choice, which keeps pages short.
 pub const MAX_RESOURCE: usize = 256 << 10;
 
+/// Returns whether a stored body is what replies return. That of a kind with a history may have been written with an
+/// earlier table, so that it is rendered at each read.
+pub(crate) const fn is_current(kind: &Kind, rendering: u16) -> bool {
+    rendering == CURRENT_RENDERING && !kind.has_history
+}
+
 /// Returns whether an update keeps values of a stored body that have no field: unless an earlier release stored it,
 /// which had fields that this one has removed, a later release did, which is running at the same time during an upgrade.
 pub(crate) const fn keeps_unknown(rendering: u16) -> bool {
@@ -134,8 +140,8 @@ impl Rival {
     /// that is put, which may be only a part of the unique value.
     pub(crate) fn find(&self, items: Vec<Item>) -> Option<Uid> {
         let has_key = |item: &Item| {
-            let body = serde_json::from_slice(&item.body).ok();
-            body.and_then(|body: serde_json::Value| self.unique.value(&body)).is_some_and(|value| value == self.value)
+            let body = Checked::stored(self.kind, &item.body).ok();
+            body.and_then(|body| self.unique.value(&body)).is_some_and(|value| value == self.value)
         };
         items.into_iter().find(has_key).map(|item| item.uid())
     }
@@ -261,7 +267,10 @@ impl Write {
         private: Bytes,
     ) -> Result<()> {
         // Fields that only the reply of a create shows are never stored.
-        let body = &fields::without(kind.fields, Cow::Borrowed(body), |field| field.once);
+        // A hook may have cleared a field with a default, of which the index keys are made.
+        let evolved = kind.has_history.then(|| body.clone().evolved(kind));
+        let body = evolved.as_ref().unwrap_or(body);
+        let body = &fields::without(kind.fields, Cow::Borrowed(&**body), |field| field.once);
         self.add_references(kind, uid, before, body)?;
         let Keys { sort, filter } = Keys::of(kind, body, &private)?;
         let (mut unique, mut rivals) = (Vec::new(), Vec::new());
@@ -275,7 +284,8 @@ impl Write {
             sort,
             filter,
             unique,
-            rendering: if computed { RENDER_ON_READ } else { CURRENT_RENDERING },
+            // What is stored for a kind with a history is rendered even after a release without the history.
+            rendering: if computed || kind.has_history { RENDER_ON_READ } else { CURRENT_RENDERING },
             body: serde_json::to_vec(&**body).map_err(Error::internal)?.into(),
             private,
             queue: kind.queue,

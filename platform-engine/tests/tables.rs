@@ -7,8 +7,8 @@ use std::sync::Arc;
 use platform_engine::{
     access::Capability,
     kind::{
-        Action, Authorization, By, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Registered, Resource, Type,
-        Unique,
+        Action, Authorization, By, Column, DerivedKey, Domain, Field, Kind, Method, Param, Parent, Registered,
+        Resource, Type, Unique, Verb,
     },
     platform::{BuildError, Builder, Platform},
     store::memory::MemoryStore,
@@ -36,7 +36,7 @@ const MACHINE: &Kind = &Kind::new("Machine", "machines", "MachinesService", DOMA
 /// A table with a mistake, the actions of its kind, and the item and rule that the error names.
 type Mistake = (Kind, &'static [Action], &'static str);
 
-const MISTAKES: [Mistake; 17] = [
+const MISTAKES: [Mistake; 39] = [
     (part(&[Field::UID, Field::string("name"), Field::string("name")]), &[], "fields.name: must be listed once"),
     (part(&[Field::UID, Field::string("Name")]), &[], "fields.Name: must be named in camelCase"),
     (part(&[Field::UID, Field::string("homeURL")]), &[], "fields.homeURL: must be named in camelCase"),
@@ -83,6 +83,105 @@ const MISTAKES: [Mistake; 17] = [
             .authorization(Authorization::At("uid", &[LIST]))],
         "ACTIONS.Sell: is authorized at uid, which must be a field of its request",
     ),
+    (
+        part(&[Field::UID, Field::string("name").pattern("[")]),
+        &[],
+        "fields.name: has the pattern [, which must end each class with `]`",
+    ),
+    (
+        part(&[Field::UID, Field::new("size", Type::Int64).pattern("^[0-9]*$")]),
+        &[],
+        "fields.size: has a pattern, which only a text, or a list or map of texts, can have",
+    ),
+    (
+        part(&[Field::UID, Field::string("name").pattern("^[A-Z]*$")]),
+        &[],
+        "example.name: must match the pattern ^[A-Z]*$",
+    ),
+    (part(&[Field::UID, Field::strings("tags").required()]), &[], "example.tags: is required"),
+    (
+        part(FIELDS),
+        &[],
+        "fields.size: is a field of the struct, and must have a row in the table, or the attribute `#[serde(skip)]`",
+    ),
+    (
+        listed(&[Method::list(&[])]),
+        &[],
+        "methods.List: requires no capability, so that every caller may call it: name one, or declare it \
+         `for_all_callers`",
+    ),
+    (
+        listed(&[Method::get(&[LIST]).for_all_callers()]),
+        &[],
+        "methods.Get: is `for_all_callers`, and must not require capabilities too",
+    ),
+    (
+        part(FIELDS),
+        &[Action::post("Sell", "parts:sell", |_, request| Box::pin(async { Ok(request.into()) }))
+            .authorization(Authorization::Anywhere(&[]))],
+        "ACTIONS.Sell: requires no capability, so that every caller may call it: name one, or declare it \
+         `Authorization::Authenticated`",
+    ),
+    (
+        part(FIELDS),
+        &[Action::post("Sell", "parts:sell", |_, request| Box::pin(async { Ok(request.into()) }))
+            .request(FIELDS)
+            .authorization(Authorization::As(MACHINE, Verb::Get, "uid"))],
+        "ACTIONS.Sell: is authorized as Get of Machine, which must be a method of the platform",
+    ),
+    (
+        part(FIELDS).unique(&[Unique::in_parent("part.name", "A part", "titel")]),
+        &[],
+        "unique.part.name: makes unique the field titel, which must be one of uid, name",
+    ),
+    (
+        part(FIELDS).keys(&[DerivedKey::of_field("first", "naem")]),
+        &[],
+        "keys.first: has the text of the field naem, which must be one of uid, name",
+    ),
+    (part(&[Field::UID, Field::string("name").was("uid")]), &[], "fields.name: was uid, which must not be a field too"),
+    (
+        part(&[Field::UID, Field::string("name").was("title"), Field::strings("tags").was("title")]),
+        &[],
+        "fields.tags: was title, as was name: only one field can have its values",
+    ),
+    (
+        part(&[Field::UID, Field::string("name").default(|| 4.into())]),
+        &[],
+        "fields.name: has the default 4, which must be a value of its type String",
+    ),
+    (
+        part(&[Field::UID, Field::string("name").default(|| "".into())]),
+        &[],
+        "fields.name: has the default \"\", which must be a value of its type String",
+    ),
+    (
+        part(&[Field::UID, Field::string("name").max_len(2).default(|| "long".into())]),
+        &[],
+        "fields.name: has a default that breaks a rule of its own: must be at most 2 bytes long",
+    ),
+    (
+        part(&[Field::UID, Field::string("name").oneof("either").default(|| "a".into())]),
+        &[],
+        "fields.name: must have no default: it references a resource, is in a oneof or is never stored",
+    ),
+    (part(FIELDS).removed(&["name"]), &[], "removed.name: must not be a field, because its values would be removed"),
+    (
+        part(&[Field::UID, Field::string("name").was("title")]).removed(&["title"]),
+        &[],
+        "removed.title: is a former name of name, whose values would be removed",
+    ),
+    (
+        part(FIELDS).removed(&["owner.phone"]),
+        &[],
+        "removed.owner.phone: lies in owner, which must be a message, or a list of messages",
+    ),
+    (part(FIELDS).removed(&["phone", "phone"]), &[], "removed.phone: must be listed once"),
+    (
+        part(FIELDS).columns(&[Column::field("name"), Column::field("owner.name")]),
+        &[],
+        "columns.owner.name: must be the path of a field, or computed",
+    ),
 ];
 
 /// A kind with one of the mistakes.
@@ -119,7 +218,7 @@ impl<const N: usize> Resource for Part<N> {
     const ACTIONS: &'static [Action] = MISTAKES[N].1;
 
     fn example() -> Self {
-        Self(Body::default())
+        Self(Body { name: "bolt".to_owned(), ..Body::default() })
     }
 }
 
@@ -155,11 +254,35 @@ fn each_mistake_in_a_table_is_refused_with_the_kind_the_item_and_the_rule() {
         Registered::of::<Part<13>>(),
         Registered::of::<Part<14>>(),
         Registered::of::<Part<15>>(),
+        Registered::of::<Part<16>>(),
+        Registered::of::<Part<17>>(),
+        Registered::of::<Part<18>>(),
+        Registered::of::<Part<19>>(),
+        Registered::of::<Part<20>>(),
+        Registered::of::<Part<21>>(),
+        Registered::of::<Part<22>>(),
+        Registered::of::<Part<23>>(),
+        Registered::of::<Part<24>>(),
+        Registered::of::<Part<25>>(),
+        Registered::of::<Part<26>>(),
+        Registered::of::<Part<27>>(),
+        Registered::of::<Part<28>>(),
+        Registered::of::<Part<29>>(),
+        Registered::of::<Part<30>>(),
+        Registered::of::<Part<31>>(),
+        Registered::of::<Part<32>>(),
+        Registered::of::<Part<33>>(),
+        Registered::of::<Part<34>>(),
+        Registered::of::<Part<35>>(),
+        Registered::of::<Part<36>>(),
+        Registered::of::<Part<37>>(),
+        Registered::of::<Part<38>>(),
     ];
     for (error, (_, _, expected)) in errors(&kinds).iter().zip(&MISTAKES) {
-        let expected = format!("invalid tables of kinds: Part: {expected}");
-        assert!(error.starts_with(&expected), "{error}\n{expected}");
+        let expected = format!(" Part: {expected}");
+        assert!(error.starts_with("invalid tables of kinds: ") && error.contains(&expected), "{error}\n{expected}");
     }
+    assert_eq!(kinds.len(), MISTAKES.len());
 }
 
 /// A valid kind.
@@ -175,7 +298,34 @@ impl Resource for Valid {
         &part(FIELDS).methods(&[Method::list(&[LIST]).order("name").params(&[Param::exact("name")])]);
 
     fn example() -> Self {
-        Self::default()
+        Self { name: "a".to_owned(), ..Self::default() }
+    }
+}
+
+#[test]
+fn a_capability_is_only_in_built_in_roles() {
+    const READ: Capability = Capability::new(1_000_001, "CAP_PARTS_READ", "parts.read").in_roles(&["owner", "ownr"]);
+    let built = |roles: &[&'static str]| builder().capabilities([READ]).roles(roles.to_vec()).build();
+    let error = built(&["owner", "viewer"]).unwrap_err();
+    assert!(matches!(&error, BuildError::Roles { unknown, .. } if unknown[..] == [(READ, "ownr")]), "{error}");
+    assert_eq!(
+        error.to_string(),
+        "capabilities are in unknown roles: parts.read in `ownr`; the built-in roles are owner, viewer"
+    );
+    built(&["owner", "ownr"]).unwrap();
+    builder().capabilities([READ]).build().unwrap();
+}
+
+#[test]
+fn descriptors_are_an_encoded_set_of_files() {
+    let valid = platform_core::proto::FILE_DESCRIPTOR_SET;
+    builder().descriptors(valid).build().unwrap();
+    for garbage in
+        [&b""[..], b"garbage", b"\x0a", b"\x0a\x05ab", b"\x0a\xff\xff\xff\xff\xff", &valid[..valid.len() - 1]]
+    {
+        let error = builder().descriptors(valid).descriptors(garbage.to_vec()).build().unwrap_err();
+        assert!(matches!(error, BuildError::Descriptors(1)), "{error}");
+        assert!(error.to_string().starts_with("the 2. set of descriptors is not an encoded"), "{error}");
     }
 }
 

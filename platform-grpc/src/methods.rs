@@ -5,7 +5,7 @@ use std::{collections::HashMap, mem, sync::Arc};
 use platform_engine::{
     access::Capability,
     error::{Error, Result},
-    kind::{self, Action, Http, Registered, Verb},
+    kind::{self, Action, Field, Http, Registered, Type, Verb},
     offload::Pace,
     platform::{ListReply, Platform},
 };
@@ -31,6 +31,17 @@ pub enum BadContract {
     /// A message has a field type that cannot be encoded.
     #[error(transparent)]
     Field(#[from] BadField),
+    /// The message of a kind lacks a field of its table: the descriptors are of another version of the kind.
+    #[error(
+        "the message `{message}` has no field for `{field}` of its kind: write the descriptors again, with \
+         `platform_grpc::proto::update` for example"
+    )]
+    Stale {
+        /// The full name of the message.
+        message: String,
+        /// The name of the field in the table.
+        field: &'static str,
+    },
     /// A method's messages lack a field that its name requires.
     #[error("the method `{0}` has no {1}")]
     Method(String, &'static str),
@@ -102,6 +113,12 @@ pub(crate) fn all(
             let Some((domain, version, operation)) = find_operation(&service, &method, platform, mounts)? else {
                 continue;
             };
+            // Earlier versions of the API may have fewer fields.
+            if let Operation::Get(Registered { kind, .. }) = &operation
+                && kind.domain.versioned_package() == service.package_name()
+            {
+                check_fields(kind.fields, &method.output())?;
+            }
             let path = format!("/{}/{}", service.full_name(), method.name());
             let output = Plan::of(&method.output(), own)?;
             let call = ApiMethod::new("grpc", format!("{}.{}", service.name(), method.name()));
@@ -110,6 +127,24 @@ pub(crate) fn all(
         }
     }
     Ok(methods)
+}
+
+/// Checks that a message has the fields of a table, and so do the messages in it.
+fn check_fields(fields: &'static [Field], message: &MessageDescriptor) -> Result<(), BadContract> {
+    for field in fields.iter().filter(|field| !field.rest_only) {
+        // Its JSON name may be either.
+        let Some(described) = message.fields().find(|described| field.is_named(described.name())) else {
+            return Err(BadContract::Stale { message: message.full_name().to_owned(), field: field.name });
+        };
+        let mut ty = &field.ty;
+        while let Type::List(element) = ty {
+            ty = element;
+        }
+        if let (Type::Message(inner), Kind::Message(message)) = (ty, described.kind()) {
+            check_fields(inner, &message)?;
+        }
+    }
+    Ok(())
 }
 
 /// The domain, the version of the package (`None` for a mounted method), and the operation of an RPC.

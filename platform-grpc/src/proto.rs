@@ -166,6 +166,18 @@ struct Scope {
 }
 
 impl Numbers {
+    /// Moves the numbers of the message or enum of a field that was renamed, and of those in it.
+    fn rename(&mut self, former: &str, path: &str) {
+        let is_within = |known: &String| {
+            known.strip_prefix(former).is_some_and(|rest| matches!(rest.get(..1), None | Some("." | "")))
+        };
+        for known in self.0.keys().filter(|known| is_within(known)).cloned().collect::<Vec<_>>() {
+            if let (Some(rest), Some(scope)) = (known.strip_prefix(former), self.0.remove(&known)) {
+                self.0.entry(format!("{path}{rest}")).or_insert(scope);
+            }
+        }
+    }
+
     fn of(pool: &DescriptorPool) -> Self {
         let mut numbers = Self::default();
         for message in pool.all_messages().filter(|message| !message.is_map_entry()) {
@@ -195,6 +207,15 @@ impl Scope {
             // The end of a range is inclusive, unlike that of a message.
             reserved: names.reserved_range.iter().flat_map(|range| range.start()..=range.end()).collect(),
             reserved_names: names.reserved_name.iter().cloned().collect(),
+        }
+    }
+
+    /// Gives a field that was renamed the number that it had, and reserves its former name.
+    fn rename(&mut self, former: &str, name: &str) {
+        if let (false, Some(number)) = (self.named.contains_key(name), self.named.get(former).copied()) {
+            self.named.remove(former);
+            self.named.insert(name.to_owned(), number);
+            self.reserved_names.insert(former.to_owned());
         }
     }
 
@@ -242,11 +263,13 @@ struct Line {
     name: String,
     ty: String,
     about: &'static str,
+    /// The names that the field had before.
+    former: Vec<String>,
 }
 
 impl Line {
     fn new(name: impl Into<String>, ty: impl Into<String>, about: &'static str) -> Self {
-        Self { name: name.into(), ty: ty.into(), about }
+        Self { name: name.into(), ty: ty.into(), about, former: Vec::new() }
     }
 }
 
@@ -382,12 +405,17 @@ impl ProtoFile {
                 }
                 ref ty => scalar(ty, &nested).unwrap_or_default(),
             };
+            for former in field.former_names() {
+                let former = format!("{path}.{}", former.to_upper_camel_case());
+                self.numbers.rename(&former, &format!("{path}.{nested}"));
+            }
             match element {
                 Type::Message(inner) => self.fields(depth + 1, &path, &nested, &inner.iter().collect::<Vec<_>>())?,
                 Type::Enum(names) => self.names(depth + 1, &path, &nested, names),
                 _ => {}
             }
-            lines.push(Line::new(field.name.to_snake_case(), ty, field.about));
+            let former = field.former_names().map(|name| name.to_snake_case()).collect();
+            lines.push(Line { former, ..Line::new(field.name.to_snake_case(), ty, field.about) });
         }
         self.lines(depth + 1, &path, &lines);
         self.line(depth, "}");
@@ -405,9 +433,12 @@ impl ProtoFile {
 
     fn lines(&mut self, depth: usize, path: &str, lines: &[Line]) {
         let mut numbers = self.numbers.0.get(path).cloned().unwrap_or_default();
+        for line in lines {
+            line.former.iter().for_each(|former| numbers.rename(former, &line.name));
+        }
         let assigned = numbers.assign(lines.iter().map(|line| line.name.as_str()), 1);
         numbers.write_reserved(&mut self.text, &" ".repeat(depth * 2));
-        for (Line { name, ty, about }, number) in lines.iter().zip(assigned) {
+        for (Line { name, ty, about, .. }, number) in lines.iter().zip(assigned) {
             self.comment(depth, about);
             self.line(depth, format!("{ty} {name} = {number};"));
         }

@@ -337,7 +337,7 @@ mod tests {
     impl Resource for Note {
         const KIND: &'static kind::Kind =
             &kind::Kind::new("Note", "notes", "NotesService", Domain::new("notes", "test.notes"))
-                .methods(&[kind::Method::get(&[]), kind::Method::create(&[])])
+                .methods(&[kind::Method::get(&[]).for_all_callers(), kind::Method::create(&[]).for_all_callers()])
                 .fields(&[Field::UID, Field::string("text")]);
 
         fn example() -> Self {

@@ -86,6 +86,12 @@ pub(crate) enum Command {
     /// Servers refuse a database with another layout: run it once before the first server of a release starts; servers of
     /// the release before may be running. Does nothing if the layout is up to date. SQLite and sled have one layout only.
     Migrate {
+        /// Rewrite the stored resources of the kinds that this program adds, where their tables need it
+        ///
+        /// All servers of the store must be stopped. First all resources are checked, and nothing is written if one does
+        /// not fit. A rewrite that was interrupted is continued by the same command.
+        #[arg(long)]
+        kinds: bool,
         /// Print the layout of the store and what would be done, and change nothing
         #[arg(long)]
         dry_run: bool,

@@ -24,7 +24,8 @@ use platform_engine::{
     blob::BlobStore,
     error::Code,
     platform::{Platform, Settings},
-    store::{Store, switched::SwitchedStore},
+    shape::{self, AdoptError},
+    store::{Store, StoreError, switched::SwitchedStore},
     uid::Uid,
 };
 use platform_events::{Wakeups, check_public_sink};
@@ -325,6 +326,7 @@ impl Installation {
         let store = Arc::new(SwitchedStore::new(store, config.read_only));
         let blobs = open_blobs(config)?;
         transfer::reject_unfinished(&*self.documents).await?;
+        adopt(config, &*store).await?;
         let operators = std::iter::once(&self.bootstrap.operator).chain(&config.operator);
         let settings = Settings {
             service_domain: config.service_domain.clone(),
@@ -380,6 +382,21 @@ impl Installation {
                 }
             }
         }
+    }
+}
+
+/// Compares the tables of the own kinds with the resources in the store.
+///
+/// # Errors
+/// Fails if a table does not fit them.
+async fn adopt(config: &Config, store: &dyn Store) -> Result<()> {
+    match shape::adopt(store, config.kinds.own()).await {
+        // Nothing has to be rewritten. The next start stores the shapes.
+        Ok(()) | Err(AdoptError::Store(StoreError::ReadOnly | StoreError::Full(_))) => Ok(()),
+        Err(error @ AdoptError::MustRewrite(_)) => Err(error).context(
+            "stop all servers of the store, and run the command `migrate --kinds` of this program, with the same options",
+        ),
+        Err(error) => Err(error.into()),
     }
 }
 

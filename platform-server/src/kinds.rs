@@ -1,6 +1,6 @@
 //! The kinds that a server has.
 
-use platform_engine::{kind::Registered, platform::Builder};
+use platform_engine::{kind::Registered, platform::Builder, shape};
 use platform_http::openapi::Info;
 use platform_services::openapi::INFO;
 
@@ -60,9 +60,16 @@ impl Kinds {
         self.descriptors.into_iter().fold(platform, Builder::descriptors)
     }
 
-    /// Returns the kinds whose records a store has. The services of version 1 have none.
+    /// Returns your kinds.
+    pub(crate) const fn own(self) -> &'static [Registered] {
+        self.own
+    }
+
+    /// Returns the kinds whose records a store has, with the [shapes](shape) of your kinds. The services of version 1 have
+    /// none.
     pub(crate) fn stored(self) -> impl Iterator<Item = &'static Registered> {
-        platform_core::resources::KINDS.iter().chain(platform_v1::resources::KINDS).chain(self.own)
+        const SHAPES: &[Registered] = &[shape::RECORDS];
+        platform_core::resources::KINDS.iter().chain(platform_v1::resources::KINDS).chain(self.own).chain(SHAPES)
     }
 
     /// Returns [`Kinds::stored`] in the order in which a file has them: by name.

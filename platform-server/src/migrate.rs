@@ -1,4 +1,5 @@
-//! `platform-server migrate`: changes a store to the layout of this release.
+//! `platform-server migrate`: changes a store to the layout of this release, and the records of a program's own kinds to
+//! their tables.
 
 use std::{
     fmt::Display,
@@ -7,13 +8,16 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use platform_engine::shape;
 #[cfg(feature = "sled")]
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 
 use crate::{
     config::{Config, Store},
-    stores::store_path,
+    installation::{Installation, block_on},
+    stores::{Purpose, reject_memory, store_path},
+    transfer::{Progress, progress, reject_unfinished},
 };
 
 pub(crate) fn run(config: &Config, dry_run: bool) -> Result<ExitCode> {
@@ -44,6 +48,45 @@ pub(crate) fn run(config: &Config, dry_run: bool) -> Result<ExitCode> {
         }
         Store::Memory => bail!("a memory store exists only inside its server process: nothing to migrate"),
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Rewrites the records of the program's own kinds whose tables need it.
+pub(crate) fn kinds(config: &Config, dry_run: bool) -> Result<ExitCode> {
+    reject_memory(config, "nothing to migrate")?;
+    block_on(async {
+        let installation = Installation::open_existing(config).await?;
+        reject_unfinished(&*installation.documents).await?;
+        let store = installation.store(config, Purpose::Serve)?;
+        let mut out = stdout();
+        if config.kinds.own().is_empty() {
+            writeln!(out, "this program has no kinds of its own")?;
+        }
+        for registered in config.kinds.own() {
+            let kind = registered.kind.name;
+            let reasons = shape::outdated(&*store, registered).await?;
+            if reasons.is_empty() {
+                writeln!(out, "{kind}: up to date")?;
+                continue;
+            }
+            for reason in &reasons {
+                writeln!(out, "{reason}")?;
+            }
+            let bar = progress(if dry_run { "checked" } else { "checked or rewritten" }, Progress::Records)?;
+            let done = shape::rewrite(&*store, registered, dry_run, &mut |records| bar.set_position(records)).await;
+            bar.finish_and_clear();
+            let done = done.with_context(|| format!("{kind}: cannot rewrite the stored resources"))?;
+            match (dry_run, done.resumed) {
+                (true, _) => writeln!(out, "{kind}: would rewrite {} resources", done.records)?,
+                (false, 0) => writeln!(out, "{kind}: rewrote {} resources", done.records)?,
+                (false, resumed) => {
+                    writeln!(out, "{kind}: rewrote {} resources, {resumed} of them before", done.records)?;
+                }
+            }
+        }
+        // Stores the shapes of the kinds that need no rewrite.
+        if dry_run { Ok(()) } else { Ok(shape::adopt(&*store, config.kinds.own()).await?) }
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -253,7 +253,7 @@ struct Ticket {
 impl Resource for Ticket {
     const KIND: &'static Kind = &Kind::new("Ticket", "tickets", "TicketsService", Domain::new("desk", "test.desk"))
         .parent(Parent::Group)
-        .methods(&[Method::get(&[]), Method::create(&[])])
+        .methods(&[Method::get(&[]).for_all_callers(), Method::create(&[]).for_all_callers()])
         .fields(&[Field::UID, Field::string("title").required()])
         .cascade();
 

@@ -15,10 +15,10 @@ pub(super) const DESCRIPTION: Field = Field::string("description")
 
 /// A uid of the resource hierarchy.
 pub(super) const fn uid(name: &'static str) -> Field {
-    Field::string(name).check(check::uid).pattern(Uid::PATTERN)
+    Field::string(name).check(check::uid).documented_pattern(Uid::PATTERN)
 }
 
 /// A digest of an image.
 pub const fn digest(name: &'static str) -> Field {
-    Field::string(name).check(Digest::check).pattern(Digest::PATTERN)
+    Field::string(name).check(Digest::check).documented_pattern(Digest::PATTERN)
 }

@@ -96,10 +96,10 @@ impl Grant {
             .about("The groups that the new token is narrowed to, separated by spaces."),
         super::CAPABILITIES,
         Field::string("identity")
-            .pattern(Uid::PATTERN)
+            .documented_pattern(Uid::PATTERN)
             .about("The identity to act as; if absent, the person named by the upstream token."),
         Field::string("identityProvider")
-            .pattern(Uid::PATTERN)
+            .documented_pattern(Uid::PATTERN)
             .about("The identity provider of an organization that the person signed in by."),
     ];
 

@@ -166,13 +166,15 @@ impl SignIn {
             "The uid of the identity provider to sign in by, or the name of a verified organization that has exactly \
              one; if absent, the operator's.",
         ),
-        Field::string("identity").pattern(Uid::PATTERN).about("The identity to act as; if absent, the person."),
+        Field::string("identity")
+            .documented_pattern(Uid::PATTERN)
+            .about("The identity to act as; if absent, the person."),
         Field::string("audience").about("The audiences of the token, separated by commas; if absent, the API."),
         Field::bool("createRefreshToken").about("Whether the client asks for a refresh token."),
         Field::bool("skipRegistration").about("Whether a person who is not registered is rejected."),
         Field::string("invite").about("The code of an invite to redeem."),
         Field::string("screenHint").about("Passed on to the operator's identity provider."),
-        Field::string("scope").pattern(Uid::PATTERN).about("The group that the token is narrowed to."),
+        Field::string("scope").documented_pattern(Uid::PATTERN).about("The group that the token is narrowed to."),
         Field::string("headlessCode")
             .about("The X25519 public key of a client without a callback, in base64url without padding."),
         Field::string("state").about("Returned to the callback, so that the client recognizes its own sign-in."),

@@ -1,9 +1,9 @@
 //! Reads of resources, with pauses.
 
-use super::{Context, parse};
+use super::Context;
 use crate::{
     error::Result,
-    kind::Resource,
+    kind::{Resource, stored},
     offload::Pace,
     store::{Key, Query},
     uid::Uid,
@@ -28,7 +28,7 @@ impl<'a> Context<'a> {
             if let Some(record) = &record {
                 pace.step(record.body.len()).await;
             }
-            all.push(record.map(|record| parse(&record.body)).transpose()?);
+            all.push(record.map(|record| stored(&record.body)).transpose()?);
         }
         Ok(all)
     }
@@ -49,7 +49,7 @@ impl<'a> Context<'a> {
         let (page, mut pace) = (self.page(query).await?, self.pace());
         let mut all = Vec::with_capacity(page.items.len());
         for item in &page.items {
-            all.push(parse(&item.body)?);
+            all.push(stored(&item.body)?);
             pace.step(item.body.len()).await;
         }
         Ok(all)

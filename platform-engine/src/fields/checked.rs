@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
+    evolve::evolve,
     prune::{prune, prune_empty},
     read::{Values, exclusive, require},
     validate::validate_object,
@@ -14,7 +15,7 @@ use super::{
 use crate::{
     aip::field_mask::Mask,
     error::{Error, Result, Violations},
-    kind::{Field, Type},
+    kind::{Field, Kind, Type},
     timestamp::Timestamp,
     uid::Uid,
 };
@@ -25,27 +26,36 @@ use crate::{
 pub struct Checked(Value);
 
 impl Checked {
-    /// Returns a resource without values other than its uid.
-    pub(crate) fn empty(uid: &Uid) -> Self {
-        Self(json!({ "uid": uid }))
+    /// Returns a resource without values other than its uid and the defaults of its kind.
+    pub(crate) fn empty(kind: &Kind, uid: &Uid) -> Self {
+        Self(json!({ "uid": uid })).evolved(kind)
     }
 
-    /// Returns a resource with the values of a request.
-    pub(crate) fn created(uid: &Uid, values: Values, created: Timestamp, updated: Timestamp) -> Self {
-        let mut body = Self::empty(uid);
+    /// Returns a resource with the values of a request, and with defaults.
+    pub(crate) fn created(kind: &Kind, uid: &Uid, values: Values, created: Timestamp, updated: Timestamp) -> Self {
+        let mut body = Self(json!({ "uid": uid }));
         body.set_times(created, updated);
         if let Value::Object(object) = &mut body.0 {
             object.extend(values.0);
         }
-        body
+        body.evolved(kind)
     }
 
-    /// Parses a stored body.
+    /// Parses a stored body of a kind, and converts it to the kind's table.
     ///
     /// # Errors
     /// INTERNAL when it is not a JSON object.
-    pub(crate) fn stored(body: &[u8]) -> Result<Self> {
-        serde_json::from_slice(body).map(|object: Map<_, _>| Self(object.into())).map_err(Error::internal)
+    pub(crate) fn stored(kind: &Kind, body: &[u8]) -> Result<Self> {
+        let object: Map<_, _> = serde_json::from_slice(body).map_err(Error::internal)?;
+        Ok(Self(object.into()).evolved(kind))
+    }
+
+    /// Returns this body converted to the kind's table ([`evolve`]).
+    pub(crate) fn evolved(mut self, kind: &Kind) -> Self {
+        if let Value::Object(object) = &mut self.0 {
+            evolve(kind, object);
+        }
+        self
     }
 
     /// Returns the body of a resource that a kind's own code made or completed, without the fields that replies omit.

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::{
     bounds,
     path::{join, named},
+    pattern,
     prune::is_empty,
 };
 use crate::{
@@ -199,6 +200,9 @@ fn read_field(
     let before = violations.count();
     let value = read_value(&field.ty, field, known, value, &path, violations)?;
     if violations.count() > before || is_empty(&field.ty, &value) {
+        return None;
+    }
+    if !pattern::matches(field, &value, &path, violations) {
         return None;
     }
     if let Some(Err(rule)) = field.check.map(|check| check(&value)) {

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{bounds, prune::is_empty};
+use super::{bounds, pattern, prune::is_empty};
 use crate::{
     error::Violations,
     kind::{Field, Type},
@@ -36,6 +36,7 @@ pub(super) fn validate_object(
         let before = violations.count();
         validate_value(&field.ty, field, value, &path, violations);
         if violations.count() == before
+            && pattern::matches(field, value, &path, violations)
             && let Some(Err(rule)) = field.check.map(|check| check(value))
         {
             violations.add(path, rule);

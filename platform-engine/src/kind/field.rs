@@ -56,13 +56,18 @@ pub struct Field {
     pub always: bool,
     /// Its description for the documentation, in one or two sentences.
     pub about: &'static str,
-    /// The regular expression (ECMA-262) that the text or each element matches, for the documentation; empty for any
-    /// text. [`Field::check`] is the rule that is enforced.
+    /// The regular expression that the text, or each text of a list or map, matches; empty for any text.
     pub pattern: &'static str,
+    /// Whether the pattern only documents a rule that is enforced elsewhere.
+    pub pattern_is_documentation: bool,
     /// Whether the check may take a millisecond or more, in which case [`Offload`](crate::offload::Offload) runs it.
     pub costly: bool,
     /// A rule for values of the right type that are within the bounds.
     pub check: Option<Check>,
+    /// The value of a resource without one.
+    pub default: Option<MakeDefault>,
+    /// The names that the field had before, the last one first; the empty ones are unused.
+    former: [&'static str; Self::MAX_FORMER],
     /// For a field of a [conversion](crate::conversion): the path of its value in the resource.
     pub of: Option<&'static str>,
     /// Whether a request has the value as the client sent it, because another method reads it.
@@ -73,6 +78,9 @@ pub struct Field {
 
 /// A rule for a field's value in canonical form. The error is a phrase that states the rule.
 pub type Check = fn(&Value) -> Result<(), String>;
+
+/// Makes the default of a field, in canonical form.
+pub type MakeDefault = fn() -> Value;
 
 /// Computes a sort key from a canonical body.
 pub type SortKey = fn(&Value) -> KeyValue;
@@ -174,6 +182,8 @@ impl Field {
     pub const MAX_MULTILINE_LEN: usize = 64 << 10;
     /// The default maximum number of elements of a list or entries of a map.
     pub const MAX_ITEMS: usize = 100;
+    /// The maximum number of former names.
+    const MAX_FORMER: usize = 4;
 
     /// Returns a mutable field of this type.
     pub const fn new(name: &'static str, ty: Type) -> Self {
@@ -200,8 +210,11 @@ impl Field {
             always: false,
             about: "",
             pattern: "",
+            pattern_is_documentation: false,
             costly: false,
             check: None,
+            default: None,
+            former: [""; Self::MAX_FORMER],
             of: None,
             unread: false,
             optional: false,
@@ -392,16 +405,32 @@ impl Field {
         self
     }
 
-    /// Sets the regular expression (ECMA-262) for the documentation that the text or each element matches.
+    /// Sets a regular expression that the text matches, or each text of a list or map. An empty text is no value and
+    /// need not match.
+    ///
+    /// The syntax and the meaning are those of JSON Schema (ECMA-262 without flags), so that clients and the server
+    /// agree: the pattern may match anywhere in the text, and `^` and `$` are its start and its end. Matching takes time
+    /// linear in the text. Look-around, back-references and what else the [`regex`] crate does not have are errors of
+    /// [`Builder::build`](crate::platform::Builder::build).
     pub const fn pattern(mut self, pattern: &'static str) -> Self {
         self.pattern = pattern;
+        self.pattern_is_documentation = false;
         self
     }
 
-    /// Returns whether every reply that shows the message has the field: numbers and booleans, required fields, and
-    /// fields that are shown [always](Field::always).
+    /// Documents a rule as a regular expression. The rule itself is enforced elsewhere, such as by [`Field::check`],
+    /// whose error says more than that a pattern does not match.
+    pub const fn documented_pattern(mut self, pattern: &'static str) -> Self {
+        self.pattern = pattern;
+        self.pattern_is_documentation = true;
+        self
+    }
+
+    /// Returns whether every reply that shows the message has the field: numbers and booleans, required fields, fields
+    /// with a [default](Field::default), and fields that are shown [always](Field::always).
     pub const fn is_written(&self) -> bool {
-        let written = matches!(self.ty, Type::Bool | Type::Int32 | Type::Int64) || self.required;
+        let is_number = matches!(self.ty, Type::Bool | Type::Int32 | Type::Int64);
+        let written = is_number || self.required || self.default.is_some();
         let shown = !matches!(self.access, Access::InputOnly) && !self.once && !self.unlisted;
         self.always || written && shown
     }
@@ -416,6 +445,67 @@ impl Field {
     pub const fn check(mut self, check: Check) -> Self {
         self.check = Some(check);
         self
+    }
+
+    /// Sets the value of a resource without one, in canonical form, so that no resource lacks the field: one that was
+    /// stored before the field existed, one whose create does not set it, and one whose update clears it. If the field
+    /// is [required](Field::required), creates and updates still have to set it.
+    ///
+    /// Stored resources get the default when they are read. If lists are ordered or filtered by the field, their index
+    /// keys follow by [`shape::rewrite`](crate::shape::rewrite).
+    pub const fn default(mut self, default: MakeDefault) -> Self {
+        self.default = Some(default);
+        self
+    }
+
+    /// Declares that the field had another name before: stored resources have their value under it until they are next
+    /// written. A field that was renamed more than once has this several times, with the last name first.
+    ///
+    /// # Panics
+    /// For the fifth former name; in a constant, that is a compile error.
+    #[expect(clippy::panic, reason = "evaluated at compile time, where it is a compile error")]
+    #[expect(clippy::indexing_slicing, reason = "a constant function cannot use `get_mut`; the index is in bounds")]
+    pub const fn was(mut self, former: &'static str) -> Self {
+        let mut at = 0;
+        while at < Self::MAX_FORMER {
+            if self.former[at].is_empty() {
+                self.former[at] = former;
+                return self;
+            }
+            at += 1;
+        }
+        panic!("a field has at most four former names")
+    }
+
+    /// Returns the names that the field had before, the last one first.
+    pub fn former_names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.former.into_iter().filter(|name| !name.is_empty())
+    }
+
+    /// Returns whether stored values differ from those that replies have, at any depth.
+    #[expect(clippy::indexing_slicing, reason = "a constant function cannot use `first`; the array is not empty")]
+    pub(super) const fn has_history(&self) -> bool {
+        if self.default.is_some() || !self.former[0].is_empty() {
+            return true;
+        }
+        let mut ty = &self.ty;
+        while let Type::List(element) | Type::Map(element) = ty {
+            ty = element;
+        }
+        match ty {
+            Type::Message(fields) => Self::any_has_history(fields),
+            _ => false,
+        }
+    }
+
+    pub(super) const fn any_has_history(mut fields: &[Self]) -> bool {
+        while let [field, rest @ ..] = fields {
+            if field.has_history() {
+                return true;
+            }
+            fields = rest;
+        }
+        false
     }
 
     /// Leaves the field out of the replies of another version of the API when it has no value.

@@ -42,6 +42,14 @@ impl DerivedKey {
         Self { name, values: Values::OfPrivate(values) }
     }
 
+    /// Returns the name of the field that the key has the text of, if it has that of one.
+    pub const fn field(&self) -> Option<&'static str> {
+        match self.values {
+            Values::OfField(field) => Some(field),
+            Values::Computed(_) | Values::OfPrivate(_) => None,
+        }
+    }
+
     /// Returns the values for the canonical JSON and the private part of a resource.
     pub fn values(&self, body: &Value, private: &[u8]) -> Vec<KeyValue> {
         match self.values {
@@ -90,6 +98,14 @@ impl Unique {
     pub const fn by(mut self, by: &'static [KeyName]) -> Self {
         self.by = by;
         self
+    }
+
+    /// Returns the name of the field whose values are unique, if it is one field.
+    pub const fn field(&self) -> Option<&'static str> {
+        match self.value {
+            UniqueValue::InParent(field) => Some(field),
+            UniqueValue::Computed(_) => None,
+        }
     }
 
     /// Returns the value for the canonical JSON of a resource; `None` if the rule does not apply to it.

@@ -494,21 +494,29 @@ fn prepare<'a, R: Resource>(
         change.private = typed.private;
         change.paths = typed.paths;
         change.write = typed.write;
-        typed.new.map(|new| Ok((Checked::made(R::KIND.fields, &new)?, new.computed()))).transpose()
+        let made = |new: R| Ok((Checked::made(R::KIND.fields, &new)?.evolved(R::KIND), new.computed()));
+        typed.new.map(made).transpose()
     })
 }
 
 fn render<'a, R: Resource>(cx: &'a Context<'a>, bodies: Vec<Bytes>) -> BoxFuture<'a, Result<Vec<Bytes>>> {
     Box::pin(async move {
-        let resources = bodies.iter().map(|body| serde_json::from_slice::<R>(body));
-        let mut resources = resources.collect::<serde_json::Result<Vec<_>>>().map_err(Error::internal)?;
+        let mut resources = bodies.iter().map(|body| stored::<R>(body)).collect::<Result<Vec<_>>>()?;
         R::render(cx, &mut resources).await?;
         let bodies = resources.iter().map(|resource| fields::to_bytes(R::KIND.fields, resource).map(Bytes::from));
         bodies.collect::<serde_json::Result<_>>().map_err(Error::internal)
     })
 }
 
-/// Parses a stored or validated body.
+/// Parses a stored body, and converts it to the table.
+pub(crate) fn stored<R: Resource>(body: &[u8]) -> Result<R> {
+    if R::KIND.has_history {
+        return typed(Checked::stored(R::KIND, body)?.into_inner());
+    }
+    serde_json::from_slice(body).map_err(Error::internal)
+}
+
+/// Parses a validated body, or a stored one that was converted to the table.
 pub(crate) fn typed<R: Resource>(body: Value) -> Result<R> {
     serde_json::from_value(body).map_err(Error::internal)
 }
@@ -554,7 +562,7 @@ impl Write {
     /// # Errors
     /// As [`Write::put`].
     pub fn replace<R: Resource>(&mut self, stored: &Record, resource: &R, private: Bytes) -> Result<()> {
-        let (fields, old) = (R::KIND.fields, Checked::stored(&stored.body)?);
+        let (fields, old) = (R::KIND.fields, Checked::stored(R::KIND, &stored.body)?);
         let body = Checked::made(fields, resource)?;
         let body = if keeps_unknown(stored.rendering) { body.keeping_unknown(fields, &old) } else { body };
         self.put_body(R::KIND, &stored.key.uid, Some(&old), &body, resource.computed(), private)

@@ -41,6 +41,7 @@ pub struct Builder {
     kinds: Vec<Registered>,
     capabilities: Vec<Capability>,
     descriptors: Vec<Cow<'static, [u8]>>,
+    roles: Option<Vec<&'static str>>,
     page_keys: Option<PageKeys>,
     seal_keys: Option<SealKeys>,
     ephemeral_keys: bool,
@@ -63,6 +64,7 @@ impl Builder {
             kinds: Vec::new(),
             capabilities: Vec::new(),
             descriptors: Vec::new(),
+            roles: None,
             page_keys: None,
             seal_keys: None,
             ephemeral_keys: false,
@@ -90,6 +92,14 @@ impl Builder {
     #[must_use]
     pub fn capabilities(mut self, capabilities: impl IntoIterator<Item = Capability>) -> Self {
         self.capabilities.extend(capabilities);
+        self
+    }
+
+    /// Sets the names of the built-in roles that the [authority](Builder::authority) knows: no capability can be
+    /// [in](Capability::in_roles) another. Without them, these names are not checked.
+    #[must_use]
+    pub fn roles(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
+        self.roles = Some(names.into_iter().collect());
         self
     }
 
@@ -188,7 +198,8 @@ impl Builder {
     ///
     /// # Errors
     /// [`BuildError`] when the table of a kind breaks a rule, when two capabilities have the same number, identifier,
-    /// name or bit, and when there are no keys that seal secrets.
+    /// name or bit, when a capability is in an unknown role, when the descriptors are not a
+    /// `google.protobuf.FileDescriptorSet`, and when there are no keys that seal secrets.
     pub fn build(self) -> Result<Platform, BuildError> {
         let invalid = check(&self.kinds);
         if !invalid.is_empty() {
@@ -205,6 +216,17 @@ impl Builder {
         });
         let capabilities = Capabilities::new(self.capabilities.into_iter().chain(required.flatten().copied()))
             .map_err(|(one, other)| BuildError::Capabilities(one, other))?;
+        if let Some(known) = self.roles {
+            let of = |capability: &Capability| capability.roles().iter().map(|role| (*capability, *role)).collect();
+            let in_roles = capabilities.own().iter().flat_map(|capability| -> Vec<_> { of(capability) });
+            let unknown: Vec<_> = in_roles.filter(|(_, role)| !known.contains(role)).collect();
+            if !unknown.is_empty() {
+                return Err(BuildError::Roles { unknown, known });
+            }
+        }
+        if let Some(index) = self.descriptors.iter().position(|set| !is_descriptor_set(set)) {
+            return Err(BuildError::Descriptors(index));
+        }
         if self.seal_keys.is_none() && !self.ephemeral_keys {
             return Err(BuildError::NoSealKeys);
         }
@@ -251,6 +273,20 @@ pub enum BuildError {
         .0.name(), .0.number(), .0.id(), .1.name(), .1.number(), .1.id()
     )]
     Capabilities(Capability, Capability),
+    /// Capabilities are in roles that are not built in.
+    #[error("capabilities are in unknown roles: {}; the built-in roles are {}", in_roles(.unknown), .known.join(", "))]
+    Roles {
+        /// The capabilities, each with an unknown role.
+        unknown: Vec<(Capability, &'static str)>,
+        /// The names of the built-in roles.
+        known: Vec<&'static str>,
+    },
+    /// The set of descriptors with this index, in the order of the calls of [`Builder::descriptors`], cannot be read.
+    #[error(
+        "the {}. set of descriptors is not an encoded `google.protobuf.FileDescriptorSet`: write it again, with \
+         `platform_grpc::proto::update` for example", .0 + 1
+    )]
+    Descriptors(usize),
     /// Neither [`Builder::seal_keys`] nor [`Builder::ephemeral_keys`] was called.
     #[error(
         "no keys to seal secrets with: call `seal_keys`, or `ephemeral_keys` if secrets need not outlive the process"
@@ -260,6 +296,28 @@ pub enum BuildError {
 
 fn list(invalid: &[Invalid]) -> String {
     invalid.iter().map(Invalid::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn in_roles(unknown: &[(Capability, &str)]) -> String {
+    let each = unknown.iter().map(|(capability, role)| format!("{} in `{role}`", capability.name()));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns whether these bytes have the form of a `google.protobuf.FileDescriptorSet`: at least one file, each the field 1
+/// with its length. gRPC decodes the files themselves; an embedder without it does not need a library for protobuf.
+fn is_descriptor_set(mut set: &[u8]) -> bool {
+    /// The field 1 with a length.
+    const FILE: u8 = 0x0a;
+    let mut files = 0_usize;
+    while let Some((FILE, rest)) = set.split_first().map(|(tag, rest)| (*tag, rest)) {
+        // Seven bits of each byte, the lowest first; the last byte has the highest bit clear.
+        let Some(last) = rest.iter().take(5).position(|byte| byte & 0x80 == 0) else { return false };
+        let Some((digits, rest)) = rest.split_at_checked(last + 1) else { return false };
+        let length = digits.iter().rev().fold(0_usize, |length, byte| length << 7 | usize::from(byte & 0x7f));
+        let Some(rest) = rest.get(length..) else { return false };
+        (set, files) = (rest, files + 1);
+    }
+    set.is_empty() && files > 0
 }
 
 impl Platform {

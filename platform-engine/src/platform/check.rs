@@ -1,14 +1,17 @@
 //! Checks of the tables of kinds when a platform is built, so that a mistake in a table is an error at the start and
 //! not a wrong answer later.
 
+mod history;
+
 use std::fmt;
 
 use heck::{ToLowerCamelCase, ToUpperCamelCase};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     aip::order_by,
-    fields::{self, named},
+    error::Violations,
+    fields::{self, named, pattern},
     kind::{
         Access, Action, Authorization, By, Field, Kind, Method, OnDelete, Parent, Reference, Registered, Type, Verb,
     },
@@ -79,6 +82,7 @@ impl Checker<'_> {
             let rule = "must be the path of a field, or computed";
             self.require(is_path(kind.fields, column.name), format!("columns.{}", column.name), rule);
         }
+        self.removed();
         kind.fields.iter().for_each(|field| self.reference(field));
         for (at, method) in kind.methods.iter().enumerate() {
             let item = format!("methods.{}", method.verb.name());
@@ -86,7 +90,15 @@ impl Checker<'_> {
             self.require(is_first, &item, "must be listed once");
             self.method(&item, method);
         }
+        for derived in kind.keys {
+            if let Some(field) = derived.field() {
+                self.text(format!("keys.{}", derived.name), "has the text of", field);
+            }
+        }
         for unique in kind.unique {
+            if let Some(field) = unique.field() {
+                self.text(format!("unique.{}", unique.space), "makes unique", field);
+            }
             for key in unique.by {
                 let rule = format!("names the key {key}, which must be a field with a list parameter or a derived key");
                 self.require(self.is_filter_key(key), format!("unique.{}", unique.space), rule);
@@ -101,8 +113,21 @@ impl Checker<'_> {
         self.example(registered);
     }
 
+    /// Checks that a part of the table names a field that is stored as a text, as enums are.
+    fn text(&mut self, item: String, what: &str, name: &str) {
+        let is_text =
+            |ty: &Type| !matches!(ty, Type::Bool | Type::Int32 | Type::Message(_) | Type::List(_) | Type::Map(_));
+        let is_stored = |field: &Field| !field.once && is_text(&field.ty);
+        if self.kind.field(name).is_some_and(is_stored) {
+            return;
+        }
+        let texts: Vec<_> = self.kind.fields.iter().filter(|field| is_stored(field)).map(|field| field.name).collect();
+        self.add(item, format!("{what} the field {name}, which must be one of {}", texts.join(", ")));
+    }
+
     /// Checks a list of fields, at every depth.
     fn fields(&mut self, item: &str, fields: &'static [Field]) {
+        self.former(item, fields);
         for (at, field) in fields.iter().enumerate() {
             let item = format!("{item}.{}", field.name);
             let is_first = fields.iter().take(at).all(|other| other.name != field.name);
@@ -116,6 +141,13 @@ impl Checker<'_> {
             let mut ty = &field.ty;
             while let Type::List(element) | Type::Map(element) = ty {
                 ty = element;
+            }
+            if !field.pattern.is_empty() {
+                let is_text = matches!(ty, Type::String);
+                self.require(is_text, &item, "has a pattern, which only a text, or a list or map of texts, can have");
+                if let Err(rule) = pattern::compile(field.pattern) {
+                    self.add(&item, format!("has the pattern {}, which {rule}", field.pattern));
+                }
             }
             match ty {
                 Type::Message(inner) => self.fields(&item, inner),
@@ -157,6 +189,17 @@ impl Checker<'_> {
             let rule = format!("upserts by {field}, which must be a field with a list parameter or a derived key");
             self.require(kind.field(field).is_some() && self.is_filter_key(field), item, rule);
         }
+        let is_open = method.for_all_callers || method.open;
+        self.require(
+            is_open || !method.capabilities.is_empty(),
+            item,
+            "requires no capability, so that every caller may call it: name one, or declare it `for_all_callers`",
+        );
+        self.require(
+            !method.for_all_callers || method.capabilities.is_empty(),
+            item,
+            "is `for_all_callers`, and must not require capabilities too",
+        );
         if method.verb != Verb::List {
             return;
         }
@@ -197,7 +240,20 @@ impl Checker<'_> {
     fn action(&mut self, item: &str, action: &Action) {
         self.fields(&format!("{item}.request"), action.request);
         self.fields(&format!("{item}.response"), action.response);
-        if let Authorization::At(field, _) = action.authorization {
+        if let Authorization::At(_, []) | Authorization::Anywhere([]) | Authorization::FiltersResult([]) =
+            action.authorization
+        {
+            let rule = "requires no capability, so that every caller may call it: name one, or declare it \
+                        `Authorization::Authenticated`";
+            self.add(item, rule);
+        }
+        if let Authorization::As(kind, verb, _) = action.authorization {
+            let known = self.kinds.iter().find(|other| other.kind.name == kind.name);
+            let rule =
+                format!("is authorized as {} of {}, which must be a method of the platform", verb.name(), kind.name);
+            self.require(known.is_some_and(|known| known.kind.method(verb).is_some()), item, rule);
+        }
+        if let Authorization::At(field, _) | Authorization::As(_, _, field) = action.authorization {
             let rule = format!("is authorized at {field}, which must be a field of its request");
             self.require(named(action.request, field).is_some(), item, rule);
         }
@@ -210,7 +266,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks that the struct has each field of the table, in the form of the field's type.
+    /// Checks that the struct has the fields of the table, in the forms of their types, and that the example is valid.
     fn example(&mut self, registered: &Registered) {
         let example = match (registered.serde_form)() {
             Ok(Value::Object(example)) => example,
@@ -230,6 +286,48 @@ impl Checker<'_> {
                 Some(_) => {}
             }
         }
+        let mut surplus = Vec::new();
+        without_row(self.kind.fields, &example, "", &mut surplus);
+        for path in surplus {
+            let rule = "is a field of the struct, and must have a row in the table, or the attribute `#[serde(skip)]`";
+            self.add(format!("fields.{path}"), rule);
+        }
+        let mut violations = Violations::default();
+        if fields::validate(self.kind.fields, &Value::Object(example), &mut violations).is_ok() {
+            for violation in violations.into_vec() {
+                self.add(format!("example.{}", violation.field), violation.description);
+            }
+        }
+    }
+}
+
+/// Collects the paths of an example that no row of the table describes.
+fn without_row(fields: &[Field], example: &Map<String, Value>, prefix: &str, found: &mut Vec<String>) {
+    for (name, value) in example {
+        let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        let Some(field) = fields.iter().find(|field| field.name == name) else {
+            found.push(path);
+            continue;
+        };
+        let (mut ty, mut values) = (&field.ty, vec![value]);
+        while let Type::List(element) | Type::Map(element) = ty {
+            ty = element;
+            values = values.into_iter().flat_map(elements).collect();
+        }
+        if let Type::Message(inner) = ty {
+            // One element shows the fields of all, which have one type.
+            let first = values.into_iter().find_map(Value::as_object);
+            first.into_iter().for_each(|object| without_row(inner, object, &path, found));
+        }
+    }
+}
+
+/// Returns the elements of a list or the values of a map.
+fn elements(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Array(values) => values.iter().collect(),
+        Value::Object(values) => values.values().collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -127,7 +127,7 @@ impl Platform {
                     demand::<R>(cx, uid.parent().as_ref())?;
                     let record = if R::FOLLOWED { cx.record(R::KIND, uid).await? } else { None };
                     cx.commit(removal::<R>(cx, registered, uid.clone()).await?).await?;
-                    record.map(|record| Checked::stored(&record.body)).transpose()
+                    record.map(|record| Checked::stored(R::KIND, &record.body)).transpose()
                 })
             });
             let before = removal.await?;
@@ -288,7 +288,7 @@ impl Context<'_> {
             }
             (None, ..) => write.require_or_retry(Require::Absent(key)),
         }
-        let old = stored.map(|record| Checked::stored(&record.body)).transpose()?;
+        let old = stored.map(|record| Checked::stored(kind, &record.body)).transpose()?;
         let body = match (&old, stored) {
             (Some(old), Some(record)) if keeps_unknown(record.rendering) => {
                 entry.body.keeping_unknown(kind.fields, old)
@@ -333,7 +333,7 @@ async fn remove_some<R: Imported>(
     let (mut write, mut some, mut before) = (Write::default(), 0, Vec::new());
     for item in found.items {
         if R::FOLLOWED {
-            before.push(Checked::stored(&item.body)?);
+            before.push(Checked::stored(R::KIND, &item.body)?);
         }
         match removal::<R>(cx, registered, item.uid()).await {
             Ok(removal) => {
@@ -373,7 +373,7 @@ async fn write<R: Imported>(
     let mut lacking = lacking_blobs(cx, kind, text(parent), batch).await?;
     let entries = batch.iter().zip(&bodies).zip(keys).enumerate().zip(stored);
     for ((at, ((entry, body), key)), stored) in entries {
-        let Some((old, body)) = changed(body, stored.as_ref(), cx.now())? else {
+        let Some((old, body)) = changed(R::KIND, body, stored.as_ref(), cx.now())? else {
             reply.unchanged += 1;
             continue;
         };
@@ -433,11 +433,16 @@ async fn lacking_blobs(
 }
 
 /// Returns the stored body and the one to write; `None` when they would be equal.
-fn changed(new: &Checked, stored: Option<&Record>, now: Timestamp) -> Result<Option<(Option<Checked>, Checked)>> {
+fn changed(
+    kind: &Kind,
+    new: &Checked,
+    stored: Option<&Record>,
+    now: Timestamp,
+) -> Result<Option<(Option<Checked>, Checked)>> {
     let Some(record) = stored else {
         return Ok(Some((None, with_times(new, now, now, Timestamp::MIN))));
     };
-    let old = Checked::stored(&record.body)?;
+    let old = Checked::stored(kind, &record.body)?;
     // Times that the source does not have count as unchanged: the comparison uses the stored ones.
     let (created, updated) = verbs::times(&old, Timestamp::MIN);
     if with_times(new, created, updated, updated) == old {

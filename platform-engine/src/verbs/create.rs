@@ -102,7 +102,7 @@ pub(crate) async fn prepare(
                 cx.demand_method(kind, Verb::Update, &item.uid())?;
             }
             write.require_or_retry(Require::Revision(Key::new(kind.name, item.uid()), item.revision));
-            let old = Checked::stored(&item.body)?;
+            let old = Checked::stored(kind, &item.body)?;
             values.retain(rules.retained, &old);
             let (created, updated) = times(&old, now);
             (Verb::Update, item.uid(), Some(old), created, updated)
@@ -119,7 +119,7 @@ pub(crate) async fn prepare(
             (Verb::Create, uid, None, now, now)
         }
     };
-    let new = Checked::created(&uid, values, create_time, update_time);
+    let new = Checked::created(kind, &uid, values, create_time, update_time);
     let before = old.clone();
     let mut change = Change {
         verb,

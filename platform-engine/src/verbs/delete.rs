@@ -35,7 +35,7 @@ pub(crate) async fn prepared(cx: &Context<'_>, registered: &Registered, uid: Uid
     cx.platform().dependents().add_children(kind, &uid, &mut write);
     write.delete(Delete::Key(key));
 
-    let old = Checked::stored(&record.body)?;
+    let old = Checked::stored(kind, &record.body)?;
     let mut change = Change {
         verb: Verb::Delete,
         uid,

@@ -6,11 +6,11 @@ use bytes::Bytes;
 
 use serde_json::Value;
 
-use super::{CURRENT_RENDERING, encode, rendered};
+use super::{encode, is_current, rendered};
 use crate::{
     context::Context,
     error::{Error, Result},
-    fields,
+    fields::{self, Checked},
     kind::{Kind, Registered, Verb},
     request::ListRequest,
     scope::Scopes,
@@ -107,7 +107,7 @@ async fn completed(
 ) -> Result<(Vec<Bytes>, Option<Position>)> {
     let kind = registered.kind;
     let is_cut = kind.fields.iter().any(|field| field.unlisted);
-    if !is_cut && stored.iter().all(|item| item.rendering == CURRENT_RENDERING) {
+    if !is_cut && stored.iter().all(|item| is_current(kind, item.rendering)) {
         // The replies have the stored bytes, which the store has already limited.
         return Ok((stored.into_iter().map(|item| item.body).collect(), None));
     }
@@ -135,7 +135,7 @@ fn position(kind: &Kind, order: Order, item: &Item) -> Result<Position> {
         OrderBy::Uid => KeyValue::default(),
         OrderBy::Sequence => KeyValue::integer(item.revision.cast_signed()),
         OrderBy::Key(name) => {
-            let body = serde_json::from_slice(&item.body).map_err(Error::internal)?;
+            let body = Checked::stored(kind, &item.body)?;
             let mut keys = fields::sort_keys(kind, &body).into_iter();
             keys.find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
         }

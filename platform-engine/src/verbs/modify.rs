@@ -32,7 +32,7 @@ impl Context<'_> {
     ) -> Result<R> {
         let kind = R::KIND;
         let record = self.record(kind, uid).await?.ok_or_else(|| Error::not_found(kind, uid.as_str()))?;
-        let old = Checked::stored(&record.body)?;
+        let old = Checked::stored(kind, &record.body)?;
         let mut resource: R = typed(old.clone().into_inner())?;
         change(&mut resource)?;
         let mut violations = Violations::default();

@@ -80,7 +80,7 @@ pub(crate) async fn prepare(
     let (old, private, computed) = match &record {
         Some(record) => {
             write.require_or_retry(Require::Revision(key, record.revision));
-            (Checked::stored(&record.body)?, record.private.clone(), record.rendering == RENDER_ON_READ)
+            (Checked::stored(kind, &record.body)?, record.private.clone(), record.rendering == RENDER_ON_READ)
         }
         // A singleton that was never written: the first update creates its record.
         None => {
@@ -92,7 +92,7 @@ pub(crate) async fn prepare(
                     write.require_or_fail(Require::Exists(key), Error::not_found(parent, uid.as_str()));
                 }
             }
-            (Checked::empty(&uid), Bytes::new(), true)
+            (Checked::empty(kind, &uid), Bytes::new(), true)
         }
     };
     // An empty mask sets nothing.
@@ -101,7 +101,7 @@ pub(crate) async fn prepare(
         return Ok(Prepared { uid, body: old, computed, is_change: false, write: Write::default() });
     }
 
-    let mut new = old.updated(rules.fields, &mask, &input)?;
+    let mut new = old.updated(rules.fields, &mask, &input)?.evolved(kind);
     let (create_time, update_time) = times(&old, cx.now());
     new.set_times(create_time, update_time);
 

@@ -251,7 +251,7 @@ impl Dependents {
         for ((key, (referring, revision, fields)), record) in found.into_iter().zip(read.records) {
             // Deleted or changed since it was listed.
             let Some(record) = record.filter(|record| record.revision == revision) else { return Err(Error::stale()) };
-            let old = Checked::stored(&record.body)?;
+            let old = Checked::stored(referring.kind, &record.body)?;
             let body = old.clone().cleared(&fields, now);
             let computed = record.rendering != CURRENT_RENDERING;
             write.put_body(referring.kind, &key.uid, Some(&old), &body, computed, record.private)?;

@@ -43,13 +43,14 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    fn example() -> Self {
-        let text = || json!("a");
+    /// Returns the example of a kind with these fields.
+    fn example(fields: &[Field]) -> Self {
+        let text = |name: &str| if fields.iter().any(|field| field.name == name) { json!("aaaa") } else { Value::Null };
         Self {
-            assignee_uid: text(),
-            reviewer_uid: text(),
-            desk_uid: text(),
-            plate_uid: text(),
+            assignee_uid: text("assigneeUid"),
+            reviewer_uid: text("reviewerUid"),
+            desk_uid: text("deskUid"),
+            plate_uid: text("plateUid"),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
             ..Self::default()
@@ -65,7 +66,7 @@ macro_rules! kinds {
         pub(crate) struct $name(pub(crate) Body);
         impl Resource for $name {
             const KIND: &'static Kind = &$table;
-            fn example() -> Self { Self(Body::example()) }
+            fn example() -> Self { Self(Body::example(Self::KIND.fields)) }
         }
     )*};
 }
@@ -120,6 +121,8 @@ kinds! {
         Field::string("assigneeUid").required().references(Person::KIND, OnDelete::Clear),
         Field::string("reviewerUid").input_only().references(Person::KIND, OnDelete::Restrict),
         Field::new("deskUid", Type::Bytes).references(Person::KIND, OnDelete::Restrict),
+        Field::CREATE_TIME,
+        Field::UPDATE_TIME,
     ]);
 }
 

@@ -67,7 +67,7 @@ impl Resource for Project {
         .cascade();
 
     fn example() -> Self {
-        Self::default()
+        Self { name: "a".to_owned(), ..Self::default() }
     }
 }
 

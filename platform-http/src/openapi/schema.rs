@@ -108,6 +108,10 @@ impl<'k> Schemas<'k> {
         if !purpose.is_reply() {
             add_pattern(&mut schema, field);
         }
+        // That of a required field is for resources that were stored before, and not for requests.
+        if let (For::Request, false, Some(default)) = (purpose, field.required, field.default) {
+            set(&mut schema, "default", default());
+        }
         let is_null_if_unset = matches!(field.ty, Type::Timestamp | Type::Duration | Type::Message(_));
         if purpose == For::ReplyWithNulls && is_null_if_unset && field.oneof.is_none() && !field.optional {
             nullable(&mut schema);
@@ -186,13 +190,18 @@ pub(crate) fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-/// Adds the field's pattern, to the items of a list or to the schema itself.
+/// Adds the field's pattern: to the items of a list, to the values of a map, or to the schema itself.
 fn add_pattern(schema: &mut Value, field: &Field) {
     if field.pattern.is_empty() {
         return;
     }
     match (&field.ty, schema.get_mut("items")) {
         (Type::List(_), Some(items)) => set(items, "pattern", field.pattern),
+        (Type::Map(_), None) => {
+            if let Some(values) = schema.get_mut("additionalProperties") {
+                set(values, "pattern", field.pattern);
+            }
+        }
         _ => set(schema, "pattern", field.pattern),
     }
 }

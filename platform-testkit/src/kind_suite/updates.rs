@@ -146,8 +146,12 @@ impl KindSuite<'_> {
                 self.violates(field.name, cleared, &[field.name]);
             } else {
                 let left = self.done(field.name, cleared).get(field.name).cloned();
-                let is_empty = [None, Some(json!(false)), Some(json!(0))].contains(&left);
-                self.require(is_empty, field.name, format_args!("must be cleared, not {left:?}"));
+                let default = field.default.map(|default| default());
+                let is_cleared = match &default {
+                    Some(_) => left == default,
+                    None => [None, Some(json!(false)), Some(json!(0))].contains(&left),
+                };
+                self.require(is_cleared, field.name, format_args!("must be cleared or have its default, not {left:?}"));
             }
             self.update(&uid, &pair.a, Some("*"));
         }

@@ -120,7 +120,7 @@ impl Resource for DeadLetter {
             .about("The resource's uid.")
             .required()
             .check(check::uid)
-            .pattern(Uid::PATTERN)])
+            .documented_pattern(Uid::PATTERN)])
         .authorization(Authorization::At("uid", &[cap("subscriptions.update")]))];
 
     fn without_secrets(private: Bytes) -> Result<Bytes> {

@@ -139,7 +139,7 @@ impl Resource for DeliveryStatus {
             .about("The resource's uid.")
             .required()
             .check(check::uid)
-            .pattern(Uid::PATTERN)])
+            .documented_pattern(Uid::PATTERN)])
         .authorization(Authorization::At("uid", &[cap("subscriptions.update")]))];
 
     fn example() -> Self {

@@ -24,7 +24,7 @@ use crate::{
 mod built_in;
 
 pub(crate) use built_in::built_in_name;
-pub use built_in::{BUILT_IN_VERSION, built_in, built_in_capabilities, built_in_uid, owner_uid};
+pub use built_in::{BUILT_IN_VERSION, built_in, built_in_capabilities, built_in_names, built_in_uid, owner_uid};
 
 /// A named set of capabilities. Built-in roles belong to no group and are immutable; others can be bound in their group
 /// and its descendants.

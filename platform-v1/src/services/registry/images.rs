@@ -32,7 +32,7 @@ use crate::{resources::Chart, sbom::Sbom};
 /// A digest in a request.
 pub(super) const DIGEST: Field = Field::string("digest")
     .about("The digest of the image: `sha256:` and 64 hexadecimal digits.")
-    .pattern(Digest::PATTERN)
+    .documented_pattern(Digest::PATTERN)
     .check(|value| Digest::parse(value.as_str().unwrap_or_default()).map(drop).map_err(|rule| rule.to_string()))
     .required();
 

@@ -46,7 +46,7 @@ const READ: &[Capability] = &[cap("vuln_report.list")];
 /// The digest of an image in a request.
 pub(super) const DIGEST: Field = Field::string("digest")
     .about("The digest of the image: `sha256:` and 64 hexadecimal digits.")
-    .pattern(Digest::PATTERN)
+    .documented_pattern(Digest::PATTERN)
     .check(|value| Digest::parse(value.as_str().unwrap_or_default()).map(drop).map_err(|rule| rule.to_string()));
 
 const LIST: Action = Action::get_pages("ListVulnReports", "vuln_reports", |cx, request, page_token| {

@@ -34,6 +34,11 @@ pub fn built_in(known: &Capabilities, now: Timestamp) -> Vec<Role> {
         .collect()
 }
 
+/// Returns the names of the built-in roles.
+pub fn built_in_names() -> impl Iterator<Item = &'static str> {
+    ROLES.iter().map(|(name, _)| *name)
+}
+
 /// Returns the name of the built-in role that has exactly these capabilities.
 pub(crate) fn built_in_name(known: &Capabilities, held: CapabilitySet) -> Option<&'static str> {
     ROLES.iter().find(|role| set_of(known, role) == held).map(|(name, _)| *name)
