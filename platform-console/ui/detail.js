@@ -5,11 +5,15 @@ import { call, curl, markdown, target } from "./api.js";
 import { label, shortUid, words } from "./format.js";
 import { accessAddress, childrenOf, editAddress, itemAddress, kindNamed, listAddress, nameOf, newAddress, noun, parentOf, partsOf, pathOf, referrersOf, title, top, treeAddress } from "./kinds.js";
 import { explainer } from "./access.js";
+import { cveLinks, stateTag } from "./advisories.js";
+import { mayCall } from "./me.js";
 import { fields } from "./values.js";
 import { embeddedList } from "./list.js";
 import { actionsOf, actionsOrMenu, confirmDelete } from "./actions.js";
 import { renderMarkdown } from "./markdown.js";
 import { pictures } from "./pictures.js";
+import { severityTag, worst } from "./severity.js";
+import { vulnerabilitiesOf } from "./vulnerabilities.js";
 
 /** Shows a resource. */
 export async function showItem(main, kind, params) {
@@ -27,16 +31,18 @@ export async function showItem(main, kind, params) {
     h(
       "div",
       { class: "head" },
-      h("div", null, h("h1", { tabindex: -1 }, nameOf(kind, item)), h("p", null, item.description || words(kind.name))),
+      h("div", null, h("h1", { tabindex: -1 }, nameOf(kind, item)), h("p", null, item.description || words(kind.name)), factsOf(kind, item)),
       h(
         "div",
         { class: "buttons" },
         actionsOrMenu(kind, item, again),
         explainer() && (isTop || kind.parent === top()?.name) ? h("a", { class: "button", href: accessAddress({ uid }) }, "Who has access") : null,
-        kind.methods.update ? h("a", { class: "button", href: editAddress(kind, uid) }, "Edit") : null,
-        kind.methods.delete ? h("button", { type: "button", class: "danger", onclick: () => confirmDelete(kind, item, gone) }, "Delete") : null,
+        mayCall(kind, "update", uid) ? h("a", { class: "button", href: editAddress(kind, uid) }, "Edit") : null,
+        mayCall(kind, "delete", uid) ? h("button", { type: "button", class: "danger", onclick: () => confirmDelete(kind, item, gone) }, "Delete") : null,
       ),
     ),
+    // What people open an image for comes before its fields.
+    vulnerabilitiesOf(kind, item) ?? "",
     h(
       "div",
       { class: "columns" },
@@ -46,9 +52,15 @@ export async function showItem(main, kind, params) {
       partsOf(kind).map((part) => partCard(part, uid)),
       isTop ? null : drawn,
     ),
-    ...childrenOf(kind).map((child) => embeddedList(child, { under: uid, heading: title(child), tools: [h("a", { class: "button", href: listAddress(child, { under: uid }) }, "All with filters"), child.methods.create ? h("a", { class: "button", href: newAddress(child, uid) }, `New ${noun(child)}`) : null] })),
+    ...childrenOf(kind).map((child) => embeddedList(child, { under: uid, heading: title(child), tools: [h("a", { class: "button", href: listAddress(child, { under: uid }) }, "All with filters"), mayCall(child, "create", uid) ? h("a", { class: "button", href: newAddress(child, uid) }, `New ${noun(child)}`) : null] })),
     ...referrersOf(kind).map(([other, param]) => embeddedList(other, { mode: "", filters: { [param.name]: uid }, heading: `${title(other)} by ${words(param.name)}` })),
   );
+}
+
+/** Returns what people look for first in an advisory: its severity, its state and the vulnerabilities that it is about. */
+function factsOf(kind, item) {
+  if (kind.name !== "Advisory" || !Array.isArray(item.severities ?? [])) return null;
+  return h("p", { class: "facts" }, severityTag(worst(item.severities)), stateTag(item), h("span", null, cveLinks(item.aliases)));
 }
 
 /** Returns the way from the top of the hierarchy, with names as soon as they are known. */
@@ -85,7 +97,7 @@ function partCard(kind, uid) {
   async function load() {
     try {
       const part = await call("GET", path);
-      tools.replaceChildren(...actionsOf(kind, part, undefined, load), ...(kind.methods.update ? [h("a", { class: "button small", href: editAddress(kind, uid) }, "Edit")] : []));
+      tools.replaceChildren(...actionsOf(kind, part, undefined, load), ...(mayCall(kind, "update", uid) ? [h("a", { class: "button small", href: editAddress(kind, uid) }, "Edit")] : []));
       const text = kind.fields.find((field) => field.multiline && field.type === "string");
       if (text && part[text.name]) body.replaceChildren(renderMarkdown(await markdown(part[text.name])));
       else if (text) body.replaceChildren(h("p", { class: "muted" }, "Empty."));

@@ -4,8 +4,9 @@
 import { h, svg, card, errorBox, freshId } from "./dom.js";
 import { call, target } from "./api.js";
 import { bytes, capitalized, day, number, words } from "./format.js";
-import { table } from "./kinds.js";
+import { actionNamed, serviceAt } from "./kinds.js";
 
+const COUNTS = "/registry/v1/vuln_reports/counts";
 const DAYS = 30;
 const STATES = ["open", "notPlanned", "notAffected", "fixed"];
 const RATINGS = ["critical", "high", "medium", "low", "unrated"];
@@ -16,8 +17,6 @@ export function pictures(kind, item) {
   const drawn = { Group: [advisories], Repo: [vulnerabilities, resolved], Tag: [architectures] }[kind.name] ?? [];
   return drawn.map((draw) => draw(item)).filter(Boolean);
 }
-
-const action = (name) => table.kinds.flatMap((kind) => kind.actions).find((one) => one.name === name);
 
 /** Returns a card whose picture is drawn when its request is answered. */
 function pictureCard(title, draw) {
@@ -33,7 +32,7 @@ function pictureCard(title, draw) {
  * in groups without advisories.
  */
 function advisories(group) {
-  const count = action("CountAdvisories");
+  const count = actionNamed("CountAdvisories");
   if (!count) return null;
   const columnsOf = (reply, names) => (reply.days ?? []).map((one) => ({ date: dayOf(one.date), parts: names.map((name) => [name, one[name] ?? 0]) }));
   const read = (state) => call("GET", target(count.path, {}, [["uid", group.uid], ["days", DAYS], ["state", state]]));
@@ -63,8 +62,9 @@ const days = (count) => Array.from({ length: count }, (_, at) => new Date(Date.n
 
 /** The vulnerabilities of a repo's images by severity, on each of the last 30 days. */
 function vulnerabilities(repo) {
+  if (!serviceAt(COUNTS)) return null;
   return pictureCard(`Vulnerabilities of latest, last ${DAYS} days`, async () => {
-    const path = target("/registry/v1/vuln_reports/counts", {}, [["repo", repo.uid], ["tag", "latest"], ["from", `${since(DAYS)}T00:00:00Z`]]);
+    const path = target(COUNTS, {}, [["repo", repo.uid], ["tag", "latest"], ["from", `${since(DAYS)}T00:00:00Z`]]);
     const { items = [] } = await call("GET", path);
     if (items.length === 0) return h("p", { class: "muted" }, "There are no vulnerability reports for the tag latest.");
     const byDay = new Map(items.map((one) => [dayOf(one.date), new Map((one.vulnCounts ?? []).map(({ severity, count }) => [severity, count]))]));
@@ -76,7 +76,7 @@ function vulnerabilities(repo) {
 
 /** The vulnerabilities that were resolved on each of the last 30 days. */
 function resolved(repo) {
-  const list = action("ListResolvedVulnsReports");
+  const list = actionNamed("ListResolvedVulnsReports");
   if (!list) return null;
   return pictureCard(`Vulnerabilities resolved, last ${DAYS} days`, async () => {
     const path = target(list.path, {}, [["imageRefs", `${repo.uid}:latest`], ["startTime", `${since(DAYS)}T00:00:00Z`], ["endTime", `${since(1)}T00:00:00Z`]]);
@@ -89,7 +89,7 @@ function resolved(repo) {
 
 /** The sizes of an image by architecture. */
 function architectures(tag) {
-  const list = action("ListImageSizes");
+  const list = actionNamed("ListImageSizes");
   if (!list || !tag.digest) return null;
   const image = [["repoUid", tag.uid.slice(0, tag.uid.lastIndexOf("/"))], ["digest", tag.digest]];
   return pictureCard("Image", async () => {
@@ -132,7 +132,7 @@ function stacked(columns, caption) {
     legend,
     svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": caption }, grid, bars, marks),
     h("figcaption", null, caption),
-    h("table", { class: "sr" }, h("caption", null, caption), h("thead", null, h("tr", null, h("th", { scope: "col" }, "Day"), columns[0].parts.map(([name]) => h("th", { scope: "col" }, name === "plain" ? "Count" : words(name))))), h("tbody", null, rows)),
+    h("div", { class: "sr" }, h("table", null, h("caption", null, caption), h("thead", null, h("tr", null, h("th", { scope: "col" }, "Day"), columns[0].parts.map(([name]) => h("th", { scope: "col" }, name === "plain" ? "Count" : words(name))))), h("tbody", null, rows))),
   );
 }
 

@@ -4,9 +4,9 @@ import { h, errorBox, freshId } from "./dom.js";
 import { base, signIn } from "./api.js";
 import { table } from "./kinds.js";
 
-/** Shows the sign-in screen in `app`, with the reason why it is shown. */
-export function showSignIn(app, problem) {
-  const problems = h("div", { role: "alert" }, problem ? errorBox(problem) : null);
+/** Shows the sign-in screen in `app`, with the problem or the reason why it is shown. */
+export function showSignIn(app, problem, reason = "") {
+  const problems = h("div", { role: "alert" }, problem ? errorBox(problem) : reason ? h("p", { class: "note" }, reason) : null);
   const id = freshId();
   const token = h("input", { id, type: "password", autocomplete: "off", spellcheck: "false", required: true });
   const form = h(
