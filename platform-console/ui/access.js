@@ -1,6 +1,6 @@
 // Who can do what at a place, and why: the role bindings that count, what is missing, and giving and taking roles.
 
-import { h, announce, card, copyButton, dataTable, errorBox, freshId, openDialog, toast } from "./dom.js";
+import { h, announce, card, copyButton, dataTable, errorBox, filterCard, freshId, openDialog, toast } from "./dom.js";
 import { call, curl, target } from "./api.js";
 import { number, words } from "./format.js";
 import { accessAddress, actionNamed, kindNamed, nameOf, parentOf, pathOf, rolesOf, table, top, treeAddress } from "./kinds.js";
@@ -143,10 +143,11 @@ export async function showAccess(main, params) {
     h("div", { class: "filters" }, input("uid", "At", "name, path or uid of a group or resource", { required: true, uidOf: top()?.name, anywhere: true }), input("identityUid", "Who", "everyone", { uidOf: "Identity" }), input("capability", "Capability", "any", { list: "capabilities" }), h("div", { class: "buttons" }, h("button", { class: "primary" }, "Explain"))),
     capabilities,
   );
+  const question = values.uid ? filterCard(form, 0, "Question") : h("section", { class: "card" }, form);
   main.replaceChildren(
     h("div", { class: "head" }, h("div", null, h("h1", { tabindex: -1 }, "Access"), h("p", null, "Who can do what at a place, and the role bindings that allow it"))),
     problems,
-    h("section", { class: "card" }, form),
+    question,
     results,
     h("div", { class: "curl" }, line, copyButton(() => line.textContent)),
   );
@@ -171,6 +172,7 @@ export async function showAccess(main, params) {
       const group = pathOf(values.uid).findLast((uid) => groups.has(uid));
       show([...before, ...(reply.bindings ?? [])], reply, group && { uid: group, name: groups.get(group) });
     } catch (error) {
+      question.querySelector(".fold")?.setAttribute("aria-expanded", "true");
       showProblems(form, problems, error);
       results.replaceChildren();
     }
@@ -193,7 +195,7 @@ export async function showAccess(main, params) {
         null,
         h("th", { scope: "row" }, uidLink("Identity", binding.identityUid, binding.identity?.name || binding.identity?.email || binding.identityUid), binding.identity?.email && binding.identity.name ? h("span", { class: "muted small others" }, ` ${binding.identity.email}`) : null),
         h("td", null, uidLink("Role", binding.roleUid, binding.role?.name || binding.roleUid)),
-        h("td", null, binding.group ? h("a", { href: treeAddress(binding.group.uid), title: binding.group.uid }, binding.group.name || binding.group.uid) : "", h("span", { class: "muted small" }, binding.group?.uid === values.uid ? " here" : " above")),
+        h("td", null, h("div", { class: "buttons" }, binding.group ? h("a", { href: treeAddress(binding.group.uid), title: binding.group.uid }, binding.group.name || binding.group.uid) : "", h("span", { class: "muted small" }, binding.group?.uid === values.uid ? "here" : "above"))),
         h("td", null, h("details", null, h("summary", null, `${number(one.capabilities.length)} ${one.capabilities.length === 1 ? "capability" : "capabilities"}`), h("div", { class: "tags" }, one.capabilities.map((name) => h("span", { class: "tag" }, name))))),
         h("td", null, h("div", { class: "buttons" }, uidLink("RoleBinding", binding.uid, "Open"), mayCall(kindNamed("RoleBinding"), "delete", binding.group?.uid ?? values.uid) ? h("button", { type: "button", class: "small danger", "aria-label": `Remove ${binding.role?.name} from ${identityName(binding)}`, onclick: () => removeBinding(binding, again) }, "Remove") : null)),
       );

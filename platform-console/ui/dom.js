@@ -74,9 +74,9 @@ export function card(title, tools, ...contents) {
 }
 
 /** Returns a card with a form of filters, which narrow windows fold. `count` is the number of filters that are set. */
-export function filterCard(form, count) {
+export function filterCard(form, count, name = "Filters") {
   const flip = () => fold.setAttribute("aria-expanded", String(fold.getAttribute("aria-expanded") !== "true"));
-  const fold = h("button", { type: "button", class: "quiet fold", "aria-expanded": "false", onclick: flip }, count ? `Filters (${count} set)` : "Filters");
+  const fold = h("button", { type: "button", class: "quiet fold", "aria-expanded": "false", onclick: flip }, count ? `${name} (${count} set)` : name);
   return h("section", { class: "card filter" }, fold, form);
 }
 

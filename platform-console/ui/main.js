@@ -75,7 +75,7 @@ function drawFrame() {
       h(
         "header",
         { class: "top" },
-        h("a", { class: "brand", href: "#/" }, h("img", { src: `${base}/console/icon.svg`, alt: "", width: 26, height: 26 }), h("span", null, table.title)),
+        h("a", { class: "brand", href: "#/", "aria-label": table.title }, h("img", { src: `${base}/console/icon.svg`, alt: "", width: 26, height: 26 }), h("span", null, table.title)),
         menu,
         searchBox(),
         h("div", { class: "tools" }, h("span", { class: "place muted small" }, me.name ? ["Signed in as ", h("strong", { title: me.uid }, me.name)] : null), themeButton(), h("button", { type: "button", onclick: signOut }, "Sign out")),

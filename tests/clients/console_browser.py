@@ -138,6 +138,18 @@ class Browser:
         self.wait = WebDriverWait(self.page, float(os.environ.get("PLATFORM_CONSOLE_WAIT", "60")))
         self.server, self.source, self.audited = server, source, 0
 
+    def size(self, width: int, height: int) -> None:
+        """Sets the size of the page, as in a window without its frame."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def sign_in(self, token: str) -> None:
+        """Signs in with a token, and waits for the first screen."""
+        self.page.get(f"{self.server.url}/console")
+        self.fill("input[type=password]", token)
+        self.keys(Keys.ENTER)
+        self.find("main:not(.door) h1")
+
     def go(self, address: str, heading: str) -> None:
         """Opens a screen and waits for its heading."""
         self.page.execute_script("location.hash = arguments[0]", address)
@@ -160,6 +172,18 @@ class Browser:
     def shows(self, text: str, selector: str = "body") -> None:
         script = "return document.querySelector(arguments[0])?.innerText.includes(arguments[1])"
         self.wait.until(lambda page: page.execute_script(script, selector, text), f"no {text!r} in {selector}")
+
+    def gone(self, selector: str) -> None:
+        self.wait.until(lambda page: not page.find_elements(By.CSS_SELECTOR, selector), f"{selector} is still there")
+
+    def point(self, selector: str) -> None:
+        """Clicks an element with the mouse: it must be in sight, and nothing above it."""
+        element = self.find(selector)
+        self.page.execute_script("arguments[0].scrollIntoView({ block: 'center' })", element)
+        webdriver.ActionChains(self.page).move_to_element(element).click().perform()
+
+    def run(self, script: str, *values):
+        return self.page.execute_script(f"return {script}", *values)
 
     def click(self, selector: str) -> None:
         self.wait.until(lambda page: next((one for one in page.find_elements(By.CSS_SELECTOR, selector) if one.is_enabled()), None))

@@ -20,6 +20,7 @@ class Data:
     organization: str
     groups: dict[str, str]
     repos: dict[str, str]
+    identities: dict[str, str]
 
 
 def digest(*parts: object) -> str:
@@ -64,7 +65,7 @@ def report(repo: int, image: str) -> dict:
 def fill(server: Server) -> Data:
     """Creates the sample data."""
     call = server.call
-    data = Data(server.organization, {}, {})
+    data = Data(server.organization, {}, {}, {})
     number = 0
     for organization in ORGANIZATIONS:
         top = call("POST", "/iam/v2/groups", {"name": organization})["uid"]
@@ -86,4 +87,10 @@ def fill(server: Server) -> Data:
     for at, organization in enumerate(ORGANIZATIONS):
         imported(server, "advisories", data.groups[organization], *(advisory(index) for index in range(at, ADVISORIES, len(ORGANIZATIONS))))
     imported(server, "vulnerabilityMetadata", "", *(metadata(index) for index in range(ADVISORIES)))
+    roles = {role["name"]: role["uid"] for role in call("GET", "/iam/v2/roles?page_size=100")["roles"]}
+    for name, role, group in (("ada", "editor", "acme"), ("grace", "viewer", "acme/payments"), ("robot", "viewer", "acme/web"), ("lin", "", "")):
+        match = {"issuer": "https://issuer.example.com", "subject": name}
+        uid = data.identities[name] = call("POST", f"/iam/v2/identities/{data.groups['acme']}", {"name": name, "claimMatch": match})["uid"]
+        if role:
+            call("POST", f"/iam/v2/roleBindings/{data.groups[group].replace('/', '%2F')}", {"identityUid": uid, "roleUid": roles[role]})
     return data
