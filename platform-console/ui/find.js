@@ -20,6 +20,8 @@ const searched = () => listed().filter((kind) => kind.methods.get && mayCall(kin
 async function search(kind, text) {
   const list = (query) => call("GET", target(kind.methods.list.path, {}, query));
   if (/^[0-9a-f]{40}(\/|$)/.test(text)) {
+    // Kinds outside of the hierarchy have uids of their own forms.
+    if (!kind.parent) return { found: [], searched: 0 };
     const page = await list([["uidp.ids", text], ["page_size", 1]]);
     return { found: page[kind.plural] ?? [], searched: 0 };
   }

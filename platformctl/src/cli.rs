@@ -49,6 +49,7 @@ pub(crate) fn command(kinds: &Kinds) -> Command {
         .subcommand(delete(kinds))
         .subcommand(run(kinds))
         .subcommand(wait(kinds))
+        .subcommand(find())
         .subcommand(can_i())
         .subcommand(explain(kinds))
         .subcommands(session())
@@ -353,6 +354,18 @@ fn wait(kinds: &Kinds) -> Command {
                     .help("Look this often"),
             )
     })
+}
+
+fn find() -> Command {
+    Command::new("find")
+        .about("Find resources of all kinds by a part of a name, or by a uid")
+        .long_about(
+            "Find resources of all kinds that you may list, by a part of a name or by a uid: prints the kind, the path of \
+             names and the uid of each, at most 20 of a kind.\n\n\
+             Of a kind with more than 1000 resources, the first 1000 by name are searched, and all for exactly this name; \
+             a line on standard error says so.",
+        )
+        .arg(Arg::new("text").required(true).value_name("TEXT").help("A part of a name regardless of case, or a uid"))
 }
 
 fn can_i() -> Command {
