@@ -68,7 +68,7 @@ function giveAccess(group, { identityUid = "", roleUid = "" }, done) {
       const [role, now] = await Promise.all([call("GET", target(rolesOf().methods.get.path, { uid: uidIn(what) })), bindingsAt(group.uid, uidIn(who))]);
       const held = new Set(now.bindings.flatMap((one) => one.capabilities));
       const gained = capabilityNames(role.capabilities ?? []).filter((name) => !held.has(name));
-      const name = who.value.trim();
+      const name = who.value.trim().split("/").at(-1);
       effect.replaceChildren(
         h("p", null, h("strong", null, name), " becomes ", h("strong", null, role.name), " at ", h("strong", null, group.name), " and in everything below it."),
         gained.length ? h("div", null, "New there: ", capabilityList(gained)) : h("p", { class: "muted" }, "They have all of its capabilities there already."),

@@ -75,7 +75,7 @@ export const advisoryList = {
     { name: "severity", label: "Severity", isLocal: true, cell: (one) => severityTag(severityOf(one)) },
     { name: "state", label: "State", isLocal: true, cell: stateTag },
     { name: "aliases", label: "Vulnerability", cell: (one) => cveLinks(one.aliases) },
-    { name: "artifactName", label: "Package" },
+    { name: "artifactName", label: "Package", cell: (one) => h("span", { class: "id" }, one.artifactName) },
     { name: "updateTime" },
   ],
   /** Orders and filters that the server does not have, by a number for each advisory; the largest is the worst. */

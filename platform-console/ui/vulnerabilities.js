@@ -169,7 +169,7 @@ function imagesCard(images) {
     return h(
       "tr",
       null,
-      h("th", { scope: "row" }, imageLink(image), others.length ? h("span", { class: "muted small others", title: others.join(", ") }, ` ${others.slice(0, 2).join(", ")}${others.length > 2 ? ` +${others.length - 2}` : ""}`) : null),
+      h("th", { scope: "row", class: "id" }, imageLink(image), others.length ? h("span", { class: "muted small others", title: others.join(", ") }, ` ${others.slice(0, 2).join(", ")}${others.length > 2 ? ` +${others.length - 2}` : ""}`) : null),
       h("td", { class: "n-path" }, groupLink(image)),
       h("td", { class: "picture" }, image.total ? strip(image.counts, most) : h("span", { class: "muted small" }, "none known")),
       shown.map((level) => h("td", { class: `number n-${level}` }, image.counts[level] ? number(image.counts[level]) : h("span", { class: "muted" }, "0"))),
