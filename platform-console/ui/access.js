@@ -5,7 +5,7 @@ import { call, curl, target } from "./api.js";
 import { number, words } from "./format.js";
 import { accessAddress, actionNamed, kindNamed, nameOf, parentOf, pathOf, rolesOf, table, top, treeAddress } from "./kinds.js";
 import { showProblems } from "./form.js";
-import { mayCall, me } from "./me.js";
+import { loadMe, mayCall, me } from "./me.js";
 import { findNames, groupNames, pathsOf, uidIn, uidInput } from "./names.js";
 import { uidLink } from "./values.js";
 
@@ -52,6 +52,7 @@ function giveAccess(group, { identityUid = "", roleUid = "" }, done) {
         const body = Object.fromEntries(["identityUid", "roleUid"].map((name) => [name, uidIn(form.elements.namedItem(name))]));
         await call("POST", target(kind.methods.create.path, { uid: group.uid }), body);
         toast("The role is given");
+        if (body.identityUid === me.uid) await loadMe();
         done();
       } catch (error) {
         showProblems(form, problems, error);
@@ -91,6 +92,7 @@ export function removeBinding(binding, done) {
     submit: async () => {
       await call("DELETE", target(kind.methods.delete.path, { uid: binding.uid }));
       toast("The role is removed");
+      if (binding.identityUid === me.uid) await loadMe();
       done();
     },
   });

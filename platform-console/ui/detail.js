@@ -21,6 +21,11 @@ export async function showItem(main, kind, params) {
   const path = target(kind.methods.get.path, { uid });
   const item = await call("GET", path);
   const again = () => showItem(main, kind, params);
+  /** Shows the resource again after an action on a part of it, and once more when the server has had time to act. */
+  const changed = async () => {
+    await again();
+    setTimeout(() => main.isConnected && again(), 2000);
+  };
   const isTop = kind === top();
   const parent = parentOf(uid);
   const gone = () => (location.hash = parent && kindNamed(kind.parent)?.methods.get ? itemAddress(kindNamed(kind.parent), parent) : listAddress(kind));
@@ -49,7 +54,7 @@ export async function showItem(main, kind, params) {
       card("Details", null, h("div", { class: "body" }, fields(kind.fields, item)), h("details", { class: "body small" }, h("summary", null, "JSON and request"), h("div", { class: "curl" }, h("code", { tabindex: 0 }, line), copyButton(line)), h("pre", { class: "json", tabindex: 0 }, JSON.stringify(item, null, 2)))),
       // A group has more to see than to read.
       isTop ? drawn : null,
-      partsOf(kind).map((part) => partCard(part, uid)),
+      partsOf(kind).map((part) => partCard(part, uid, changed)),
       isTop ? null : drawn,
     ),
     ...childrenOf(kind).map((child) => embeddedList(child, { under: uid, heading: title(child), tools: [h("a", { class: "button", href: listAddress(child, { under: uid }) }, "All with filters"), mayCall(child, "create", uid) ? h("a", { class: "button", href: newAddress(child, uid) }, `New ${noun(child)}`) : null] })),
@@ -89,7 +94,7 @@ export function crumbs(kind, uid) {
 }
 
 /** Returns a part of a resource, which has its uid: a readme, or the state of a delivery. */
-function partCard(kind, uid) {
+function partCard(kind, uid, changed) {
   const name = label(kind.name.replace(kindNamed(kind.parent)?.name ?? "", "") || kind.name);
   const body = h("div", { class: "body" }, h("p", { class: "muted" }, "Loading …"));
   const tools = h("span", { class: "buttons" });
@@ -97,7 +102,7 @@ function partCard(kind, uid) {
   async function load() {
     try {
       const part = await call("GET", path);
-      tools.replaceChildren(...actionsOf(kind, part, undefined, load), ...(mayCall(kind, "update", uid) ? [h("a", { class: "button small", href: editAddress(kind, uid) }, "Edit")] : []));
+      tools.replaceChildren(...actionsOf(kind, part, undefined, changed), ...(mayCall(kind, "update", uid) ? [h("a", { class: "button small", href: editAddress(kind, uid) }, "Edit")] : []));
       const text = kind.fields.find((field) => field.multiline && field.type === "string");
       if (text && part[text.name]) body.replaceChildren(renderMarkdown(await markdown(part[text.name])));
       else if (text) body.replaceChildren(h("p", { class: "muted" }, "Empty."));

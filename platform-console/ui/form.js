@@ -4,7 +4,8 @@
 import { h, card, copyButton, errorBox, freshId, toast } from "./dom.js";
 import { call, curl, target } from "./api.js";
 import { enumLabels, label } from "./format.js";
-import { itemAddress, listAddress, kindNamed, nameOf, noun, table, title } from "./kinds.js";
+import { itemAddress, listAddress, kindNamed, nameOf, noun, table, title, top } from "./kinds.js";
+import { loadMe } from "./me.js";
 import { findNames, uidIn, uidInput } from "./names.js";
 import { release, watch } from "./leaving.js";
 
@@ -27,7 +28,9 @@ export async function showCreate(main, kind, params) {
       const path = at ? target(kind.methods.create.path, { uid: at }) : kind.methods.create.path.replace(/\/\{.*$/, "");
       return ["POST", path, readForm(form, fields, "")];
     },
-    done: (created) => {
+    done: async (created) => {
+      // Who makes an organization is its owner.
+      if (kind === top()) await loadMe();
       const secrets = kind.fields.filter((field) => field.once && created[field.name]);
       if (secrets.length) return showOnce(main, kind, created, secrets);
       toast(`The ${noun(kind)} is created`);
@@ -108,7 +111,7 @@ async function formScreen(main, kind, { heading, action, rows, initial, request,
       const sent = request(form);
       const reply = sent && (await call(...sent));
       release();
-      if (sent) done(reply);
+      if (sent) await done(reply);
       else location.hash = back;
     } catch (error) {
       showProblems(form, problems, error);

@@ -78,7 +78,7 @@ function drawFrame() {
         h("a", { class: "brand", href: "#/", "aria-label": table.title }, h("img", { src: `${base}/console/icon.svg`, alt: "", width: 26, height: 26 }), h("span", null, table.title)),
         menu,
         searchBox(),
-        h("div", { class: "tools" }, h("span", { class: "place muted small" }, me.name ? ["Signed in as ", h("strong", { title: me.uid }, me.name)] : null), themeButton(), h("button", { type: "button", onclick: signOut }, "Sign out")),
+        h("div", { class: "tools" }, h("span", { class: "place muted small" }, me.name ? ["Signed in as ", h("strong", { title: me.uid }, me.name)] : null), themeButton(), h("button", { type: "button", onclick: () => askBefore(signOut, () => {}) }, "Sign out")),
       ),
       nav,
       main,
@@ -184,12 +184,19 @@ let kept = null;
 /** Shows the page of a user who has signed in: the one that the end of the session has left, or that of the address. */
 async function enter() {
   await loadMe();
+  // A server without sessions refuses a wrong token only now.
+  if (!isSignedIn()) return;
   const page = kept;
   kept = null;
   if (page && page.uid === me.uid && page.address === location.hash) {
     app.replaceChildren(...page.nodes);
-    for (const alert of app.querySelectorAll("[role=alert]")) alert.replaceChildren();
+    document.body.append(...page.dialogs);
+    for (const alert of document.querySelectorAll("[role=alert]")) alert.replaceChildren();
     frame.main.querySelector("h1")?.focus({ preventScroll: true });
+    for (const dialog of page.dialogs) {
+      dialog.removeAttribute("open");
+      dialog.showModal();
+    }
     return;
   }
   frame = null;
@@ -198,10 +205,13 @@ async function enter() {
 
 /** Shows the sign-in page: after "Sign out", or because the session has ended. */
 function leave({ isLost, problem }) {
-  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
-  kept = isLost && frame ? { uid: me.uid, address: location.hash, nodes: [...app.childNodes] } : null;
+  const dialogs = [...document.querySelectorAll("dialog[open]")];
+  for (const dialog of dialogs) dialog.remove();
+  // A wrong token on the sign-in page leaves what is kept.
+  if (isLost && frame && !kept) kept = { uid: me.uid, address: location.hash, nodes: [...app.childNodes], dialogs };
+  else if (!isLost) kept = null;
   if (!kept) frame = null;
-  showSignIn(app, problem, isLost ? "Your session has ended. Sign in to go on where you were; what you have typed is kept." : "");
+  showSignIn(app, problem, kept ? "Your session has ended. Sign in to go on where you were; what you have typed is kept." : "");
 }
 
 /** Shows the screen of a new address, unless that would lose what was typed. */

@@ -7,12 +7,11 @@ import { accessAddress, actionNamed, kindNamed, rolesOf, table } from "./kinds.j
 /** The caller. Where the server does not describe callers, nothing is known, and the page offers everything. */
 export const me = { uid: "", name: "", isKnown: false, isOperator: false, held: [] };
 
-/** Reads who the caller is. */
+/** Reads who the caller is: after a sign-in, and when the caller's own access has changed. */
 export async function loadMe() {
-  Object.assign(me, { uid: "", name: "", isKnown: false, isOperator: false, held: [] });
   const token = await call("GET", "/auth/v1/ok").catch(() => null);
-  if (!token?.subject) return;
-  me.uid = token.subject;
+  if (token?.subject !== me.uid) Object.assign(me, { uid: token?.subject ?? "", name: "", isKnown: false, isOperator: false, held: [] });
+  if (!me.uid) return;
   const entries = token.capabilities ?? [];
   const [held, { isOperator, name }] = await Promise.all([heldAt(entries), explained(entries)]);
   Object.assign(me, { held, isOperator, isKnown: held != null });

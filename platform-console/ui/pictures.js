@@ -3,8 +3,8 @@
 
 import { h, svg, card, errorBox, freshId } from "./dom.js";
 import { call, target } from "./api.js";
-import { bytes, capitalized, day, number, words } from "./format.js";
-import { actionNamed, serviceAt } from "./kinds.js";
+import { bytes, capitalized, day, enumLabels, number, relative, words } from "./format.js";
+import { actionNamed, kindNamed, serviceAt } from "./kinds.js";
 
 const COUNTS = "/registry/v1/vuln_reports/counts";
 const DAYS = 30;
@@ -14,7 +14,7 @@ const SEVERITIES = ["CRITICAL", "HIGH", "MEDIUM", "LOW", "NEGLIGIBLE", "UNKNOWN"
 
 /** Returns the cards with pictures of a resource. */
 export function pictures(kind, item) {
-  const drawn = { Group: [advisories], Repo: [vulnerabilities, resolved], Tag: [architectures] }[kind.name] ?? [];
+  const drawn = { Subscription: [deliveries], Group: [advisories], Repo: [vulnerabilities, resolved], Tag: [architectures] }[kind.name] ?? [];
   return drawn.map((draw) => draw(item)).filter(Boolean);
 }
 
@@ -84,6 +84,34 @@ function resolved(repo) {
     const byDay = new Map(resolvedVulnsReports.map((one) => [dayOf(one.date), (one.resolvedVulns ?? []).length]));
     if (![...byDay.values()].some(Boolean)) return h("p", { class: "muted" }, "None were resolved in this time.");
     return stacked(days(DAYS).map((date) => ({ date, parts: [["plain", byDay.get(date) ?? 0]] })), "Resolved vulnerabilities on each day");
+  });
+}
+
+/** The outcomes of the latest events of a subscription, the oldest first; a column is as high as it took attempts. */
+function deliveries(subscription) {
+  const kind = kindNamed("Delivery");
+  const state = kind?.fields.find((field) => field.name === "state");
+  if (!kind?.methods.list || !state?.type.enum) return null;
+  const labels = enumLabels(state.type.enum);
+  return pictureCard("Delivery health", async () => {
+    const page = await call("GET", target(kind.methods.list.path, {}, [["uidp.children_of", subscription.uid], ["page_size", 100]]));
+    const rows = (page[kind.plural] ?? []).reverse();
+    if (rows.length === 0) return h("p", { class: "muted" }, "Nothing was delivered yet.");
+    const [width, height] = [640, 72];
+    const step = width / Math.max(rows.length, 40);
+    const columns = rows.map((row, at) => {
+      const part = Math.min(row.attempts ?? 1, 10) / 10;
+      const bar = svg("rect", { class: `c-${row.state.toLowerCase()}`, x: at * step + 0.5, width: Math.max(1, step - 1.5), y: (height - 8) * (1 - part), height: 8 + (height - 8) * part, rx: 1.5 });
+      bar.append(svg("title", null, [row.eventType, labels.get(row.state), `${row.attempts} ${row.attempts === 1 ? "attempt" : "attempts"}`, row.httpStatus && `status ${row.httpStatus}`, row.error, relative(row.updateTime)].filter(Boolean).join(" · ")));
+      return bar;
+    });
+    const counts = Object.entries(Object.groupBy(rows, (row) => row.state));
+    const caption = `The latest ${number(rows.length)} events, the oldest first: ${counts.map(([name, some]) => `${number(some.length)} ${labels.get(name).toLowerCase()}`).join(", ")}. A higher column took more attempts.`;
+    const failed = rows.findLast((row) => row.error);
+    return [
+      h("figure", null, h("ul", { class: "legend" }, counts.map(([name, some]) => h("li", null, h("i", { class: `c-${name.toLowerCase()}` }), `${number(some.length)} ${labels.get(name).toLowerCase()}`))), svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": caption }, columns), h("figcaption", null, caption)),
+      failed ? h("p", { class: "small" }, "Last failure, ", relative(failed.updateTime), ": ", failed.error) : null,
+    ].filter(Boolean);
   });
 }
 

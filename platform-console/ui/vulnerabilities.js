@@ -42,6 +42,13 @@ async function readRepos(under) {
   return { repos, isAll: !token };
 }
 
+/** Whether there are any tags that the caller may see. */
+async function hasTags() {
+  const kind = kindNamed("Tag");
+  const page = kind?.methods.list ? await call("GET", target(kind.methods.list.path, {}, [["page_size", 1]])) : {};
+  return Number(page.totalCount ?? 0) > 0;
+}
+
 /** Returns the tags of repos with the vulnerabilities of their images; those with the same vulnerabilities are one. */
 export async function readImages(under = "") {
   const { repos, isAll } = await readRepos(under);
@@ -97,6 +104,7 @@ function strip(counts, most) {
 /** Shows the first page: images by severity, or their vulnerabilities. Without any image, it returns false. */
 export async function showVulnerabilities(main, params, isFirst = false) {
   const state = Object.fromEntries(["by", "under", "q", "level"].map((name) => [name, params.get(name) ?? ""]));
+  if (isFirst && !(await hasTags())) return false;
   const read = await readImages(state.under);
   if (isFirst && read.images.length === 0) return false;
   const results = h("div");

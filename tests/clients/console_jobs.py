@@ -35,6 +35,28 @@ def column(at: Browser, number: int) -> list[str]:
     return at.run("[...document.querySelectorAll('main tbody tr')].map((one) => one.children[arguments[0]].innerText.trim())", number)
 
 
+# Vectors of versions 2, 3.0, 3.1 and 4.0 with their base scores; the console does not compute those of 4.0.
+SCORES = {
+    "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H": 9.8,
+    "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:N/A:N/E:U/RL:O": 7.5,
+    "CVSS:3.0/AV:N/AC:L/PR:N/UI:R/S:C/C:L/I:L/A:N": 6.1,
+    "CVSS:3.1/AV:L/AC:H/PR:L/UI:R/S:U/C:L/I:N/A:N": 2.2,
+    "AV:N/AC:L/Au:N/C:C/I:C/A:C/E:U/RL:OF/RC:UC": 10,
+    "AV:N/AC:M/Au:N/C:P/I:P/A:P": 6.8,
+    "CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N": None,
+    "CVSS:3.1/AV:N": None,
+    "low": None,
+}
+
+
+def scores(at: Browser) -> None:
+    """The console computes the scores that the server computes."""
+    script = """const [vectors, done] = arguments;
+        import("/console/severity.js").then(({ scoreOf }) => done(vectors.map(scoreOf)), (error) => done(String(error)));"""
+    found = at.page.execute_async_script(script, list(SCORES))
+    assert found == list(SCORES.values()), found
+
+
 def worst_images(at: Browser) -> None:
     """From the first page to what fixes a critical vulnerability of an image, and to the vulnerability's own page."""
     at.page.get(f"{at.server.url}/console#/")
@@ -127,7 +149,7 @@ def access(at: Browser, data: Data) -> None:
     at.keys("viewer", Keys.TAB)
     at.shows("lin becomes viewer at payments", "dialog")
     at.shows("New there", "dialog .effect")
-    at.audit("job-give")
+    at.audit("job-give", ("light",))
     at.tab_to("Give", 5)
     at.keys(Keys.ENTER)
     at.gone("dialog")
@@ -136,7 +158,7 @@ def access(at: Browser, data: Data) -> None:
     at.point("[aria-label='Remove viewer from lin']")
     at.shows("Remove viewer from lin at payments?", "dialog")
     at.shows("Lost at payments", "dialog .effect")
-    at.audit("job-remove")
+    at.audit("job-remove", ("dark",))
     at.point("dialog button.danger")
     at.gone("dialog")
     at.wait.until(lambda page: "lin" not in at.text("main table"))
@@ -171,7 +193,7 @@ def kept(at: Browser, data: Data) -> None:
     at.shows("acme/payments", ".problem")
     at.point(".side a[data-key=tags]")
     at.shows("Leave without saving?", "dialog")
-    at.audit("job-leave")
+    at.audit("job-leave", ("light",))
     at.press("Stay", "dialog")
     at.gone("dialog")
     assert at.run("document.querySelector('[data-path=name]').value") == "typed" and "/repos/new" in at.page.current_url
@@ -191,7 +213,7 @@ def kept(at: Browser, data: Data) -> None:
     at.shows("In the way are:", "dialog")
     at.shows("2 groups", "dialog")
     assert not at.find("dialog button.danger").is_enabled()
-    at.audit("job-in-the-way")
+    at.audit("job-in-the-way", ("dark",))
     at.press("2 groups", "dialog")
     at.settled("Groups")
     assert at.text(".total") == "2"
@@ -244,7 +266,7 @@ def as_viewer(at: Browser, data: Data) -> None:
     server.call("POST", f"/iam/v2/identities/{quoted(data.identities['grace'])}:revokeTokens", {})
     at.press("Save changes")
     at.shows("Your session has ended", "main")
-    at.audit("job-ended")
+    at.audit("job-ended", ("light",))
     at.fill("input[type=password]", "wrong")
     at.keys(Keys.ENTER)
     at.shows("Not authenticated", "[role=alert]")
@@ -260,6 +282,7 @@ def jobs(source: str) -> None:
         with browser(server, source) as at:
             at.size(*WIDE)
             at.sign_in(server.token)
+            scores(at)
             worst_images(at)
             advisories(at)
             access(at, data)
