@@ -11,7 +11,7 @@ import { fields } from "./values.js";
 import { embeddedList } from "./list.js";
 import { actionsOf, actionsOrMenu, confirmDelete } from "./actions.js";
 import { renderMarkdown } from "./markdown.js";
-import { pictures } from "./pictures.js";
+import { comeFirst, pictures } from "./pictures.js";
 import { severityTag, worst } from "./severity.js";
 import { vulnerabilitiesOf } from "./vulnerabilities.js";
 
@@ -52,10 +52,9 @@ export async function showItem(main, kind, params) {
       "div",
       { class: "columns" },
       card("Details", null, h("div", { class: "body" }, fields(kind.fields, item)), h("details", { class: "body small" }, h("summary", null, "JSON and request"), h("div", { class: "curl" }, h("code", { tabindex: 0 }, line), copyButton(line)), h("pre", { class: "json", tabindex: 0 }, JSON.stringify(item, null, 2)))),
-      // A group has more to see than to read.
-      isTop ? drawn : null,
+      comeFirst(kind) ? drawn : null,
       partsOf(kind).map((part) => partCard(part, uid, changed)),
-      isTop ? null : drawn,
+      comeFirst(kind) ? null : drawn,
     ),
     ...childrenOf(kind).map((child) => embeddedList(child, { under: uid, heading: title(child), tools: [h("a", { class: "button", href: listAddress(child, { under: uid }) }, "All with filters"), mayCall(child, "create", uid) ? h("a", { class: "button", href: newAddress(child, uid) }, `New ${noun(child)}`) : null] })),
     ...referrersOf(kind).map(([other, param]) => embeddedList(other, { mode: "", filters: { [param.name]: uid }, heading: `${title(other)} by ${words(param.name)}` })),

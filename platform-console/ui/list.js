@@ -2,8 +2,8 @@
 
 import { h, announce, card, copyButton, errorBox, filterCard, freshId } from "./dom.js";
 import { call, curl, target } from "./api.js";
-import { enumLabels, label, number, words } from "./format.js";
-import { itemAddress, listAddress, nameField, newAddress, noun, parentOf, title, top } from "./kinds.js";
+import { capitalized, enumLabels, label, number, words } from "./format.js";
+import { itemAddress, kindNamed, listAddress, nameField, newAddress, noun, parentOf, title, top } from "./kinds.js";
 import { brief, hasValue, isBrief } from "./values.js";
 import { actionsOf, rowActions } from "./actions.js";
 import { advisoryList } from "./advisories.js";
@@ -106,6 +106,26 @@ function queryOf(kind, state) {
     else query.push([param.name, value]);
   }
   return query;
+}
+
+/** Returns the kind whose uid a parameter of a list takes, if it takes one. */
+function uidOfParam(kind, { name, key = name, type }) {
+  if (type !== "string") return null;
+  const field = kind.fields.find((one) => one.name === key || one.name === name);
+  return field?.uidOf ?? (/Uid$/.test(key) ? (kindNamed(capitalized(name))?.name ?? null) : null);
+}
+
+/** Returns the input of a filter, with the elements that belong to it. */
+function filterInput(kind, param, value, props) {
+  const { type } = param;
+  const text = { ...props, spellcheck: "false", autocomplete: "off" };
+  const choice = (offers) => [h("select", props, offers.map(([name, shown]) => h("option", { value: name, selected: name === value }, shown)))];
+  const names = type.enum ?? type.list?.enum;
+  if (names) return choice([["", param.required ? "choose" : "any"], ...enumLabels(names)]);
+  if (type === "bool") return choice([["", "any"], ["true", "Yes"], ["false", "No"]]);
+  const uidOf = uidOfParam(kind, param);
+  if (uidOf) return uidInput({ uidOf }, value, { ...text, placeholder: "name, path or uid" });
+  return [h("input", { ...text, value, placeholder: type.list ? "a, b, …" : type === "timestamp" ? "2026-01-31T00:00:00Z" : null })];
 }
 
 const isLocalOrder = (kind, order) => Boolean(specialOf(kind).local?.[order.split(" ")[0]]);
@@ -312,14 +332,10 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
       const id = freshId();
       const value = state.filters[param.name] ?? "";
       const props = { id, name: `f.${param.name}`, title: param.about };
-      const names = param.type.enum ?? param.type.list?.enum;
-      const input = names
-        ? h("select", props, h("option", { value: "" }, param.required ? "choose" : "any"), [...enumLabels(names)].map(([name, text]) => h("option", { value: name, selected: name === value }, text)))
-        : param.type === "bool"
-          ? h("select", props, h("option", { value: "" }, "any"), ["true", "false"].map((one) => h("option", { value: one, selected: one === value }, one === "true" ? "Yes" : "No")))
-          : h("input", { ...props, value, placeholder: param.type.list ? "a, b, …" : param.type === "timestamp" ? "2026-01-31T00:00:00Z" : null, spellcheck: "false", autocomplete: "off" });
+      const [input, ...offers] = filterInput(kind, param, value, props);
       inputs.set(param.name, input);
-      rows.push(h("div", { class: "field" }, h("label", { for: id }, special.first?.[param.name] ?? label(param.name), param.required || isInPath(list, param.name) ? h("span", { class: "required" }, " *") : null), input));
+      inputs.set(props.name, input);
+      rows.push(h("div", { class: "field" }, h("label", { for: id }, special.first?.[param.name] ?? label(param.name), param.required || isInPath(list, param.name) ? h("span", { class: "required" }, " *") : null), input, offers));
     }
     if (rows.length === 0) return null;
     const inSight = first.length ? first.length + (special.filters ?? []).length + (kind.parent ? 1 : 0) : MAX_FILTERS + 1;
@@ -342,7 +358,10 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
       const place = form.elements.namedItem("under");
       state.under = place ? uidIn(place) : "";
       state.mode = data.get("mode") === "in" ? "in" : "";
-      for (const { name } of [...(special.filters ?? []), ...list.params]) state.filters[name] = (data.get(`f.${name}`) ?? "").trim();
+      for (const { name } of [...(special.filters ?? []), ...list.params]) {
+        const input = inputs.get(name);
+        state.filters[name] = input?.dataset.names ? uidIn(input) : (data.get(`f.${name}`) ?? "").trim();
+      }
       state.page = 1;
       load();
     };

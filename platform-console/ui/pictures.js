@@ -12,6 +12,9 @@ const STATES = ["open", "notPlanned", "notAffected", "fixed"];
 const RATINGS = ["critical", "high", "medium", "low", "unrated"];
 const SEVERITIES = ["CRITICAL", "HIGH", "MEDIUM", "LOW", "NEGLIGIBLE", "UNKNOWN"];
 
+/** Whether the pictures of a kind's resources say more than their fields and parts. */
+export const comeFirst = (kind) => kind.name === "Group" || kind.name === "Subscription";
+
 /** Returns the cards with pictures of a resource. */
 export function pictures(kind, item) {
   const drawn = { Subscription: [deliveries], Group: [advisories], Repo: [vulnerabilities, resolved], Tag: [architectures] }[kind.name] ?? [];

@@ -168,7 +168,7 @@ const noImages = () => h("div", { class: "empty" }, "There are no images with re
 
 function imagesCard(images) {
   const critical = images.filter((image) => image.counts.critical).length;
-  const heading = critical ? `${number(critical)} of ${number(images.length)} images have critical vulnerabilities` : images.length ? "No image has critical vulnerabilities" : "Images";
+  const heading = critical ? `Critical vulnerabilities in ${number(critical)} of ${number(images.length)} ${images.length === 1 ? "image" : "images"}` : images.length ? "No image has critical vulnerabilities" : "Images";
   if (images.length === 0) return card(heading, null, noImages());
   const most = Math.max(1, ...images.map((image) => image.total));
   const shown = LEVELS.slice(0, 4);
