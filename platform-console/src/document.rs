@@ -2,7 +2,9 @@
 
 use platform_engine::{
     access::Capability,
-    kind::{Access, Action, Authorization, By, Domain, Field, Http, Kind, OnParentDelete, Parent, Registered, Type, Verb},
+    kind::{
+        Access, Action, Authorization, By, Domain, Field, Http, Kind, OnParentDelete, Parent, Registered, Type, Verb,
+    },
     platform::Platform,
 };
 use serde_json::{Map, Value, json};
@@ -46,9 +48,9 @@ fn actions(registered: &Registered) -> impl Iterator<Item = &'static Action> + u
 /// Returns what the page can read from a service: the paths of its actions, and the capabilities that they require.
 fn services(registered: &Registered) -> impl Iterator<Item = Value> + use<> {
     let domain = &registered.kind.domain;
-    actions(registered).filter(|action| action.http == Http::Get).map(|action| {
-        json!({ "path": path(domain, action.path), "capabilities": capabilities(action) })
-    })
+    actions(registered)
+        .filter(|action| action.http == Http::Get)
+        .map(|action| json!({ "path": path(domain, action.path), "capabilities": capabilities(action) }))
 }
 
 fn kind(registered: &Registered) -> Value {

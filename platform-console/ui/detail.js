@@ -1,6 +1,6 @@
 // One resource of any kind: its fields, its parts, the resources in it, those that refer to it, and pictures.
 
-import { h, card, copyButton, errorBox } from "./dom.js";
+import { h, card, copyButton, errorBox, toast } from "./dom.js";
 import { call, curl, markdown, target } from "./api.js";
 import { label, shortUid, words } from "./format.js";
 import { accessAddress, childrenOf, editAddress, itemAddress, kindNamed, listAddress, nameOf, newAddress, noun, parentOf, partsOf, pathOf, referrersOf, title, top, treeAddress } from "./kinds.js";
@@ -22,9 +22,10 @@ export async function showItem(main, kind, params) {
   const item = await call("GET", path);
   const again = () => showItem(main, kind, params);
   /** Shows the resource again after an action on a part of it, and once more when the server has had time to act. */
-  const changed = async () => {
-    await again();
-    setTimeout(() => main.isConnected && again(), 2000);
+  const changed = () => {
+    const show = () => again().catch((error) => main.isConnected && toast(error.message));
+    show();
+    setTimeout(() => main.isConnected && show(), 2000);
   };
   const isTop = kind === top();
   const parent = parentOf(uid);

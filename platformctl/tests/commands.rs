@@ -143,8 +143,12 @@ fn can_i_answers_by_the_capabilities_at_the_place() {
     let why = ci.run(&["can-i", "list", "repos", "--under", &team, "--why"]);
     assert!(why.code == 0 && why.out.starts_with("yes\nrepo.list: role viewer at team (binding "), "{why:?}");
     let why = ci.run(&["can-i", "create", "repos", "--under", &team, "--why"]);
-    assert!(why.code == 1 && why.out.starts_with("no\nrepo.create: no role binding that you may list gives it there\n"));
-    assert!(why.out.contains("  role viewer at team (binding ") && why.out.contains("the role does not have repo.create"));
+    assert!(
+        why.code == 1 && why.out.starts_with("no\nrepo.create: no role binding that you may list gives it there\n")
+    );
+    assert!(
+        why.out.contains("  role viewer at team (binding ") && why.out.contains("the role does not have repo.create")
+    );
     for words in [["can-i", "create", "repos"], ["can-i", "delete", "groups"]] {
         assert_eq!(ctl.run(&words).code, 0, "{words:?}");
     }

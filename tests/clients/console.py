@@ -503,7 +503,7 @@ def many_repos(source: str, data: pathlib.Path) -> None:
         )
         at.go(f"/repos?f.name=repo-{REPOS // 2:07}", "Repos")
         assert at.text(".total") == "1"
-        assert not at.faults(), at.faults()
+        at.check_faults()
         from_the_command_line(server)
 
 
@@ -576,7 +576,7 @@ def by_provider(source: str) -> None:
             at.page.refresh()
             at.settled("Hierarchy")
             at.shows("ann", ".top .place")
-            assert not at.faults(), at.faults()
+            at.check_faults()
             assert "eyJ" not in server.log.read_text()
     print("a person signs in with an identity provider")
 
@@ -620,7 +620,7 @@ def of_embedder(source: str) -> None:
             at.wait.until(lambda page: "/tickets/item" not in page.execute_script("return location.hash"))
             at.go(f"/tickets?{urllib.parse.urlencode({'f.title': EVIL})}", "Tickets")
             at.shows("No tickets match")
-            assert not at.faults(), at.faults()
+            at.check_faults()
     print("a kind of an embedder has its screens")
 
 
@@ -689,7 +689,7 @@ def main() -> None:
             every_form(at)
             at.go("/nosuch", "Not found")
             at.go(f"/repos/item?uid={server.organization}/0123456789abcdef", "Not found")
-            assert not at.faults(), at.faults()
+            at.check_faults()
             assert server.token not in server.log.read_text()
             print(f"every screen works and is clean by axe-core ({at.audited} audits)")
         jobs(source)

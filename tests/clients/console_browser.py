@@ -135,7 +135,7 @@ class Browser:
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         self.page = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-        self.wait = WebDriverWait(self.page, float(os.environ.get("PLATFORM_CONSOLE_WAIT", "60")))
+        self.wait = WebDriverWait(self.page, float(os.environ.get("PLATFORM_CONSOLE_WAIT", "60")), poll_frequency=0.1)
         self.server, self.source, self.audited = server, source, 0
 
     def size(self, width: int, height: int) -> None:
@@ -240,6 +240,11 @@ class Browser:
         """Returns errors of scripts and what the content security policy blocked; not refused requests."""
         entries = [entry["message"] for entry in self.page.get_log("browser") if entry["level"] == "SEVERE"]
         return [entry for entry in entries if "Failed to load resource" not in entry]
+
+    def check_faults(self) -> None:
+        # Reading the log empties it.
+        faults = self.faults()
+        assert not faults, faults
 
 
 @contextlib.contextmanager

@@ -86,7 +86,8 @@ fn search(session: &Session<'_>, kind: &'static Kind, wanted: &str) -> Result<(V
     }
     let Some(name) = name_field(kind) else { return Ok(Default::default()) };
     let low = wanted.to_lowercase();
-    let is_match = |item: &Value| field(item, name.name).to_lowercase().contains(&low) || field(item, "uid").contains(&low);
+    let is_match =
+        |item: &Value| field(item, name.name).to_lowercase().contains(&low) || field(item, "uid").contains(&low);
     let order = if name.sort.is_empty() { Vec::new() } else { query("order_by", name.name) };
     let mut pages = session.api.pages(kind, order)?;
     let (mut found, mut read, mut bound) = (Vec::new(), 0, None);

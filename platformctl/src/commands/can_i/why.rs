@@ -49,7 +49,8 @@ impl<'s> Explainer<'s> {
         let (kind, action) = found.ok_or_else(|| Failure::usage("the server explains no access"))?;
         let identity = match identity {
             Some(identity) => {
-                let kind = action.request.iter().find(|field| field.name == "identityUid").and_then(|field| field.uid_of);
+                let kind =
+                    action.request.iter().find(|field| field.name == "identityUid").and_then(|field| field.uid_of);
                 match kind.and_then(|name| session.kinds.named(name)) {
                     Some(kind) => session.names.uid(kind, identity)?,
                     None => identity.to_owned(),
