@@ -316,6 +316,7 @@ def dead_letters(at: Browser) -> None:
         at.go(f"/subscriptions/item?uid={uid}", "127.0.0.1")
         at.shows("Dead letters")
         at.shows("Redeliver", "main")
+        assert "1 dead" in at.text(".legend") and at.find("svg.chart rect.c-dead")
         # The log of deliveries names the same event.
         at.go(f"/deliveries?under={uid}&f.state=DEAD", "Deliveries")
         at.shows("Dead", "main tbody")
