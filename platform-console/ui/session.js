@@ -23,7 +23,10 @@ export function showSignIn(app, problem, reason = "") {
   );
   async function submit(event) {
     event.preventDefault();
-    await attempt(problems, () => signIn(token.value.trim(), table.sessions));
+    // A link in place of a token opens as in the address bar.
+    const link = /#link=[^#\s]+$/.exec(token.value.trim());
+    if (link) location.hash = link[0];
+    else await attempt(problems, () => signIn(token.value.trim(), table.sessions));
   }
   showDoor(
     app,
