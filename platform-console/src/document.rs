@@ -229,4 +229,12 @@ mod tests {
                 .any(|field| field["name"] == "roleUid" && field["uidOf"] == "Role" && field["required"] == true)
         );
     }
+
+    #[test]
+    fn a_kind_says_whether_its_resources_are_deleted_with_their_parent() {
+        for (name, cascades) in [("RoleBinding", true), ("Tag", true), ("Repo", false), ("Identity", false)] {
+            let registered = KINDS.iter().find(|registered| registered.kind.name == name).unwrap();
+            assert_eq!(kind(registered)["cascade"], cascades, "{name}");
+        }
+    }
 }

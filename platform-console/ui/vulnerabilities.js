@@ -103,7 +103,7 @@ function strip(counts, most) {
 
 /** Shows the first page: images by severity, or their vulnerabilities. Without any image, it returns false. */
 export async function showVulnerabilities(main, params, isFirst = false) {
-  const state = Object.fromEntries(["by", "under", "q", "level"].map((name) => [name, params.get(name) ?? ""]));
+  const state = Object.fromEntries(["by", "under", "q", "level", "rows"].map((name) => [name, params.get(name) ?? ""]));
   if (isFirst && !(await hasTags())) return false;
   const read = await readImages(state.under);
   if (isFirst && read.images.length === 0) return false;
@@ -113,6 +113,7 @@ export async function showVulnerabilities(main, params, isFirst = false) {
   const ids = [freshId(), freshId(), freshId()];
   const change = (name, value) => {
     state[name] = value;
+    state.rows = "";
     remember();
     draw();
   };
@@ -147,14 +148,21 @@ export async function showVulnerabilities(main, params, isFirst = false) {
     });
   }
 
+  // Back returns to as many rows.
+  const grown = (rows) => {
+    state.rows = rows;
+    remember();
+  };
+
   function draw() {
     const images = matching();
+    const shownRows = [Number(state.rows) || ROWS, grown];
     for (const view of views) view.setAttribute("aria-pressed", String(view.dataset.by === state.by));
     const bounds = [
       read.isAll ? null : `Only the first ${number(read.repos)} repos, by name, are shown: choose a group.`,
       read.isLatest ? "Some repos have too many images to count: of those, only the tag latest is shown." : null,
     ].filter(Boolean);
-    results.replaceChildren(state.by === "cve" ? vulnerabilitiesCard(images, state) : imagesCard(images), ...bounds.map((one) => h("p", { class: "muted" }, one)));
+    results.replaceChildren(state.by === "cve" ? vulnerabilitiesCard(images, state, shownRows) : imagesCard(images, shownRows), ...bounds.map((one) => h("p", { class: "muted" }, one)));
     announce(`${images.length} images`);
   }
 
@@ -166,7 +174,7 @@ const imageLink = (image, tag = image.tags[0]) => h("a", { href: imageAddress(im
 const groupLink = (image) => h("a", { href: treeAddress(parentOf(image.repo)), class: "id" }, image.path);
 const noImages = () => h("div", { class: "empty" }, "There are no images with reports here that you can see.");
 
-function imagesCard(images) {
+function imagesCard(images, shownRows) {
   const critical = images.filter((image) => image.counts.critical).length;
   const heading = critical ? `Critical vulnerabilities in ${number(critical)} of ${number(images.length)} ${images.length === 1 ? "image" : "images"}` : images.length ? "No image has critical vulnerabilities" : "Images";
   if (images.length === 0) return card(heading, null, noImages());
@@ -185,11 +193,11 @@ function imagesCard(images) {
     );
   };
   const heads = ["Image", ["In", "n-path"], "Vulnerabilities", ...shown.map((level) => [capitalized(level), `number n-${level}`]), ["Other", "number n-other"]];
-  return card(heading, null, growing("Images by severity", heads, images, row));
+  return card(heading, null, growing("Images by severity", heads, images, row, ...shownRows));
 }
 
 /** The vulnerabilities of images, the worst and most frequent first, with what fixes them. */
-function vulnerabilitiesCard(images, state) {
+function vulnerabilitiesCard(images, state, shownRows) {
   const byId = new Map();
   const words = state.q.toLowerCase();
   const isNamed = images.some((image) => LEVELS.some((level) => (image.ids[level] ?? []).some((id) => id.toLowerCase().includes(words))));
@@ -207,10 +215,10 @@ function vulnerabilitiesCard(images, state) {
   const found = [...byId.values()].sort((one, other) => rank(one.level) - rank(other.level) || other.images.length - one.images.length || one.id.localeCompare(other.id));
   if (found.length === 0) return card("Vulnerabilities", null, images.length ? h("div", { class: "empty" }, "None is known.") : noImages());
   const row = (one) => {
-    const state = h("td", { "data-cve": one.id }, "…");
-    return h("tr", null, h("th", { scope: "row" }, h("a", { href: cveAddress(one.id), class: "id" }, one.id)), h("td", null, severityTag({ level: one.level, score: null, version: "" })), h("td", { class: "number" }, number(one.images.length)), h("td", { class: "n-path" }, one.images.slice(0, 2).map((image, at) => [at ? ", " : "", imageLink(image)]), one.images.length > 2 ? h("span", { class: "muted small" }, ` +${one.images.length - 2}`) : null), state);
+    const fix = h("td", { "data-cve": one.id }, "…");
+    return h("tr", null, h("th", { scope: "row" }, h("a", { href: cveAddress(one.id), class: "id" }, one.id)), h("td", null, severityTag({ level: one.level, score: null, version: "" })), h("td", { class: "number" }, number(one.images.length)), h("td", { class: "n-path" }, one.images.slice(0, 2).map((image, at) => [at ? ", " : "", imageLink(image)]), one.images.length > 2 ? h("span", { class: "muted small" }, ` +${one.images.length - 2}`) : null), fix);
   };
-  const table = growing("Vulnerabilities of images", ["Vulnerability", "Severity", ["Images", "number"], ["Such as", "n-path"], "Fix"], found, row);
+  const table = growing("Vulnerabilities of images", ["Vulnerability", "Severity", ["Images", "number"], ["Such as", "n-path"], "Fix"], found, row, ...shownRows);
   const shown = card(`${number(found.length)} vulnerabilities`, null, table);
   const fill = () => showFixes([...shown.querySelectorAll("[data-cve]")]);
   fill();
@@ -235,9 +243,9 @@ async function showFixes(cells) {
   }
 }
 
-/** Returns a table of the first rows, and a button that shows more. */
-function growing(label, heads, items, row) {
-  const table = dataTable(label, heads, items.slice(0, ROWS).map(row));
+/** Returns a table of the first rows, and a button that shows more. `grown` gets the number of rows that are shown then. */
+function growing(label, heads, items, row, first = ROWS, grown = () => {}) {
+  const table = dataTable(label, heads, items.slice(0, first).map(row));
   const body = table.querySelector("tbody");
   const more = h("button", { type: "button", class: "small", onclick: grow }, "Show more");
   const shown = h("span", { class: "grow" });
@@ -250,10 +258,11 @@ function growing(label, heads, items, row) {
     const at = body.rows.length;
     body.append(...items.slice(at, at + 4 * ROWS).map(row));
     body.rows[at].querySelector("a")?.focus();
+    grown(body.rows.length);
     say();
   }
   say();
-  return items.length > ROWS ? [table, pager] : [table];
+  return items.length > first ? [table, pager] : [table];
 }
 
 /** Opens the image of a tag, which is known by its name. */

@@ -94,7 +94,16 @@ def worst_images(at: Browser) -> None:
     at.keys(Keys.ENTER)
     at.wait.until(lambda page: at.text("main tbody th").startswith("CVE-"))
     at.wait.until(lambda page: "…" not in column(at, 4)[0])
+    at.press("Show more")
+    rows = at.run("document.querySelectorAll('main tbody tr').length")
+    assert rows > 50, rows
+    at.point("main tbody tr:nth-child(60) th a")
+    at.shows("Advisories about it", "main")
+    at.page.back()
+    at.wait.until(lambda page: at.run("document.querySelectorAll('main tbody tr').length") == rows)
+    assert at.run("scrollY") > 100
     first = at.text("main tbody th")
+    at.page.execute_script("scrollTo(0, 0); document.querySelector('main h1').focus()")
     at.tab_to(first)
     at.keys(Keys.ENTER)
     at.settled(first)
