@@ -65,7 +65,24 @@ export const stateLink = (advisory) => h("a", { href: itemAddress(kindNamed("Adv
 /** Returns links to the pages of vulnerabilities. */
 export const cveLinks = (ids) => (ids ?? []).map((id, at) => [at ? ", " : "", h("a", { href: cveAddress(id), class: "id" }, id)]);
 
-const severityOf = (advisory) => worst(advisory.severities);
+const severityOf = (one) => worst(one.severities);
+
+/** Returns what people look for first in an advisory; `null` for other resources. */
+export function factsOf(kind, item) {
+  if (kind.name !== "Advisory" || kind.domain !== "vulnerabilities") return null;
+  return h("p", { class: "facts" }, severityTag(severityOf(item)), stateTag(item), h("span", null, cveLinks(item.aliases)));
+}
+
+/** What is special to lists of vulnerability metadata; see `list.js`. */
+export const metadataList = {
+  order: "",
+  columns: [
+    { name: "id", label: "Vulnerability", cell: (one) => cveLinks([one.id]) },
+    { name: "severity", label: "Severity", cell: (one) => severityTag(severityOf(one)) },
+    { name: "summary" },
+    { name: "updateTime" },
+  ],
+};
 
 /** What is special to lists of advisories; see `list.js`. */
 export const advisoryList = {

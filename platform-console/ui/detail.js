@@ -5,14 +5,13 @@ import { call, curl, markdown, target } from "./api.js";
 import { label, shortUid, words } from "./format.js";
 import { accessAddress, childrenOf, editAddress, itemAddress, kindNamed, listAddress, nameOf, newAddress, noun, parentOf, partsOf, pathOf, referrersOf, title, top, treeAddress } from "./kinds.js";
 import { explainer } from "./access.js";
-import { cveLinks, stateTag } from "./advisories.js";
+import { factsOf } from "./advisories.js";
 import { mayCall } from "./me.js";
 import { fields } from "./values.js";
 import { embeddedList } from "./list.js";
 import { actionsOf, actionsOrMenu, confirmDelete } from "./actions.js";
 import { renderMarkdown } from "./markdown.js";
 import { comeFirst, pictures } from "./pictures.js";
-import { severityTag, worst } from "./severity.js";
 import { vulnerabilitiesOf } from "./vulnerabilities.js";
 
 /** Shows a resource. */
@@ -60,12 +59,6 @@ export async function showItem(main, kind, params) {
     ...childrenOf(kind).map((child) => embeddedList(child, { under: uid, heading: title(child), tools: [h("a", { class: "button", href: listAddress(child, { under: uid }) }, "All with filters"), mayCall(child, "create", uid) ? h("a", { class: "button", href: newAddress(child, uid) }, `New ${noun(child)}`) : null] })),
     ...referrersOf(kind).map(([other, param]) => embeddedList(other, { mode: "", filters: { [param.name]: uid }, heading: `${title(other)} by ${words(param.name)}` })),
   );
-}
-
-/** Returns what people look for first in an advisory: its severity, its state and the vulnerabilities that it is about. */
-function factsOf(kind, item) {
-  if (kind.name !== "Advisory" || !Array.isArray(item.severities ?? [])) return null;
-  return h("p", { class: "facts" }, severityTag(worst(item.severities)), stateTag(item), h("span", null, cveLinks(item.aliases)));
 }
 
 /** Returns the way from the top of the hierarchy, with names as soon as they are known. */

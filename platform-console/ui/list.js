@@ -6,7 +6,7 @@ import { capitalized, enumLabels, label, number, words } from "./format.js";
 import { itemAddress, kindNamed, listAddress, nameField, newAddress, noun, parentOf, title, top } from "./kinds.js";
 import { brief, hasValue, isBrief } from "./values.js";
 import { actionsOf, rowActions } from "./actions.js";
-import { advisoryList } from "./advisories.js";
+import { advisoryList, metadataList } from "./advisories.js";
 import { mayCall } from "./me.js";
 import { findNames, groupNames, uidIn, uidInput } from "./names.js";
 import { keepPlace } from "./place.js";
@@ -25,7 +25,7 @@ const WINDOW = 2000;
  * that shows a resource; `local`, orders by numbers that the page computes; `filters` with a `test` that the page
  * evaluates; and `first`, the labels of the filters that are in sight.
  */
-const specialOf = (kind) => (kind.name === "Advisory" && kind.domain === "vulnerabilities" ? advisoryList : {});
+const specialOf = (kind) => ({ "vulnerabilities Advisory": advisoryList, "advisory VulnerabilityMetadata": metadataList })[`${kind.domain} ${kind.name}`] ?? {};
 
 /** Returns the fields of a kind that can be columns, the most important first: its name, then those that fit a line. */
 function columnsOf(kind) {

@@ -168,6 +168,8 @@ fn can_i_answers_for_another_identity_and_says_why_not() {
     };
     let (code, out) = ask("list", "acme/team");
     assert!(code == 0 && out.starts_with("yes\nrepo.list: role viewer at team (binding "), "{out}");
+    ctl.ok(&["create", "repos", "--under", "acme/team", "--name", "nginx"]);
+    assert_eq!(ask("get", "acme/team/nginx").0, 0, "a resource is named by its path");
     let (code, out) = ask("delete", "acme/team");
     let lines: Vec<_> = out.lines().collect();
     assert!(code == 1 && lines.len() == 4, "{out}");

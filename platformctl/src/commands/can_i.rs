@@ -15,7 +15,7 @@ use serde_json::Value;
 use self::why::Explainer;
 use crate::{
     api::Request,
-    failure::{Failure, Result},
+    failure::{Exit, Failure, Result},
     kinds::{action, verb},
     session::{Session, text},
 };
@@ -110,7 +110,11 @@ fn place(session: &Session<'_>, kind: Option<&'static Kind>, under: &str) -> Res
         Some(kind) if matches!(kind.parent, platform_engine::kind::Parent::GroupOrNone) => {
             session.names.uid(kind, under)
         }
-        Some(kind) => session.names.above(kind, under),
+        // A path of names may be that of the resource itself.
+        Some(kind) => session.names.above(kind, under).or_else(|missing| match missing.exit() {
+            Exit::NotFound => session.names.uid(kind, under).map_err(|_| missing),
+            _ => Err(missing),
+        }),
         None => Ok(under.to_owned()),
     }
 }
