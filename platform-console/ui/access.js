@@ -41,7 +41,7 @@ function giveAccess(group, { identityUid = "", roleUid = "" }, done) {
   const effect = h("div", { role: "status", class: "effect" });
   const field = (name, text, uidOf, value) => {
     const id = freshId();
-    const nodes = uidInput({ uidOf }, value, { id, name, "data-path": name, required: true, spellcheck: "false", autocomplete: "off" });
+    const nodes = uidInput({ uidOf }, value, { isExact: true, id, name, "data-path": name, required: true, spellcheck: "false", autocomplete: "off" });
     return h("div", { class: "field" }, h("label", { for: id }, text), nodes);
   };
   const dialog = openDialog(`Give access at ${group.name}`, h("div", { onchange: show }, field("identityUid", "Who", "Identity", identityUid), field("roleUid", "Role", rolesOf().name, roleUid), effect), {

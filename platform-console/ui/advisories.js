@@ -31,7 +31,7 @@ const formOf = (event) => FORMS.find((form) => event?.[form] != null) ?? "";
 export const isResolved = (advisory) => STATES[formOf(latestEvent(advisory))]?.[1] === "good";
 
 /** Returns the state of an advisory as a tag, such as "Fixed in 1.2.3-r0". */
-export function stateTag(advisory) {
+function stateTag(advisory) {
   const event = latestEvent(advisory);
   const [text, tone] = STATES[formOf(event)] ?? ["In review", ""];
   const version = event?.fixed?.fixedVersion;
@@ -63,7 +63,7 @@ export async function advisoriesAbout(ids) {
 export const stateLink = (advisory) => h("a", { href: itemAddress(kindNamed("Advisory"), advisory.uid), title: `${advisory.advisoryId} about ${advisory.artifactName}` }, stateTag(advisory));
 
 /** Returns links to the pages of vulnerabilities. */
-export const cveLinks = (ids) => (ids ?? []).map((id, at) => [at ? ", " : "", h("a", { href: cveAddress(id), class: "id" }, id)]);
+const cveLinks = (ids) => (ids ?? []).map((id, at) => [at ? ", " : "", h("a", { href: cveAddress(id), class: "id" }, id)]);
 
 const severityOf = (one) => worst(one.severities);
 

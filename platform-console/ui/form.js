@@ -202,7 +202,7 @@ function control(field, value, props) {
   if (type.list === "string") return h("textarea", { ...props, placeholder: "one per line", value: (value ?? []).join("\n") });
   if (type.list || type.map) return h("textarea", { ...props, placeholder: type.list ? "[] as JSON" : "{} as JSON", value: value == null ? "" : JSON.stringify(value, null, 2) });
   if (type === "string" && field.multiline) return h("textarea", { ...props, class: "tall", value: value ?? "" });
-  if (field.uidOf) return uidInput(field, value, props);
+  if (field.uidOf) return uidInput(field, value, { ...props, isExact: true });
   const isSecret = /secret|password/i.test(field.name);
   return h("input", { ...props, type: isSecret ? "password" : "text", inputmode: type === "int32" || type === "int64" ? "numeric" : null, placeholder: { timestamp: "2026-01-31T00:00:00Z", duration: "3600s" }[type] ?? null, value: value ?? "" });
 }

@@ -42,26 +42,32 @@ async function read(kind, parent, name = "") {
 
 const refused = (text) => Object.assign(new Error(text), { isName: true });
 
-/** Returns the uid of the resource that a text names: the uid itself, a path of names, a name, or a part of a name. */
-export async function resolve(kind, text) {
+/**
+ * Returns the uid of the resource that a text names: the uid itself, a path of names, a name, or a part of a name. With
+ * `isExact`, a part of a name is refused, and the names with that part are in the error.
+ */
+async function resolve(kind, text, isExact = false) {
   if (text === "" || isUid(text) || !kind?.methods.list || !nameField(kind)) return text;
   const parts = text.split("/").map((part) => part.trim()).filter(Boolean);
   const last = parts.pop() ?? "";
-  const above = parts.length ? await resolve(kindNamed(kind.parent) ?? kind, parts.join("/")) : "";
+  const above = parts.length ? await resolve(kindNamed(kind.parent) ?? kind, parts.join("/"), isExact) : "";
   const canFilter = has(kind, nameField(kind).name);
   // An organization is meant before a folder of the same name.
   let found = canFilter && !above && kind === top() ? await read(kind, "/", last) : [];
   if (!found.length && canFilter) found = await read(kind, above, last);
+  let isPart = false;
   if (!found.length) {
     const some = await read(kind, above);
     const isLike = (one) => nameOf(kind, one).toLowerCase().includes(last.toLowerCase());
     const isSame = (one) => nameOf(kind, one) === last;
-    found = some.some(isSame) ? some.filter(isSame) : some.filter(isLike);
+    isPart = !some.some(isSame);
+    found = some.filter(isPart ? isLike : isSame);
   }
-  if (found.length === 1) return found[0].uid;
+  if (found.length === 1 && !(isPart && isExact)) return found[0].uid;
   if (found.length === 0) throw refused(`no ${noun(kind)} that you can see has this name`);
   const paths = [...(await pathsOf(kind, found.slice(0, 8))).values()];
-  throw refused(`several match; write ${[...new Set(paths)].length === paths.length ? `one of ${paths.join(", ")}` : "the uid"}`);
+  const choices = new Set(paths).size === paths.length ? `one of ${paths.join(", ")}` : "the uid";
+  throw refused(isPart && isExact ? `no ${noun(kind)} has exactly this name; write ${choices}` : `several match; write ${choices}`);
 }
 
 /** Returns the uid of a place: a group, or another resource by its path of names. */
@@ -112,9 +118,10 @@ export async function findNames(form) {
 
 /**
  * Returns an input for a uid, with the elements that belong to it. It shows the path of names of a known uid, and offers
- * the first resources of the kind. With `anywhere`, the uid may be that of any resource in a group.
+ * the first resources of the kind. With `anywhere`, the uid may be that of any resource in a group; with `isExact`, as for
+ * writes, a part of a name does not do.
  */
-export function uidInput(field, value, { anywhere = false, ...props }) {
+export function uidInput(field, value, { anywhere = false, isExact = false, ...props }) {
   const kind = kindNamed(field.uidOf);
   if (!kind?.methods.list || !nameField(kind)) return [h("input", { ...props, value: value ?? "" })];
   const options = h("datalist", { id: `${props.id}o` });
@@ -140,8 +147,11 @@ export function uidInput(field, value, { anywhere = false, ...props }) {
   }
   async function find() {
     const text = input.value.trim();
-    if (!input.dataset.uid && text) show(await (anywhere ? resolvePlace(text) : resolve(kind, text)));
-    return uidIn(input);
+    if (input.dataset.uid || !text) return;
+    const uid = await (anywhere ? resolvePlace(text) : resolve(kind, text, isExact));
+    show(uid);
+    // What a part of a name has found is shown.
+    if (!anywhere) nameOfUid(kind, uid).then((path) => input.dataset.uid === uid && show(uid, path), () => {});
   }
   resolvers.set(input, find);
   if (value && isUid(value)) {

@@ -50,7 +50,7 @@ async function hasTags() {
 }
 
 /** Returns the tags of repos with the vulnerabilities of their images; those with the same vulnerabilities are one. */
-export async function readImages(under = "") {
+async function readImages(under = "") {
   const { repos, isAll } = await readRepos(under);
   const names = new Map(repos.map((repo) => [repo.uid, repo.name]));
   const found = new Map();

@@ -3,6 +3,8 @@
 import pathlib
 import subprocess
 import tempfile
+import urllib.error
+import urllib.request
 
 from console_browser import Browser, browser, serving
 from console_data import Data, fill
@@ -266,6 +268,18 @@ def token_of(server: Server, identity: str, *more: str) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
+def accepted(server: Server, token: str) -> str:
+    """Returns a token that the server accepts; an empty text for another one."""
+    request = urllib.request.Request(f"{server.url}/auth/v1/ok", headers={"Authorization": f"Bearer {token}"})
+    try:
+        urllib.request.urlopen(request, timeout=30).close()
+    except urllib.error.HTTPError as error:
+        if error.code != 401:
+            raise
+        return ""
+    return token
+
+
 def as_viewer(at: Browser, data: Data) -> None:
     """A viewer sees a name in the header and no buttons that would fail; a session that ends keeps what was typed."""
     server, payments = at.server, data.groups["acme/payments"]
@@ -290,7 +304,9 @@ def as_viewer(at: Browser, data: Data) -> None:
     at.fill("input[type=password]", "wrong")
     at.keys(Keys.ENTER)
     at.shows("Not authenticated", "[role=alert]")
-    at.fill("input[type=password]", token_of(server, data.identities["grace"]))
+    # A token of the second of the revocation is revoked, too.
+    token = at.wait.until(lambda _: accepted(server, token_of(server, data.identities["grace"])))
+    at.fill("input[type=password]", token)
     at.keys(Keys.ENTER)
     at.settled("Edit payments")
     assert at.run("document.querySelector('[data-path=description]').value") == "typed by grace"
