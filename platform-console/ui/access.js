@@ -70,9 +70,15 @@ function giveAccess(group, { identityUid = "", roleUid = "" }, done) {
       const held = new Set(now.bindings.flatMap((one) => one.capabilities));
       const gained = capabilityNames(role.capabilities ?? []).filter((name) => !held.has(name));
       const name = who.value.trim().split("/").at(-1);
+      const home = parentOf(uidIn(who));
+      if (home && !isAtOrBelow(group.uid, home)) {
+        effect.replaceChildren(h("p", { class: "note" }, `This would have no effect: ${name} was created in another group, and has no access outside of it.`));
+        return;
+      }
       effect.replaceChildren(
         h("p", null, h("strong", null, name), " becomes ", h("strong", null, role.name), " at ", h("strong", null, group.name), " and in everything below it."),
         gained.length ? h("div", null, "New there: ", capabilityList(gained)) : h("p", { class: "muted" }, "They have all of its capabilities there already."),
+        now.isAll ? "" : h("p", { class: "muted" }, "There may be role bindings that you may not list and that give some of them already."),
       );
     } catch {
       effect.replaceChildren();
@@ -209,7 +215,7 @@ export async function showAccess(main, params) {
       card(
         values.capability ? `Role bindings that give ${values.capability} here` : "Role bindings that count here",
         canGive ? h("button", { type: "button", onclick: () => give({}) }, "Give access") : null,
-        rows.length ? dataTable("Role bindings", ["Identity", "Role", "Bound at", "Gives", "Binding"], rows) : h("div", { class: "empty" }, "No role binding that you may list."),
+        rows.length ? dataTable("Role bindings", ["Identity", "Role", "Bound at", "Gives", "Binding"], rows) : h("div", { class: "empty" }, values.capability ? "None that you may list." : "No role binding that you may list."),
         reply.next ? h("div", { class: "pager" }, h("button", { type: "button", class: "small", onclick: () => load(bindings, reply.next) }, "More")) : null,
       ),
       reply.complete === false ? h("p", { class: "muted" }, "There may be more: you may not list the bindings of every group above this place.") : "",

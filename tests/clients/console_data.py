@@ -88,9 +88,10 @@ def fill(server: Server) -> Data:
         imported(server, "advisories", data.groups[organization], *(advisory(index) for index in range(at, ADVISORIES, len(ORGANIZATIONS))))
     imported(server, "vulnerabilityMetadata", "", *(metadata(index) for index in range(ADVISORIES)))
     roles = {role["name"]: role["uid"] for role in call("GET", "/iam/v2/roles?page_size=100")["roles"]}
-    for name, role, group in (("ada", "editor", "acme"), ("grace", "viewer", "acme/payments"), ("robot", "viewer", "acme/web"), ("lin", "", "")):
+    for path, role, group in (("acme/ada", "editor", "acme"), ("acme/grace", "viewer", "acme/payments"), ("acme/robot", "viewer", "acme/web"), ("acme/lin", "", ""), ("globex/sam", "", "")):
+        organization, name = path.split("/")
         match = {"issuer": "https://issuer.example.com", "subject": name}
-        uid = data.identities[name] = call("POST", f"/iam/v2/identities/{data.groups['acme']}", {"name": name, "claimMatch": match})["uid"]
+        uid = data.identities[name] = call("POST", f"/iam/v2/identities/{data.groups[organization]}", {"name": name, "claimMatch": match})["uid"]
         if role:
             call("POST", f"/iam/v2/roleBindings/{data.groups[group].replace('/', '%2F')}", {"identityUid": uid, "roleUid": roles[role]})
     return data
