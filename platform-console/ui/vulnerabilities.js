@@ -170,7 +170,7 @@ export async function showVulnerabilities(main, params, isFirst = false) {
   return { isShown: true };
 }
 
-const imageLink = (image, tag = image.tags[0]) => h("a", { href: imageAddress(image.repo, tag), class: "id" }, `${image.name}:${tag}`);
+const imageLink = (image, tag = image.tags[0]) => h("a", { href: imageAddress(image.repo, tag), class: "id", title: image.path }, `${image.name}:${tag}`);
 const groupLink = (image) => h("a", { href: treeAddress(parentOf(image.repo)), class: "id" }, image.path);
 const noImages = () => h("div", { class: "empty" }, "There are no images with reports here that you can see.");
 
@@ -192,7 +192,7 @@ function imagesCard(images, shownRows) {
       h("td", { class: "number n-other" }, number((image.counts.negligible ?? 0) + (image.counts.unknown ?? 0))),
     );
   };
-  const heads = ["Image", ["In", "n-path"], "Vulnerabilities", ...shown.map((level) => [capitalized(level), `number n-${level}`]), ["Other", "number n-other"]];
+  const heads = ["Image", ["In", "n-path"], ["Vulnerabilities", "picture"], ...shown.map((level) => [capitalized(level), `number n-${level}`]), ["Other", "number n-other"]];
   return card(heading, null, growing("Images by severity", heads, images, row, ...shownRows));
 }
 
@@ -312,7 +312,7 @@ function matchesOf(report, repo) {
   const row = (one) => {
     const state = h("td", null, "…");
     waiting.set(one, state);
-    return h("tr", null, h("th", { scope: "row" }, h("a", { href: cveAddress(one.id), class: "id" }, one.id)), h("td", null, severityTag({ ...one, version: "" })), h("td", { class: "id" }, one.name), h("td", null, h("code", null, one.version || "–")), h("td", null, one.versions.length ? h("code", null, one.versions.slice(0, 3).join(", ")) : h("span", { class: "muted" }, one.state === "WONT_FIX" ? "will not be fixed" : "no fix yet")), state);
+    return h("tr", null, h("th", { scope: "row" }, h("a", { href: cveAddress(one.id), class: "id" }, one.id)), h("td", null, severityTag({ ...one, version: "" })), h("td", { class: "id" }, one.name), h("td", { class: "id" }, h("code", null, one.version || "–")), h("td", { class: "id" }, one.versions.length ? h("code", null, one.versions.slice(0, 3).join(", ")) : h("span", { class: "muted" }, one.state === "WONT_FIX" ? "will not be fixed" : "no fix yet")), state);
   };
   const table = growing("Vulnerabilities of this image", ["Vulnerability", "Severity", "Package", "Installed", "Fixed in", "Advisory"], matches, row);
   const fill = () => {

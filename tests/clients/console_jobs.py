@@ -74,6 +74,10 @@ def worst_images(at: Browser) -> None:
     most = max(one["count"] for item in counts for one in item["vulnCounts"] if one["severity"] == "CRITICAL")
     assert critical[0] == most, (critical[0], most)
     audit(at, "images")
+    at.size(*NARROW)
+    right = "document.querySelector('%s').getBoundingClientRect().right"
+    assert at.run(right % "td.n-critical") <= at.run(right % ".scroll") + 1, "the numbers are not in sight"
+    at.size(*WIDE)
     image = at.text("main tbody th a")
     at.point("main tbody th a")
     at.settled(image.split(":")[1])
