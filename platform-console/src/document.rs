@@ -2,16 +2,19 @@
 
 use platform_engine::{
     access::Capability,
-    kind::{Access, Action, Authorization, By, Domain, Field, Kind, Parent, Registered, Type, Verb},
+    kind::{
+        Access, Action, Authorization, By, Domain, Field, Http, Kind, OnParentDelete, Parent, Registered, Type, Verb,
+    },
     platform::Platform,
 };
 use serde_json::{Map, Value, json};
 
 use crate::{LINK_SECONDS, Options};
 
-/// Returns the document of a platform: its kinds that REST serves, and its capabilities.
+/// Returns the document of a platform: its kinds that REST serves, the paths of its services, and its capabilities.
 pub(crate) fn of(platform: &Platform, options: &Options) -> Value {
     let kinds: Vec<_> = platform.registered().iter().filter(|registered| is_shown(registered)).map(kind).collect();
+    let services = platform.registered().iter().filter(|registered| registered.kind.is_service).flat_map(services);
     let capabilities: Vec<_> = platform
         .capabilities()
         .iter()
@@ -27,6 +30,7 @@ pub(crate) fn of(platform: &Platform, options: &Options) -> Value {
         "sessions": options.tokens.is_some(),
         "linkMinutes": LINK_SECONDS / 60,
         "kinds": kinds,
+        "services": services.collect::<Vec<_>>(),
         "capabilities": capabilities,
     })
 }
@@ -39,6 +43,14 @@ fn is_shown(registered: &Registered) -> bool {
 
 fn actions(registered: &Registered) -> impl Iterator<Item = &'static Action> + use<> {
     registered.actions.iter().filter(|action| !action.path.is_empty())
+}
+
+/// Returns what the page can read from a service: the paths of its actions, and the capabilities that they require.
+fn services(registered: &Registered) -> impl Iterator<Item = Value> + use<> {
+    let domain = &registered.kind.domain;
+    actions(registered)
+        .filter(|action| action.http == Http::Get)
+        .map(|action| json!({ "path": path(domain, action.path), "capabilities": capabilities(action) }))
 }
 
 fn kind(registered: &Registered) -> Value {
@@ -59,6 +71,7 @@ fn kind(registered: &Registered) -> Value {
         "domain": kind.domain.name,
         "parent": kind.parent.kind(),
         "relation": relation,
+        "cascade": kind.on_parent_delete == OnParentDelete::Cascade,
         "methods": methods,
         "fields": fields(kind.fields),
         "actions": actions(registered).map(|action| self::action(kind, action)).collect::<Vec<_>>(),
@@ -94,18 +107,22 @@ fn add(object: &mut Value, name: &str, value: Value) {
     }
 }
 
-fn action(kind: &Kind, action: &Action) -> Value {
-    let capabilities = match action.authorization {
+/// Returns the names of the capabilities that an action requires.
+fn capabilities(action: &Action) -> Value {
+    match action.authorization {
         Authorization::At(_, capabilities)
         | Authorization::Anywhere(capabilities)
         | Authorization::FiltersResult(capabilities) => names(capabilities),
         Authorization::Public | Authorization::Authenticated | Authorization::As(..) => json!([]),
-    };
+    }
+}
+
+fn action(kind: &Kind, action: &Action) -> Value {
     json!({
         "name": action.name,
         "http": action.http.name(),
         "path": path(&kind.domain, action.path),
-        "capabilities": capabilities,
+        "capabilities": capabilities(action),
         "request": fields(action.request),
     })
 }
@@ -211,5 +228,13 @@ mod tests {
                 .iter()
                 .any(|field| field["name"] == "roleUid" && field["uidOf"] == "Role" && field["required"] == true)
         );
+    }
+
+    #[test]
+    fn a_kind_says_whether_its_resources_are_deleted_with_their_parent() {
+        for (name, cascades) in [("RoleBinding", true), ("Tag", true), ("Repo", false), ("Identity", false)] {
+            let registered = KINDS.iter().find(|registered| registered.kind.name == name).unwrap();
+            assert_eq!(kind(registered)["cascade"], cascades, "{name}");
+        }
     }
 }

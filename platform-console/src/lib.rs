@@ -4,7 +4,8 @@
 //! tables of all kinds as JSON, and the endpoints that keep a user of the page signed in. Everything else that the page
 //! shows comes from the REST API, with the user's own token.
 //!
-//! The page names no kind, except for pictures of a few kinds of Platform API v2, which other platforms do not show.
+//! The page is generic over kinds. What is special to a few kinds of Platform API v2, such as the vulnerabilities of images
+//! and pictures, has modules of its own, and platforms without these kinds do not show it.
 
 mod assets;
 mod document;

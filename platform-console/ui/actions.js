@@ -3,8 +3,11 @@
 import { h, openDialog, toast } from "./dom.js";
 import { call, target } from "./api.js";
 import { capitalized, words } from "./format.js";
-import { nameOf, noun } from "./kinds.js";
+import { childrenOf, listAddress, nameOf, noun, partsOf, referrersOf } from "./kinds.js";
 import { readForm, formFields, showProblems } from "./form.js";
+import { removeBinding } from "./access.js";
+import { may } from "./me.js";
+import { findNames } from "./names.js";
 
 /** Returns the variable of an action's path, if the action is about one resource of the kind. */
 function variable(kind, action) {
@@ -28,9 +31,9 @@ function actionLabel(kind, action) {
   return capitalized(words(action.name).replace(` ${words(kind.name)}`, ""));
 }
 
-/** Returns buttons for the actions of a resource: all of them, or those of a row. */
+/** Returns buttons for the actions of a resource that the caller may call: all of them, or those of a row. */
 export function actionsOf(kind, resource, actions, changed = () => {}) {
-  return (actions ?? own(kind)).map((action) => h("button", { type: "button", class: actions ? "small" : null, onclick: () => open(kind, resource, action, changed) }, actionLabel(kind, action)));
+  return (actions ?? own(kind)).filter((action) => may(action.capabilities, resource.uid)).map((action) => h("button", { type: "button", class: actions ? "small" : null, onclick: () => open(kind, resource, action, changed) }, actionLabel(kind, action)));
 }
 
 /** Returns the buttons for the actions of a resource's screen: in a menu, if there are many. */
@@ -50,10 +53,11 @@ function open(kind, resource, action, changed) {
   const fields = inputs(kind, action);
   const path = target(action.path, { [variable(kind, action)]: resource.uid });
   const name = actionLabel(kind, action);
-  openDialog(`${name}: ${nameOf(kind, resource)}`, [fields.length ? null : h("p", null, `Calls ${action.name} for this ${noun(kind)}.`), formFields(fields, {}, "")], {
+  openDialog(`${name}: ${nameOf(kind, resource)}`, [fields.length ? null : h("p", null, `${name} for this ${noun(kind)}?`), formFields(fields, {}, "")], {
     action: name,
     submit: async (form, problems) => {
       try {
+        await findNames(form);
         const reply = await call("POST", path, readForm(form, fields, ""));
         // The screen shows a changed resource.
         if (Object.keys(reply).length && reply.uid !== resource.uid) showReply(name, reply);
@@ -69,12 +73,14 @@ function open(kind, resource, action, changed) {
 
 /** Shows the reply of an action, which may contain a secret that is shown once. */
 function showReply(name, reply) {
-  openDialog(`${name}: done`, [h("pre", { tabindex: 0 }, JSON.stringify(reply, null, 2))], { action: "Close", cancels: false, submit: async () => {} });
+  openDialog(`${name}: done`, [h("pre", { tabindex: 0 }, JSON.stringify(reply, null, 2))], { action: "Close", cancel: "", submit: async () => {} });
 }
 
-/** Asks whether to delete a resource. Errors, such as resources that depend on it, appear in the dialog. */
+/** Asks whether to delete a resource. The dialog lists what is in the way, and what is deleted with it. */
 export function confirmDelete(kind, resource, deleted) {
-  openDialog(`Delete ${noun(kind)}`, [h("p", null, "Delete ", h("strong", null, nameOf(kind, resource)), "? This cannot be undone."), h("p", { class: "uid" }, resource.uid)], {
+  if (kind.name === "RoleBinding" && resource.role && resource.group) return removeBinding(resource, deleted);
+  const inTheWay = h("div", { role: "status" });
+  const dialog = openDialog(`Delete ${noun(kind)}`, [h("p", null, "Delete ", h("strong", null, nameOf(kind, resource)), "? This cannot be undone."), h("p", { class: "uid" }, resource.uid), inTheWay], {
     action: "Delete",
     danger: true,
     submit: async () => {
@@ -83,4 +89,36 @@ export function confirmDelete(kind, resource, deleted) {
       deleted();
     },
   });
+  contentsOf(kind, resource.uid).then(({ blocking, lost }) => {
+    const item = ([text, href]) => h("li", null, h("a", { href, onclick: () => dialog.close() }, text));
+    inTheWay.replaceChildren(
+      ...(blocking.length ? [h("div", { class: "note" }, h("p", null, "It cannot be deleted yet. In the way are:"), h("ul", null, blocking.map(item)))] : []),
+      ...(lost.length ? [h("p", null, "Deleted with it:"), h("ul", null, lost.map(item))] : []),
+    );
+    if (blocking.length) dialog.querySelector("button.danger").disabled = true;
+  });
+}
+
+/** Returns what prevents the delete of a resource, and what it deletes too, as pairs of a text and an address. */
+async function contentsOf(kind, uid) {
+  const blocking = [];
+  const lost = [];
+  const count = async (other, query, params) => {
+    const page = await call("GET", target(other.methods.list.path, params, [["page_size", 1], ...query])).catch(() => ({}));
+    return Number(page.totalCount ?? 0);
+  };
+  const text = (other, number) => `${number} ${number === 1 ? noun(other) : words(other.plural)}`;
+  const children = [...childrenOf(kind), ...partsOf(kind)].filter((child) => child.methods.list && !child.methods.list.params.some((param) => param.required));
+  await Promise.all([
+    ...children.map(async (child) => {
+      const number = await count(child, [["uidp.children_of", uid]]);
+      if (number) (child.cascade ? lost : blocking).push([text(child, number), listAddress(child, { under: uid, mode: "in" })]);
+    }),
+    ...referrersOf(kind).map(async ([other, param]) => {
+      const number = await count(other, [[param.name, uid]], { [param.name]: uid });
+      // The bindings of an identity are deleted with it; those of a role keep it.
+      if (number && kind.name === "Role") blocking.push([`${text(other, number)} to it`, listAddress(other, { [`f.${param.name}`]: uid })]);
+    }),
+  ]);
+  return { blocking, lost };
 }

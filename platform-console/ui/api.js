@@ -19,6 +19,9 @@ export const base = new URL("..", import.meta.url).pathname.slice(0, -1);
 
 const state = { token: "", expires: 0, renewable: false };
 
+/** What others add to errors: `why` returns the address of the screen that explains one. */
+export const hooks = { why: () => null };
+
 /** Dispatches `signedin` and `signedout`. */
 export const session = new EventTarget();
 
@@ -70,12 +73,12 @@ export function renew() {
 export async function signOut() {
   const problem = state.renewable ? await step("end").then(() => null, (error) => error) : null;
   accept({ token: "" });
-  session.dispatchEvent(new CustomEvent("signedout", { detail: problem }));
+  session.dispatchEvent(new CustomEvent("signedout", { detail: { problem } }));
 }
 
 function lost() {
   accept({ token: "" });
-  session.dispatchEvent(new Event("signedout"));
+  session.dispatchEvent(new CustomEvent("signedout", { detail: { isLost: true } }));
 }
 
 /** Returns the token, renewed if it expires within 30 seconds. */
@@ -114,7 +117,8 @@ export async function call(method, path, body, { signal } = {}) {
   }
   if (reply.ok) return answer;
   if (reply.status === 401) lost();
-  throw new ApiError(reply.status, answer, reply.headers.get("x-request-id"));
+  const error = new ApiError(reply.status, answer, reply.headers.get("x-request-id"));
+  throw Object.assign(error, { why: hooks.why(error, method, path) });
 }
 
 /** Returns the steps of a text in Markdown. */

@@ -1,15 +1,18 @@
 // One resource of any kind: its fields, its parts, the resources in it, those that refer to it, and pictures.
 
-import { h, card, copyButton, errorBox } from "./dom.js";
+import { h, card, copyButton, errorBox, toast } from "./dom.js";
 import { call, curl, markdown, target } from "./api.js";
 import { label, shortUid, words } from "./format.js";
 import { accessAddress, childrenOf, editAddress, itemAddress, kindNamed, listAddress, nameOf, newAddress, noun, parentOf, partsOf, pathOf, referrersOf, title, top, treeAddress } from "./kinds.js";
 import { explainer } from "./access.js";
+import { factsOf } from "./advisories.js";
+import { mayCall } from "./me.js";
 import { fields } from "./values.js";
 import { embeddedList } from "./list.js";
 import { actionsOf, actionsOrMenu, confirmDelete } from "./actions.js";
 import { renderMarkdown } from "./markdown.js";
-import { pictures } from "./pictures.js";
+import { comeFirst, pictures } from "./pictures.js";
+import { vulnerabilitiesOf } from "./vulnerabilities.js";
 
 /** Shows a resource. */
 export async function showItem(main, kind, params) {
@@ -17,6 +20,12 @@ export async function showItem(main, kind, params) {
   const path = target(kind.methods.get.path, { uid });
   const item = await call("GET", path);
   const again = () => showItem(main, kind, params);
+  /** Shows the resource again after an action on a part of it, and once more when the server has had time to act. */
+  const changed = () => {
+    const show = () => again().catch((error) => main.isConnected && toast(error.message));
+    show();
+    setTimeout(() => main.isConnected && show(), 2000);
+  };
   const isTop = kind === top();
   const parent = parentOf(uid);
   const gone = () => (location.hash = parent && kindNamed(kind.parent)?.methods.get ? itemAddress(kindNamed(kind.parent), parent) : listAddress(kind));
@@ -27,26 +36,27 @@ export async function showItem(main, kind, params) {
     h(
       "div",
       { class: "head" },
-      h("div", null, h("h1", { tabindex: -1 }, nameOf(kind, item)), h("p", null, item.description || words(kind.name))),
+      h("div", null, h("h1", { tabindex: -1 }, nameOf(kind, item)), h("p", null, item.description || words(kind.name)), factsOf(kind, item)),
       h(
         "div",
         { class: "buttons" },
         actionsOrMenu(kind, item, again),
         explainer() && (isTop || kind.parent === top()?.name) ? h("a", { class: "button", href: accessAddress({ uid }) }, "Who has access") : null,
-        kind.methods.update ? h("a", { class: "button", href: editAddress(kind, uid) }, "Edit") : null,
-        kind.methods.delete ? h("button", { type: "button", class: "danger", onclick: () => confirmDelete(kind, item, gone) }, "Delete") : null,
+        mayCall(kind, "update", uid) ? h("a", { class: "button", href: editAddress(kind, uid) }, "Edit") : null,
+        mayCall(kind, "delete", uid) ? h("button", { type: "button", class: "danger", onclick: () => confirmDelete(kind, item, gone) }, "Delete") : null,
       ),
     ),
+    // What people open an image for comes before its fields.
+    vulnerabilitiesOf(kind, item) ?? "",
     h(
       "div",
       { class: "columns" },
       card("Details", null, h("div", { class: "body" }, fields(kind.fields, item)), h("details", { class: "body small" }, h("summary", null, "JSON and request"), h("div", { class: "curl" }, h("code", { tabindex: 0 }, line), copyButton(line)), h("pre", { class: "json", tabindex: 0 }, JSON.stringify(item, null, 2)))),
-      // A group has more to see than to read.
-      isTop ? drawn : null,
-      partsOf(kind).map((part) => partCard(part, uid)),
-      isTop ? null : drawn,
+      comeFirst(kind) ? drawn : null,
+      partsOf(kind).map((part) => partCard(part, uid, changed)),
+      comeFirst(kind) ? null : drawn,
     ),
-    ...childrenOf(kind).map((child) => embeddedList(child, { under: uid, heading: title(child), tools: [h("a", { class: "button", href: listAddress(child, { under: uid }) }, "All with filters"), child.methods.create ? h("a", { class: "button", href: newAddress(child, uid) }, `New ${noun(child)}`) : null] })),
+    ...childrenOf(kind).map((child) => embeddedList(child, { under: uid, heading: title(child), tools: [h("a", { class: "button", href: listAddress(child, { under: uid }) }, "All with filters"), mayCall(child, "create", uid) ? h("a", { class: "button", href: newAddress(child, uid) }, `New ${noun(child)}`) : null] })),
     ...referrersOf(kind).map(([other, param]) => embeddedList(other, { mode: "", filters: { [param.name]: uid }, heading: `${title(other)} by ${words(param.name)}` })),
   );
 }
@@ -77,7 +87,7 @@ export function crumbs(kind, uid) {
 }
 
 /** Returns a part of a resource, which has its uid: a readme, or the state of a delivery. */
-function partCard(kind, uid) {
+function partCard(kind, uid, changed) {
   const name = label(kind.name.replace(kindNamed(kind.parent)?.name ?? "", "") || kind.name);
   const body = h("div", { class: "body" }, h("p", { class: "muted" }, "Loading …"));
   const tools = h("span", { class: "buttons" });
@@ -85,7 +95,7 @@ function partCard(kind, uid) {
   async function load() {
     try {
       const part = await call("GET", path);
-      tools.replaceChildren(...actionsOf(kind, part, undefined, load), ...(kind.methods.update ? [h("a", { class: "button small", href: editAddress(kind, uid) }, "Edit")] : []));
+      tools.replaceChildren(...actionsOf(kind, part, undefined, changed), ...(mayCall(kind, "update", uid) ? [h("a", { class: "button small", href: editAddress(kind, uid) }, "Edit")] : []));
       const text = kind.fields.find((field) => field.multiline && field.type === "string");
       if (text && part[text.name]) body.replaceChildren(renderMarkdown(await markdown(part[text.name])));
       else if (text) body.replaceChildren(h("p", { class: "muted" }, "Empty."));

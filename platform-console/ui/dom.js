@@ -73,8 +73,29 @@ export function card(title, tools, ...contents) {
   );
 }
 
+/** Returns a card with a form of filters, which narrow windows fold. `count` is the number of filters that are set. */
+export function filterCard(form, count, name = "Filters") {
+  const flip = () => fold.setAttribute("aria-expanded", String(fold.getAttribute("aria-expanded") !== "true"));
+  const fold = h("button", { type: "button", class: "quiet fold", "aria-expanded": "false", onclick: flip }, count ? `${name} (${count} set)` : name);
+  return h("section", { class: "card filter" }, fold, form);
+}
+
+/** Returns a table that scrolls sideways where it does not fit. A heading is a text, or a pair of a text and a class. */
+export function dataTable(name, headings, rows) {
+  const head = headings.map((one) => (Array.isArray(one) ? h("th", { scope: "col", class: one[1] }, one[0]) : h("th", { scope: "col" }, one)));
+  return h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": name }, h("table", null, h("thead", null, h("tr", null, head)), h("tbody", null, rows)));
+}
+
+const valuesOf = (form) => JSON.stringify([...form.querySelectorAll("input, select, textarea")].map((one) => (one.type === "checkbox" ? one.checked : one.value)));
+
+/** Returns a function that tells whether the values of a form have changed since now. */
+export function changes(form) {
+  const before = valuesOf(form);
+  return () => form.isConnected && valuesOf(form) !== before;
+}
+
 /** Opens a dialog with a form. `submit` gets the form; the dialog closes when it returns. */
-export function openDialog(title, contents, { action, danger, cancels = true, submit }) {
+export function openDialog(title, contents, { action, danger, cancel = "Cancel", submit }) {
   const heading = freshId();
   const problems = h("div", { role: "alert" });
   const confirm = h("button", { type: "submit", class: danger ? "danger" : "primary" }, action);
@@ -84,9 +105,16 @@ export function openDialog(title, contents, { action, danger, cancels = true, su
     h("h2", { id: heading }, title),
     problems,
     contents,
-    h("div", { class: "buttons" }, cancels ? h("button", { type: "button", onclick: () => dialog.close() }, "Cancel") : null, confirm),
+    h("div", { class: "buttons" }, cancel ? h("button", { type: "button", onclick: () => dialog.close() }, cancel) : null, confirm),
   );
-  const dialog = h("dialog", { "aria-labelledby": heading, onclose: () => dialog.remove() }, form);
+  const dialog = h("dialog", { "aria-labelledby": heading, onclose: () => dialog.remove(), oncancel: keep }, form);
+  const isTyped = changes(form);
+  /** Keeps what was typed when Escape is pressed, once. */
+  function keep(event) {
+    if (!isTyped() || problems.querySelector(".kept")) return;
+    event.preventDefault();
+    problems.replaceChildren(h("p", { class: "note kept" }, "Press Escape again to drop what you have typed."));
+  }
   async function run(event) {
     event.preventDefault();
     confirm.disabled = true;
@@ -120,6 +148,7 @@ export function errorBox(error, left = error.violations) {
           blocked.map((one) => h("li", null, one.description, one.subject ? [" (", h("code", null, one.subject), ")"] : null)),
         )
       : null,
+    error.why ? h("p", null, h("a", { href: error.why }, "Why, and who can change it")) : null,
     error.status
       ? h("p", { class: "small" }, [error.reason, `status ${error.status}`, error.requestId && `request ${error.requestId}`].filter(Boolean).join(" · "))
       : null,

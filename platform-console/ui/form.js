@@ -4,7 +4,10 @@
 import { h, card, copyButton, errorBox, freshId, toast } from "./dom.js";
 import { call, curl, target } from "./api.js";
 import { enumLabels, label } from "./format.js";
-import { itemAddress, listAddress, kindNamed, listed, nameField, nameOf, noun, parentOf, table, title, top } from "./kinds.js";
+import { itemAddress, listAddress, kindNamed, nameOf, noun, table, title, top } from "./kinds.js";
+import { loadMe } from "./me.js";
+import { findNames, uidIn, uidInput } from "./names.js";
+import { release, watch } from "./leaving.js";
 
 /** Returns the fields that a request can set. */
 const settable = (kind, isUpdate) => kind.fields.filter((field) => field.access !== "output" && !(isUpdate && field.access === "immutable"));
@@ -21,11 +24,13 @@ export async function showCreate(main, kind, params) {
     rows: kind.parent ? [parentField, ...fields] : fields,
     initial: { parent },
     request: (form) => {
-      const at = kind.parent ? form.elements.namedItem("parent").value.trim() : "";
+      const at = kind.parent ? uidIn(form.elements.namedItem("parent")) : "";
       const path = at ? target(kind.methods.create.path, { uid: at }) : kind.methods.create.path.replace(/\/\{.*$/, "");
       return ["POST", path, readForm(form, fields, "")];
     },
-    done: (created) => {
+    done: async (created) => {
+      // Who makes an organization is its owner.
+      if (kind === top()) await loadMe();
       const secrets = kind.fields.filter((field) => field.once && created[field.name]);
       if (secrets.length) return showOnce(main, kind, created, secrets);
       toast(`The ${noun(kind)} is created`);
@@ -49,6 +54,7 @@ export async function showEdit(main, kind, params) {
   const uid = params.get("uid");
   const current = await call("GET", target(kind.methods.get.path, { uid }));
   const fields = settable(kind, true);
+  const before = readForm(h("form", null, formFields(fields, current, "")), fields, "", true);
   await formScreen(main, kind, {
     heading: `Edit ${nameOf(kind, current)}`,
     action: "Save changes",
@@ -56,7 +62,6 @@ export async function showEdit(main, kind, params) {
     initial: current,
     request: (form) => {
       const sent = readForm(form, fields, "", true);
-      const before = readForm(formOf(fields, current), fields, "", true);
       const changed = fields.filter((field) => JSON.stringify(sent[field.name]) !== JSON.stringify(before[field.name])).map((field) => field.name);
       if (changed.length === 0) return null;
       const body = Object.fromEntries(changed.map((name) => [name, sent[name]]).filter(([, value]) => value !== undefined));
@@ -76,13 +81,12 @@ function backOf(kind, uid) {
   return itemAddress(isPart ? kindNamed(kind.parent) : kind, uid);
 }
 
-const formOf = (fields, values) => h("form", null, formFields(fields, values, ""));
-
 async function formScreen(main, kind, { heading, action, rows, initial, request, done, back }) {
   const problems = h("div", { role: "alert" });
   const line = h("code", { tabindex: 0 });
   const confirm = h("button", { class: "primary" }, action);
-  const form = h("form", { class: "body", novalidate: true, onsubmit: submit, oninput: preview }, formFields(rows, initial, ""), h("div", { class: "buttons" }, confirm, h("a", { class: "button", href: back }, "Cancel")));
+  const form = h("form", { class: "body", novalidate: true, onsubmit: submit, oninput: preview }, formFields(rows, initial, ""), h("div", { class: "buttons" }, confirm, h("a", { class: "button", href: back, onclick: release }, "Cancel")));
+  watch(form);
   main.replaceChildren(
     h("div", { class: "head" }, h("div", null, h("h1", { tabindex: -1 }, heading), h("p", null, title(kind)))),
     problems,
@@ -103,8 +107,11 @@ async function formScreen(main, kind, { heading, action, rows, initial, request,
     problems.replaceChildren();
     confirm.disabled = true;
     try {
+      await findNames(form);
       const sent = request(form);
-      if (sent) done(await call(...sent));
+      const reply = sent && (await call(...sent));
+      release();
+      if (sent) await done(reply);
       else location.hash = back;
     } catch (error) {
       showProblems(form, problems, error);
@@ -195,41 +202,9 @@ function control(field, value, props) {
   if (type.list === "string") return h("textarea", { ...props, placeholder: "one per line", value: (value ?? []).join("\n") });
   if (type.list || type.map) return h("textarea", { ...props, placeholder: type.list ? "[] as JSON" : "{} as JSON", value: value == null ? "" : JSON.stringify(value, null, 2) });
   if (type === "string" && field.multiline) return h("textarea", { ...props, class: "tall", value: value ?? "" });
-  if (field.uidOf) return uidInput(field, value, props);
+  if (field.uidOf) return uidInput(field, value, { ...props, isExact: true });
   const isSecret = /secret|password/i.test(field.name);
   return h("input", { ...props, type: isSecret ? "password" : "text", inputmode: type === "int32" || type === "int64" ? "numeric" : null, placeholder: { timestamp: "2026-01-31T00:00:00Z", duration: "3600s" }[type] ?? null, value: value ?? "" });
-}
-
-/**
- * Returns an input for a uid that offers the first resources of the kind that it refers to, by name, and the elements
- * that belong to it.
- */
-export function uidInput(field, value, props) {
-  const kind = kindNamed(field.uidOf);
-  if (!kind?.methods.list || !nameField(kind)) return [h("input", { ...props, value: value ?? "" })];
-  const options = h("datalist", { id: `${props.id}o` });
-  const chosen = h("span", { class: "hint" });
-  const names = new Map();
-  const input = h("input", { ...props, list: options.id, value: value ?? "", placeholder: props.placeholder ?? `uid or name of a ${noun(kind)}`, oninput: pick, onfocus: offer });
-  function pick() {
-    const uid = names.get(input.value);
-    if (uid) input.value = uid;
-    const known = [...names].find(([, one]) => one === input.value);
-    chosen.textContent = known ? known[0] : "";
-  }
-  async function offer() {
-    if (names.size) return;
-    const page = await call("GET", target(kind.methods.list.path, {}, [["page_size", 200]])).catch(() => ({}));
-    for (const one of page[kind.plural] ?? []) {
-      let name = nameOf(kind, one);
-      if (names.has(name)) name += ` (${one.uid.slice(-6)})`;
-      names.set(name, one.uid);
-    }
-    options.replaceChildren(...[...names.keys()].map((name) => h("option", { value: name })));
-    pick();
-  }
-  if (value) offer();
-  return [input, options, chosen];
 }
 
 /** Returns checkboxes for capabilities, with a search. */
@@ -280,7 +255,7 @@ function readField(form, field, path, all) {
   const input = find("data-path");
   if (!input) return undefined;
   if (type === "bool") return input.checked || all ? input.checked : undefined;
-  const text = input.value;
+  const text = input.dataset.names ? uidIn(input) : input.value;
   if (type.list === "string") {
     const lines = text.split("\n").map((one) => one.trim()).filter(Boolean);
     return lines.length || all ? lines : undefined;

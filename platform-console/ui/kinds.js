@@ -3,8 +3,8 @@
 import { base } from "./api.js";
 import { words, capitalized } from "./format.js";
 
-/** The document of the server: its kinds, capabilities and settings. */
-export const table = { kinds: [], capabilities: [] };
+/** The document of the server: its kinds, services, capabilities and settings. */
+export const table = { kinds: [], services: [], capabilities: [] };
 
 const byName = new Map();
 const byPlural = new Map();
@@ -20,6 +20,15 @@ export async function load() {
 
 export const kindNamed = (name) => byName.get(name);
 export const kindOf = (plural) => byPlural.get(plural);
+
+/** Returns a method of a kind other than the standard ones; `null` where the server does not have it. */
+export const actionNamed = (name) => table.kinds.flatMap((kind) => kind.actions).find((one) => one.name === name) ?? null;
+
+/** Returns the method of a service with this path; `null` where the server does not have it. */
+export const serviceAt = (path) => table.services.find((one) => one.path === path) ?? null;
+
+/** Returns the kind of roles: those that have a name and capabilities. */
+export const rolesOf = () => table.kinds.find((kind) => kind.methods.list && kind.fields.some((field) => field.type.list === "capability") && nameField(kind));
 
 /** Returns a kind's name in the singular, such as "role binding". */
 export const noun = (kind) => words(kind.name);
@@ -81,6 +90,11 @@ export const editAddress = (kind, uid) => address(`${kind.plural}/edit`, { uid }
 export const newAddress = (kind, parent) => address(`${kind.plural}/new`, { parent });
 export const treeAddress = (uid) => address("hierarchy", { uid });
 export const accessAddress = (params) => address("access", params);
+export const findAddress = (q) => address("find", { q });
+export const vulnerabilitiesAddress = (params) => address("vulnerabilities", params);
+export const cveAddress = (id) => address("cve", { id });
+/** Returns the address of the image that a tag of a repo refers to, by the tag's name. */
+export const imageAddress = (repo, tag) => address("image", { repo, tag });
 
 /** Returns the uid of a resource's parent; empty at the top. */
 export const parentOf = (uid) => (uid.includes("/") ? uid.slice(0, uid.lastIndexOf("/")) : "");

@@ -1,21 +1,36 @@
 // Lists of any kind: pages by cursor, jumps by skip, exact totals, orders, filters and a place in the hierarchy.
 
-import { h, announce, card, copyButton, errorBox, freshId } from "./dom.js";
+import { h, announce, card, copyButton, errorBox, filterCard, freshId } from "./dom.js";
 import { call, curl, target } from "./api.js";
-import { enumLabels, label, number, words } from "./format.js";
-import { itemAddress, listAddress, nameField, nameOf, newAddress, noun, parentOf, title, top } from "./kinds.js";
+import { capitalized, enumLabels, label, number, words } from "./format.js";
+import { itemAddress, kindNamed, listAddress, nameField, newAddress, noun, parentOf, title, top } from "./kinds.js";
 import { brief, hasValue, isBrief } from "./values.js";
 import { actionsOf, rowActions } from "./actions.js";
-import { uidInput } from "./form.js";
+import { advisoryList, metadataList } from "./advisories.js";
+import { mayCall } from "./me.js";
+import { findNames, groupNames, uidIn, uidInput } from "./names.js";
+import { keepPlace } from "./place.js";
 
 const SIZES = [20, 50, 100, 200];
 const MAX_COLUMNS = 6;
 
 /** The number of filters that are always in sight, if there are many. */
-const MAX_FILTERS = 6;
+const MAX_FILTERS = 3;
+
+/** The most resources that an order or filter of the page, which the server does not have, looks at. */
+const WINDOW = 2000;
+
+/**
+ * What is special to lists of a kind: `order`, the usual order; `columns` with a `name`, maybe a `label`, and a `cell`
+ * that shows a resource; `local`, orders by numbers that the page computes; `filters` with a `test` that the page
+ * evaluates; and `first`, the labels of the filters that are in sight.
+ */
+const specialOf = (kind) => ({ "vulnerabilities Advisory": advisoryList, "advisory VulnerabilityMetadata": metadataList })[`${kind.domain} ${kind.name}`] ?? {};
 
 /** Returns the fields of a kind that can be columns, the most important first: its name, then those that fit a line. */
 function columnsOf(kind) {
+  const { columns } = specialOf(kind);
+  if (columns) return columns.map((column) => ({ type: "string", ...kind.fields.find((field) => field.name === column.name), ...column }));
   const id = `${kind.name.charAt(0).toLowerCase()}${kind.name.slice(1)}Id`;
   const name = nameField(kind) ?? kind.fields.find((field) => field.name === id && isBrief(field));
   // What happened to a resource comes before what else is known of it.
@@ -31,57 +46,59 @@ function columnsOf(kind) {
 }
 
 /** The order that people expect: by name, or the kind's own. */
-const usual = (kind) => (kind.methods.list.sorts.includes("name") ? "name" : "");
-
-/** Names of the resources that contain those of lists, by uid. */
-const names = new Map();
+const usual = (kind) => specialOf(kind).order ?? (kind.methods.list.sorts.includes("name") ? "name" : "");
 
 /** Shows the names of places in a list, with one request for those that are not known. */
 async function namePlaces(root) {
-  const group = top();
   const buttons = [...root.querySelectorAll("[data-place]")];
-  const unknown = [...new Set(buttons.map((one) => one.dataset.place))].filter((uid) => !names.has(uid));
-  if (unknown.length) {
-    const query = [...unknown.map((uid) => ["uidp.ids", uid]), ["page_size", unknown.length]];
-    const page = await call("GET", target(group.methods.list.path, {}, query)).catch(() => ({}));
-    for (const one of page[group.plural] ?? []) names.set(one.uid, nameOf(group, one));
-  }
+  const names = await groupNames(buttons.map((one) => one.dataset.place));
   for (const one of buttons) if (names.has(one.dataset.place)) one.textContent = names.get(one.dataset.place);
 }
 
-/** Shows the list of a kind, with the state of the screen's address. */
+/** Shows the list of a kind, with the state of the screen's address. Returns when its first page is there. */
 export async function showList(main, kind, params) {
   const state = { under: params.get("under") ?? "", mode: params.get("mode") ?? "", order: params.get("order") ?? usual(kind), size: Number(params.get("size")) || 50, page: Number(params.get("page")) || 1, filters: {} };
   for (const [name, value] of params) if (name.startsWith("f.")) state.filters[name.slice(2)] = value;
+  let isShown = false;
+  // The state is in the address, so that Back and a reload return to it; a change of it is a step of the history.
   const remember = () => {
     const filters = Object.fromEntries(Object.entries(state.filters).map(([name, value]) => [`f.${name}`, value]));
     const { under, mode, order } = state;
     const shown = { under, mode, order, size: state.size === 50 ? "" : state.size, page: state.page === 1 ? "" : state.page, ...filters };
-    history.replaceState(null, "", listAddress(kind, shown));
+    const address = listAddress(kind, shown);
+    if (!isShown) history.replaceState(history.state, "", address);
+    else if (address !== location.hash) {
+      keepPlace();
+      history.pushState(null, "", address);
+    }
+    isShown = true;
   };
   const under = state.under && kind.parent ? state.under : "";
+  const view = listView(kind, state, { remember, filters: true });
   main.replaceChildren(
     h(
       "div",
       { class: "head" },
       h("div", null, h("h1", { tabindex: -1 }, title(kind)), h("p", null, kind.parent ? `In ${kind.parent === top()?.name ? "groups" : words(kind.parent) + "s"}${under ? ", below the chosen place" : ""}` : "Shared by all organizations")),
-      h("div", { class: "buttons" }, kind.methods.create ? h("a", { class: "button primary", href: newAddress(kind, under) }, `New ${noun(kind)}`) : null),
+      h("div", { class: "buttons" }, mayCall(kind, "create", under) ? h("a", { class: "button primary", href: newAddress(kind, under) }, `New ${noun(kind)}`) : null),
     ),
-    listView(kind, state, { remember, filters: true }),
+    view.root,
   );
+  return { loaded: view.loaded };
 }
 
 /** Returns a list inside another screen: the resources in one place, or those that a parameter selects. */
 export function embeddedList(kind, { under = "", mode = "in", filters = {}, heading = title(kind), tools = null }) {
   const state = { under, mode, order: usual(kind), size: 20, page: 1, filters: { ...filters } };
-  return listView(kind, state, { heading, tools });
+  return listView(kind, state, { heading, tools }).root;
 }
 
 function queryOf(kind, state) {
   const list = kind.methods.list;
   const query = [];
   if (state.under) query.push([state.mode === "in" ? "uidp.children_of" : "uidp.descendants_of", state.under]);
-  if (state.order) query.push(["order_by", state.order]);
+  const order = isLocalOrder(kind, state.order) ? usual(kind) : state.order;
+  if (order) query.push(["order_by", order]);
   for (const param of list.params) {
     const value = state.filters[param.name];
     if (value == null || value === "" || isInPath(list, param.name)) continue;
@@ -91,12 +108,35 @@ function queryOf(kind, state) {
   return query;
 }
 
+/** Returns the kind whose uid a parameter of a list takes, if it takes one. */
+function uidOfParam(kind, { name, key = name, type }) {
+  if (type !== "string") return null;
+  const field = kind.fields.find((one) => one.name === key || one.name === name);
+  return field?.uidOf ?? (/Uid$/.test(key) ? (kindNamed(capitalized(name))?.name ?? null) : null);
+}
+
+/** Returns the input of a filter, with the elements that belong to it. */
+function filterInput(kind, param, value, props) {
+  const { type } = param;
+  const text = { ...props, spellcheck: "false", autocomplete: "off" };
+  const choice = (offers) => [h("select", props, offers.map(([name, shown]) => h("option", { value: name, selected: name === value }, shown)))];
+  const names = type.enum ?? type.list?.enum;
+  if (names) return choice([["", param.required ? "choose" : "any"], ...enumLabels(names)]);
+  if (type === "bool") return choice([["", "any"], ["true", "Yes"], ["false", "No"]]);
+  const uidOf = uidOfParam(kind, param);
+  if (uidOf) return uidInput({ uidOf }, value, { ...text, placeholder: "name, path or uid" });
+  return [h("input", { ...text, value, placeholder: type.list ? "a, b, …" : type === "timestamp" ? "2026-01-31T00:00:00Z" : null })];
+}
+
+const isLocalOrder = (kind, order) => Boolean(specialOf(kind).local?.[order.split(" ")[0]]);
+
 const isInPath = (list, name) => list.path.includes(`{${name}`);
 
 function listView(kind, state, { remember = () => {}, filters = false, heading = null, tools = null }) {
   const list = kind.methods.list;
+  const special = specialOf(kind);
   const fitting = columnsOf(kind);
-  const created = kind.fields.filter((field) => field.name === "createTime");
+  const created = special.columns ? [] : kind.fields.filter((field) => field.name === "createTime");
   // The fields that had a value on a page that was shown: others are not worth a column.
   const used = new Set();
   // A column may already name the group.
@@ -104,6 +144,8 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
   const actions = rowActions(kind);
   // The token of each page after one that was shown, for the same request.
   const tokens = new Map();
+  // What was read for the orders and filters of the page, for the same request.
+  const read = { base: "", items: [], total: 0 };
   const results = h("div", { class: "results" });
   const line = h("code", { tabindex: 0 });
   const shown = { total: 0, request: "" };
@@ -129,21 +171,51 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
     results.classList.add("busy");
     remember();
     try {
-      const page = await call("GET", shown.request, undefined, { signal: mine.signal });
+      const page = isLocal() ? await localPage(mine.signal) : await call("GET", shown.request, undefined, { signal: mine.signal });
       if (page.nextPageToken) tokens.set(state.page + 1, page.nextPageToken);
       shown.total = Number(page.totalCount ?? 0);
       const items = page[kind.plural] ?? [];
       results.replaceChildren(items.length || shown.total ? tableOf(items) : empty());
       if (items.length || shown.total) results.append(pager(items.length));
+      if (page.bound) results.append(h("p", { class: "pager muted" }, page.bound));
       if (withPlace && kind.parent === top()?.name && items.length) namePlaces(results);
       announce(`${number(items.length)} of ${number(shown.total)} ${words(kind.plural)}`);
-      if (focus) results.querySelector(focus)?.focus();
+      if (focus) {
+        results.querySelector(focus)?.focus({ preventScroll: true });
+        if (results.getBoundingClientRect().top < 0) root.scrollIntoView({ block: "start" });
+      }
     } catch (error) {
       if (error.name === "AbortError") return;
       const unknown = (error.violations ?? []).filter((one) => !markProblem(one));
       results.replaceChildren(h("div", { class: "empty", role: "alert" }, errorBox(error, unknown)));
     }
     results.classList.remove("busy");
+  }
+
+  const localFilters = () => (special.filters ?? []).filter((one) => state.filters[one.name]);
+  const isLocal = () => isLocalOrder(kind, state.order) || localFilters().length > 0;
+
+  /** Returns a page in an order or by a filter of the page: of the first resources in the usual order. */
+  async function localPage(signal) {
+    const query = queryOf(kind, state);
+    const base = JSON.stringify(query);
+    if (read.base !== base) {
+      Object.assign(read, { base: "", items: [], total: 0 });
+      let token = "";
+      do {
+        const next = await call("GET", target(list.path, state.filters, [...query, ["page_size", 200], ["page_token", token]]), undefined, { signal });
+        read.items.push(...(next[kind.plural] ?? []));
+        read.total = Number(next.totalCount ?? 0);
+        token = next.nextPageToken;
+      } while (token && read.items.length < WINDOW);
+      read.base = base;
+    }
+    const [by, way] = state.order.split(" ");
+    const items = read.items.filter((item) => localFilters().every((one) => one.test(item, state.filters[one.name])));
+    const value = special.local?.[by];
+    if (value) items.sort((one, other) => (way === "desc" ? value(other) - value(one) : value(one) - value(other)));
+    const bound = read.items.length < read.total ? `Among the first ${number(read.items.length)} of ${number(read.total)}, by ${label(usual(kind).split(" ")[0]).toLowerCase()}` : "";
+    return { totalCount: items.length, [kind.plural]: items.slice((state.page - 1) * state.size, state.page * state.size), bound };
   }
 
   function empty() {
@@ -154,21 +226,24 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
   function tableOf(items) {
     const [by, way] = (state.order || list.order).split(" ");
     for (const field of fitting) if (items.some((item) => hasValue(item[field.name]))) used.add(field);
-    const columns = [...fitting.filter((field, at) => at === 0 || used.has(field)).slice(0, MAX_COLUMNS - 1), ...created];
+    const columns = special.columns ? fitting : [...fitting.filter((field, at) => at === 0 || used.has(field)).slice(0, MAX_COLUMNS - 1), ...created];
+    const named = (field) => field.label ?? label(field.name);
     const head = columns.map((field) => {
-      if (!list.sorts.includes(field.sort ?? field.name)) return h("th", { scope: "col" }, label(field.name));
+      if (!field.isLocal && !list.sorts.includes(field.name)) return h("th", { scope: "col" }, named(field));
       const isBy = by === field.name;
       const isDown = way === "desc";
       const flip = () => {
-        state.order = isBy && !isDown ? `${field.name} desc` : field.name;
+        // The worst and the latest come first.
+        const isDownFirst = field.isLocal || field.type === "timestamp";
+        state.order = isBy !== isDownFirst && !(isBy && isDown) ? `${field.name} desc` : field.name;
         state.page = 1;
         load(`button[data-by="${field.name}"]`);
       };
-      return h("th", { scope: "col", "aria-sort": isBy ? (isDown ? "descending" : "ascending") : null }, h("button", { type: "button", "data-by": field.name, onclick: flip }, label(field.name), h("span", { "aria-hidden": "true" }, isBy ? (isDown ? "↓" : "↑") : "")));
+      return h("th", { scope: "col", "aria-sort": isBy ? (isDown ? "descending" : "ascending") : null }, h("button", { type: "button", "data-by": field.name, onclick: flip }, named(field), h("span", { "aria-hidden": "true" }, isBy ? (isDown ? "↓" : "↑") : "")));
     });
     const rows = items.map((item) => {
       const cells = columns.map((field, at) => {
-        const value = brief(field, item[field.name]);
+        const value = field.cell ? field.cell(item) : brief(field, item[field.name]);
         if (at > 0) return h("td", { class: field.type === "int32" || field.type === "int64" ? "number" : null }, value);
         const isLink = item.uid && kind.methods.get;
         return h("th", { scope: "row" }, isLink ? h("a", { href: itemAddress(kind, item.uid) }, value) : value);
@@ -193,7 +268,7 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
       state.page = 1;
       load();
       const field = document.getElementById(underId);
-      if (field) field.value = uid;
+      if (field) Object.assign(field, { value: uid }).dataset.uid = uid;
     };
     return h("button", { type: "button", class: "quiet small", "data-place": uid, title: `Only below ${uid}`, onclick: narrow }, shownUid);
   }
@@ -235,50 +310,72 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
 
   function filterForm() {
     const rows = [];
+    const field = (id, text, ...contents) => h("div", { class: "field" }, h("label", { for: id }, text), contents);
+    let depth = null;
     if (kind.parent) {
-      const [under, ...offers] = uidInput({ uidOf: kind.parent }, state.under, { id: underId, name: "under", placeholder: "anywhere", spellcheck: "false", autocomplete: "off" });
-      for (const name of ["uidp.descendants_of", "uidp.children_of"]) inputs.set(name, under);
+      const props = { id: underId, name: "under", placeholder: "anywhere", spellcheck: "false", autocomplete: "off" };
+      const nodes = uidInput({ uidOf: top() ? top().name : kind.parent }, state.under, { ...props, anywhere: true });
+      for (const name of ["under", "uidp.descendants_of", "uidp.children_of"]) inputs.set(name, nodes[0]);
       const modeId = freshId();
       const mode = h("select", { id: modeId, name: "mode" }, h("option", { value: "below", selected: state.mode !== "in" }, "at any depth"), h("option", { value: "in", selected: state.mode === "in" }, "directly in it"));
-      rows.push(h("div", { class: "field wide" }, h("label", { for: underId }, offers.length ? "Below (uid or name)" : "Below (uid)"), under, offers), h("div", { class: "field" }, h("label", { for: modeId }, "Depth"), mode));
+      rows.push(field(underId, nodes.length > 1 ? "Below (name or uid)" : "Below (uid)", nodes));
+      depth = field(modeId, "Depth", mode);
     }
-    for (const param of list.params) {
+    const first = Object.keys(special.first ?? {});
+    const rankOf = ({ name, required }) => (required || isInPath(list, name) ? -1 : first.includes(name) ? first.indexOf(name) : first.length);
+    for (const one of special.filters ?? []) {
+      const id = freshId();
+      const select = h("select", { id, name: `f.${one.name}` }, h("option", { value: "" }, "any"), one.options.map(([name, text]) => h("option", { value: name, selected: name === state.filters[one.name] }, text)));
+      rows.push(field(id, one.label, select));
+    }
+    for (const param of list.params.toSorted((one, other) => rankOf(one) - rankOf(other))) {
       const id = freshId();
       const value = state.filters[param.name] ?? "";
       const props = { id, name: `f.${param.name}`, title: param.about };
-      const names = param.type.enum ?? param.type.list?.enum;
-      const input = names
-        ? h("select", props, h("option", { value: "" }, param.required ? "choose" : "any"), [...enumLabels(names)].map(([name, text]) => h("option", { value: name, selected: name === value }, text)))
-        : param.type === "bool"
-          ? h("select", props, h("option", { value: "" }, "any"), ["true", "false"].map((one) => h("option", { value: one, selected: one === value }, one === "true" ? "Yes" : "No")))
-          : h("input", { ...props, value, placeholder: param.type.list ? "a, b, …" : param.type === "timestamp" ? "2026-01-31T00:00:00Z" : null, spellcheck: "false", autocomplete: "off" });
+      const [input, ...offers] = filterInput(kind, param, value, props);
       inputs.set(param.name, input);
-      rows.push(h("div", { class: "field" }, h("label", { for: id }, label(param.name), param.required || isInPath(list, param.name) ? h("span", { class: "required" }, " *") : null), input));
+      inputs.set(props.name, input);
+      rows.push(h("div", { class: "field" }, h("label", { for: id }, special.first?.[param.name] ?? label(param.name), param.required || isInPath(list, param.name) ? h("span", { class: "required" }, " *") : null), input, offers));
     }
     if (rows.length === 0) return null;
-    const rest = rows.length > MAX_FILTERS + 2 ? rows.splice(MAX_FILTERS) : [];
-    const isUsed = rest.some((row) => row.querySelector("input, select").value);
-    const more = rest.length ? h("details", { open: isUsed }, h("summary", null, `${rest.length} more filters`), h("div", { class: "filters" }, rest)) : null;
-    const apply = (event) => {
+    const inSight = first.length ? first.length + (special.filters ?? []).length + (kind.parent ? 1 : 0) : MAX_FILTERS + 1;
+    const rest = [...(depth ? [depth] : []), ...rows.splice(inSight)];
+    const isUsed = rest.some((row) => row !== depth && row.querySelector("input, select").value) || state.mode === "in";
+    const more = rest.length ? h("details", { open: isUsed }, h("summary", null, "More filters"), h("div", { class: "filters" }, rest)) : null;
+    const apply = async (event) => {
       event?.preventDefault();
       for (const input of inputs.values()) {
         input.removeAttribute("aria-invalid");
         input.parentElement.querySelector(".problem")?.remove();
       }
+      try {
+        await findNames(form);
+      } catch (error) {
+        if (!error.violations?.every(markProblem)) results.replaceChildren(h("div", { class: "empty", role: "alert" }, errorBox(error)));
+        return;
+      }
       const data = new FormData(form);
-      state.under = (data.get("under") ?? "").trim();
+      const place = form.elements.namedItem("under");
+      state.under = place ? uidIn(place) : "";
       state.mode = data.get("mode") === "in" ? "in" : "";
-      for (const param of list.params) state.filters[param.name] = (data.get(`f.${param.name}`) ?? "").trim();
+      for (const { name } of [...(special.filters ?? []), ...list.params]) {
+        const input = inputs.get(name);
+        state.filters[name] = input?.dataset.names ? uidIn(input) : (data.get(`f.${name}`) ?? "").trim();
+      }
       state.page = 1;
       load();
     };
     const clear = () => {
-      for (const input of form.querySelectorAll("input, select")) input.value = input.name === "mode" ? "below" : "";
+      for (const input of form.querySelectorAll("input, select")) {
+        input.value = input.name === "mode" ? "below" : "";
+        delete input.dataset.uid;
+      }
       apply();
     };
     const buttons = h("div", { class: "buttons" }, h("button", null, "Apply"), h("button", { type: "button", class: "quiet", onclick: clear }, "Clear"));
-    const form = h("form", { class: "body", role: "search", "aria-label": `Filter ${words(kind.plural)}`, onsubmit: apply, onchange: (event) => event.target.tagName === "SELECT" && apply() }, h("div", { class: "filters" }, rows, more ? null : buttons), more, more ? buttons : null);
-    return h("section", { class: "card" }, form);
+    const form = h("form", { class: "body", role: "search", "aria-label": `Filter ${words(kind.plural)}`, onsubmit: apply, onchange: (event) => event.target.tagName === "SELECT" && apply() }, h("div", { class: "filters" }, rows, buttons), more);
+    const count = Object.values(state.filters).filter(Boolean).length + (state.under ? 1 : 0);
+    return filterCard(form, count);
   }
 
   const request = h("div", { class: "curl" }, line, copyButton(() => line.textContent));
@@ -287,7 +384,7 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
   if (isWaiting) {
     results.append(h("div", { class: "empty" }, "Set the filters that are marked with an asterisk."));
     request.hidden = true;
-  } else load();
-  if (heading) return card(heading, tools, results, h("details", { class: "body small" }, h("summary", null, "Request"), request));
-  return h("div", null, form, h("div", { class: "card" }, results), request);
+  }
+  const root = heading ? card(heading, tools, results, h("details", { class: "body small" }, h("summary", null, "Request"), request)) : h("div", { class: "list" }, form, h("div", { class: "card" }, results), request);
+  return { root, loaded: isWaiting ? null : load() };
 }

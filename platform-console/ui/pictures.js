@@ -3,21 +3,23 @@
 
 import { h, svg, card, errorBox, freshId } from "./dom.js";
 import { call, target } from "./api.js";
-import { bytes, capitalized, day, number, words } from "./format.js";
-import { table } from "./kinds.js";
+import { bytes, capitalized, day, enumLabels, number, relative, words } from "./format.js";
+import { actionNamed, kindNamed, serviceAt } from "./kinds.js";
 
+const COUNTS = "/registry/v1/vuln_reports/counts";
 const DAYS = 30;
 const STATES = ["open", "notPlanned", "notAffected", "fixed"];
 const RATINGS = ["critical", "high", "medium", "low", "unrated"];
 const SEVERITIES = ["CRITICAL", "HIGH", "MEDIUM", "LOW", "NEGLIGIBLE", "UNKNOWN"];
 
+/** Whether the pictures of a kind's resources say more than their fields and parts. */
+export const comeFirst = (kind) => kind.name === "Group" || kind.name === "Subscription";
+
 /** Returns the cards with pictures of a resource. */
 export function pictures(kind, item) {
-  const drawn = { Group: [advisories], Repo: [vulnerabilities, resolved], Tag: [architectures] }[kind.name] ?? [];
+  const drawn = { Subscription: [deliveries], Group: [advisories], Repo: [vulnerabilities, resolved], Tag: [architectures] }[kind.name] ?? [];
   return drawn.map((draw) => draw(item)).filter(Boolean);
 }
-
-const action = (name) => table.kinds.flatMap((kind) => kind.actions).find((one) => one.name === name);
 
 /** Returns a card whose picture is drawn when its request is answered. */
 function pictureCard(title, draw) {
@@ -33,7 +35,7 @@ function pictureCard(title, draw) {
  * in groups without advisories.
  */
 function advisories(group) {
-  const count = action("CountAdvisories");
+  const count = actionNamed("CountAdvisories");
   if (!count) return null;
   const columnsOf = (reply, names) => (reply.days ?? []).map((one) => ({ date: dayOf(one.date), parts: names.map((name) => [name, one[name] ?? 0]) }));
   const read = (state) => call("GET", target(count.path, {}, [["uid", group.uid], ["days", DAYS], ["state", state]]));
@@ -63,8 +65,9 @@ const days = (count) => Array.from({ length: count }, (_, at) => new Date(Date.n
 
 /** The vulnerabilities of a repo's images by severity, on each of the last 30 days. */
 function vulnerabilities(repo) {
+  if (!serviceAt(COUNTS)) return null;
   return pictureCard(`Vulnerabilities of latest, last ${DAYS} days`, async () => {
-    const path = target("/registry/v1/vuln_reports/counts", {}, [["repo", repo.uid], ["tag", "latest"], ["from", `${since(DAYS)}T00:00:00Z`]]);
+    const path = target(COUNTS, {}, [["repo", repo.uid], ["tag", "latest"], ["from", `${since(DAYS)}T00:00:00Z`]]);
     const { items = [] } = await call("GET", path);
     if (items.length === 0) return h("p", { class: "muted" }, "There are no vulnerability reports for the tag latest.");
     const byDay = new Map(items.map((one) => [dayOf(one.date), new Map((one.vulnCounts ?? []).map(({ severity, count }) => [severity, count]))]));
@@ -76,7 +79,7 @@ function vulnerabilities(repo) {
 
 /** The vulnerabilities that were resolved on each of the last 30 days. */
 function resolved(repo) {
-  const list = action("ListResolvedVulnsReports");
+  const list = actionNamed("ListResolvedVulnsReports");
   if (!list) return null;
   return pictureCard(`Vulnerabilities resolved, last ${DAYS} days`, async () => {
     const path = target(list.path, {}, [["imageRefs", `${repo.uid}:latest`], ["startTime", `${since(DAYS)}T00:00:00Z`], ["endTime", `${since(1)}T00:00:00Z`]]);
@@ -87,9 +90,37 @@ function resolved(repo) {
   });
 }
 
+/** The outcomes of the latest events of a subscription, the oldest first; a column is as high as it took attempts. */
+function deliveries(subscription) {
+  const kind = kindNamed("Delivery");
+  const state = kind?.fields.find((field) => field.name === "state");
+  if (!kind?.methods.list || !state?.type.enum) return null;
+  const labels = enumLabels(state.type.enum);
+  return pictureCard("Delivery health", async () => {
+    const page = await call("GET", target(kind.methods.list.path, {}, [["uidp.children_of", subscription.uid], ["page_size", 100]]));
+    const rows = (page[kind.plural] ?? []).reverse();
+    if (rows.length === 0) return h("p", { class: "muted" }, "Nothing was delivered yet.");
+    const [width, height] = [640, 72];
+    const step = width / Math.max(rows.length, 40);
+    const columns = rows.map((row, at) => {
+      const part = Math.min(row.attempts ?? 1, 10) / 10;
+      const bar = svg("rect", { class: `c-${row.state.toLowerCase()}`, x: at * step + 0.5, width: Math.max(1, step - 1.5), y: (height - 8) * (1 - part), height: 8 + (height - 8) * part, rx: 1.5 });
+      bar.append(svg("title", null, [row.eventType, labels.get(row.state), `${row.attempts} ${row.attempts === 1 ? "attempt" : "attempts"}`, row.httpStatus && `status ${row.httpStatus}`, row.error, relative(row.updateTime)].filter(Boolean).join(" · ")));
+      return bar;
+    });
+    const counts = Object.entries(Object.groupBy(rows, (row) => row.state));
+    const caption = `The latest ${number(rows.length)} events, the oldest first: ${counts.map(([name, some]) => `${number(some.length)} ${labels.get(name).toLowerCase()}`).join(", ")}. A higher column took more attempts.`;
+    const failed = rows.findLast((row) => row.error);
+    return [
+      h("figure", null, h("ul", { class: "legend" }, counts.map(([name, some]) => h("li", null, h("i", { class: `c-${name.toLowerCase()}` }), `${number(some.length)} ${labels.get(name).toLowerCase()}`))), svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": caption }, columns), h("figcaption", null, caption)),
+      failed ? h("p", { class: "small" }, "Last failure, ", relative(failed.updateTime), ": ", failed.error) : null,
+    ].filter(Boolean);
+  });
+}
+
 /** The sizes of an image by architecture. */
 function architectures(tag) {
-  const list = action("ListImageSizes");
+  const list = actionNamed("ListImageSizes");
   if (!list || !tag.digest) return null;
   const image = [["repoUid", tag.uid.slice(0, tag.uid.lastIndexOf("/"))], ["digest", tag.digest]];
   return pictureCard("Image", async () => {
@@ -132,7 +163,7 @@ function stacked(columns, caption) {
     legend,
     svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": caption }, grid, bars, marks),
     h("figcaption", null, caption),
-    h("table", { class: "sr" }, h("caption", null, caption), h("thead", null, h("tr", null, h("th", { scope: "col" }, "Day"), columns[0].parts.map(([name]) => h("th", { scope: "col" }, name === "plain" ? "Count" : words(name))))), h("tbody", null, rows)),
+    h("div", { class: "sr" }, h("table", null, h("caption", null, caption), h("thead", null, h("tr", null, h("th", { scope: "col" }, "Day"), columns[0].parts.map(([name]) => h("th", { scope: "col" }, name === "plain" ? "Count" : words(name))))), h("tbody", null, rows))),
   );
 }
 

@@ -4,9 +4,9 @@ import { h, errorBox, freshId } from "./dom.js";
 import { base, signIn } from "./api.js";
 import { table } from "./kinds.js";
 
-/** Shows the sign-in screen in `app`, with the reason why it is shown. */
-export function showSignIn(app, problem) {
-  const problems = h("div", { role: "alert" }, problem ? errorBox(problem) : null);
+/** Shows the sign-in screen in `app`, with the problem or the reason why it is shown. */
+export function showSignIn(app, problem, reason = "") {
+  const problems = h("div", { role: "alert" }, problem ? errorBox(problem) : reason ? h("p", { class: "note" }, reason) : null);
   const id = freshId();
   const token = h("input", { id, type: "password", autocomplete: "off", spellcheck: "false", required: true });
   const form = h(
@@ -23,7 +23,10 @@ export function showSignIn(app, problem) {
   );
   async function submit(event) {
     event.preventDefault();
-    await attempt(problems, () => signIn(token.value.trim(), table.sessions));
+    // A link in place of a token opens as in the address bar.
+    const link = /#link=[^#\s]+$/.exec(token.value.trim());
+    if (link) location.hash = link[0];
+    else await attempt(problems, () => signIn(token.value.trim(), table.sessions));
   }
   showDoor(
     app,

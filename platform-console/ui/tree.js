@@ -5,6 +5,7 @@ import { call, target } from "./api.js";
 import { number, words } from "./format.js";
 import { accessAddress, childrenOf, editAddress, itemAddress, listAddress, nameOf, newAddress, noun, pathOf, top, treeAddress } from "./kinds.js";
 import { explainer } from "./access.js";
+import { mayCall } from "./me.js";
 import { fields } from "./values.js";
 
 const PAGE = 100;
@@ -16,7 +17,7 @@ export async function showTree(main, params) {
   const tree = h("ul", { role: "tree", "aria-label": "Groups", onkeydown: keys });
   const detail = h("div", { "aria-live": "polite" });
   main.replaceChildren(
-    h("div", { class: "head" }, h("div", null, h("h1", { tabindex: -1 }, "Hierarchy"), h("p", null, "Organizations, the groups in them, and what each contains")), h("div", { class: "buttons" }, kind.methods.create ? h("a", { class: "button primary", href: newAddress(kind, chosen) }, `New ${noun(kind)}`) : null)),
+    h("div", { class: "head" }, h("div", null, h("h1", { tabindex: -1 }, "Hierarchy"), h("p", null, "Organizations, the groups in them, and what each contains")), h("div", { class: "buttons" }, mayCall(kind, "create", chosen) ? h("a", { class: "button primary", href: newAddress(kind, chosen) }, `New ${noun(kind)}`) : null)),
     h("div", { class: "split" }, h("section", { class: "card", "aria-label": "Tree of groups" }, h("div", { class: "body" }, tree)), detail),
   );
   const page = (query) => call("GET", target(kind.methods.list.path, {}, [["page_size", PAGE], ...query]));
@@ -138,8 +139,8 @@ export async function showTree(main, params) {
         [
           h("a", { class: "button", href: itemAddress(kind, group.uid) }, "Open"),
           explainer() ? h("a", { class: "button", href: accessAddress({ uid: group.uid }) }, "Who has access") : null,
-          kind.methods.update ? h("a", { class: "button", href: editAddress(kind, group.uid) }, "Edit") : null,
-          kind.methods.create ? h("a", { class: "button", href: newAddress(kind, group.uid) }, `New ${noun(kind)} in it`) : null,
+          mayCall(kind, "update", group.uid) ? h("a", { class: "button", href: editAddress(kind, group.uid) }, "Edit") : null,
+          mayCall(kind, "create", group.uid) ? h("a", { class: "button", href: newAddress(kind, group.uid) }, `New ${noun(kind)} in it`) : null,
         ],
         h("div", { class: "body" }, fields(kind.fields.filter((field) => field.name !== "name"), group)),
       ),

@@ -81,6 +81,8 @@ export function whole(field, value) {
 export function fields(rows, resource) {
   // A message without fields says something by being there.
   const isThere = (field, value) => !isEmpty(value) || (field.type.message && value != null && !isName(field.type));
-  const shown = rows.filter((field) => field.access !== "input" && isThere(field, resource[field.name]));
+  // A message with the name of what a uid refers to says the same and more.
+  const isNamed = (field) => field.uidOf && resource[field.name.replace(/Uid$/, "")]?.uid === resource[field.name] && /Uid$/.test(field.name);
+  const shown = rows.filter((field) => field.access !== "input" && isThere(field, resource[field.name]) && !isNamed(field));
   return h("dl", { class: "fields" }, shown.map((field) => [h("dt", { title: field.about }, label(field.name)), h("dd", null, whole(field, resource[field.name]))]));
 }

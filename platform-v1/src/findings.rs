@@ -198,12 +198,13 @@ pub(crate) async fn histories(
     subjects: &[Subject],
     field: &str,
 ) -> Result<Vec<History>> {
-    let mut imported = imported(cx, within, subjects, field).await?;
+    let imported = imported(cx, within, subjects, field).await?;
     let computed = computed(cx, subjects).await?;
+    // Several tags can refer to the same image, so a subject can be there more than once.
     let histories = subjects
         .iter()
         .zip(computed)
-        .map(|(subject, computed)| History { imported: imported.remove(subject).unwrap_or_default(), computed });
+        .map(|(subject, computed)| History { imported: imported.get(subject).cloned().unwrap_or_default(), computed });
     Ok(histories.collect())
 }
 

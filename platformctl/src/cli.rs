@@ -49,6 +49,7 @@ pub(crate) fn command(kinds: &Kinds) -> Command {
         .subcommand(delete(kinds))
         .subcommand(run(kinds))
         .subcommand(wait(kinds))
+        .subcommand(find())
         .subcommand(can_i())
         .subcommand(explain(kinds))
         .subcommands(session())
@@ -355,6 +356,18 @@ fn wait(kinds: &Kinds) -> Command {
     })
 }
 
+fn find() -> Command {
+    Command::new("find")
+        .about("Find resources of all kinds by a part of a name, or by a uid")
+        .long_about(
+            "Find resources of all kinds that you may list, by a part of a name or by a uid: prints the kind, the path of \
+             names and the uid of each, at most 20 of a kind.\n\n\
+             Of a kind with more than 1000 resources, the first 1000 by name are searched, and all for exactly this name; \
+             a line on standard error says so.",
+        )
+        .arg(Arg::new("text").required(true).value_name("TEXT").help("A part of a name regardless of case, or a uid"))
+}
+
 fn can_i() -> Command {
     Command::new("can-i")
         .about("Tell whether the token's identity may call a method")
@@ -362,8 +375,12 @@ fn can_i() -> Command {
             "Tell whether the token's identity may call a method: prints yes or no, and exits with 0 or 1.\n\n\
              The answer is about the capabilities of the method, which the token now has at the group of --under or \
              above it; without --under, at any group. The server may reject a request for other reasons.\n\n\
+             With --identity, the answer is about the role bindings of another identity; it is unknown if you may not list \
+             all that count there.\n\n\
              With --why, prints the role bindings that give these capabilities there, as far as you may list them; they \
-             count only within the limits of the token. --why is for this server only.",
+             count only within the limits of the token. If none does, prints the role bindings that the identity has and \
+             why they do not suffice, and the roles that have the capability. --identity and --why are for this server \
+             only.",
         )
         .arg(
             Arg::new("method")
@@ -373,6 +390,13 @@ fn can_i() -> Command {
         )
         .arg(Arg::new("kind").value_name("KIND").help("The kind of the method"))
         .arg(under("The resource, or the parent of what a create makes"))
+        .arg(
+            Arg::new("identity")
+                .long("identity")
+                .value_name("UID|NAMES")
+                .requires("under")
+                .help("Answer for this identity instead of the token's"),
+        )
         .arg(
             Arg::new("why")
                 .long("why")

@@ -18,6 +18,7 @@ mod change;
 mod contexts;
 mod edit;
 mod explain;
+mod find;
 mod generate;
 mod get;
 mod method;
@@ -38,6 +39,7 @@ pub(crate) fn run(kinds: &Kinds, matches: &ArgMatches) -> Result<u8> {
     let session = Session { kinds, api: &api, names: Names::new(kinds, &api) };
     match name {
         "apply" => return apply::run(&session, matches, &mut out()).map(|()| 0),
+        "find" => return find::run(&session, matches, &mut out()).map(|()| 0),
         "can-i" => return can_i::run(&session, matches, &mut out()).map(|is_allowed| u8::from(!is_allowed)),
         _ => {}
     }

@@ -95,6 +95,21 @@ fn wait_returns_when_the_condition_holds_and_times_out_otherwise() {
 }
 
 #[test]
+fn find_finds_resources_of_all_kinds_by_a_part_of_a_name_or_by_a_uid() {
+    let server = Server::start();
+    let ctl = server.ctl();
+    ctl.ok(&["create", "groups", "--under", "acme", "--name", "payments"]);
+    ctl.ok(&["create", "repos", "--under", "acme/payments", "--name", "payments-api"]);
+    ctl.ok(&["create", "repos", "--under", "acme", "--name", "other"]);
+    let found = ctl.ok(&["find", "PAYM"]);
+    let rows: Vec<Vec<_>> = found.lines().map(|line| line.split_whitespace().collect()).collect();
+    let named: Vec<_> = rows.iter().map(|row| row[..2].to_vec()).collect();
+    assert_eq!(named, [["groups", "acme/payments"], ["repos", "acme/payments/payments-api"]], "{found}");
+    assert_eq!(ctl.ok(&["find", rows[1][2]]).split_whitespace().next(), Some("repos"));
+    assert!(ctl.fails(3, &["find", "nowhere"]).contains("nothing that you may see has nowhere in its name"));
+}
+
+#[test]
 fn can_i_answers_by_the_capabilities_at_the_place() {
     let server = Server::start();
     let ctl = server.ctl();
@@ -128,10 +143,53 @@ fn can_i_answers_by_the_capabilities_at_the_place() {
     let why = ci.run(&["can-i", "list", "repos", "--under", &team, "--why"]);
     assert!(why.code == 0 && why.out.starts_with("yes\nrepo.list: role viewer at team (binding "), "{why:?}");
     let why = ci.run(&["can-i", "create", "repos", "--under", &team, "--why"]);
-    assert_eq!((why.code, &*why.out), (1, "no\nrepo.create: no role binding that you may list\n"), "{why:?}");
+    assert!(
+        why.code == 1 && why.out.starts_with("no\nrepo.create: no role binding that you may list gives it there\n")
+    );
+    assert!(
+        why.out.contains("  role viewer at team (binding ") && why.out.contains("the role does not have repo.create")
+    );
     for words in [["can-i", "create", "repos"], ["can-i", "delete", "groups"]] {
         assert_eq!(ctl.run(&words).code, 0, "{words:?}");
     }
+}
+
+#[test]
+fn can_i_answers_for_another_identity_and_says_why_not() {
+    let server = Server::start();
+    let ctl = server.ctl();
+    let robot = identity(&ctl, "robot");
+    ctl.ok(&["create", "groups", "--under", "acme", "--name", "team"]);
+    ctl.ok(&["create", "groups", "--under", "acme", "--name", "other"]);
+    ctl.ok(&["create", "role-bindings", "--under", "acme/team", "--identity-uid", &robot, "--role-uid", "viewer"]);
+    let ask = |method: &str, under: &str| {
+        let answer = ctl.run(&["can-i", method, "repos", "--under", under, "--identity", "acme/robot", "--why"]);
+        (answer.code, answer.out)
+    };
+    let (code, out) = ask("list", "acme/team");
+    assert!(code == 0 && out.starts_with("yes\nrepo.list: role viewer at team (binding "), "{out}");
+    ctl.ok(&["create", "repos", "--under", "acme/team", "--name", "nginx"]);
+    assert_eq!(ask("get", "acme/team/nginx").0, 0, "a resource is named by its path");
+    let (code, out) = ask("delete", "acme/team");
+    let lines: Vec<_> = out.lines().collect();
+    assert!(code == 1 && lines.len() == 4, "{out}");
+    assert_eq!(lines[..2], ["no", "repo.delete: no role binding that you may list gives it there"]);
+    assert!(lines[2].starts_with("  role viewer at team (binding "), "{out}");
+    assert!(lines[2].ends_with("): the role does not have repo.delete"), "{out}");
+    assert!(lines[3].starts_with("  roles that have repo.delete: ") && lines[3].contains("owner"), "{out}");
+    let (code, out) = ask("list", "acme/other");
+    assert!(code == 1 && out.contains("): the place is not in that group\n"), "{out}");
+
+    // Who may not list role bindings gets no answer about others.
+    let robot = Ctl::new().env("PLATFORM_API", &server.url).env("PLATFORM_TOKEN", &server.token_of(&robot));
+    let answer = robot.run(&["can-i", "repo.delete", "--under", ORG, "--identity", OPERATOR]);
+    assert_eq!(
+        (answer.code, &*answer.out),
+        (1, "unknown: you may not list all role bindings that count there\n"),
+        "{answer:?}"
+    );
+    ctl.fails(2, &["can-i", "list", "repos", "--identity", "robot"]);
+    ctl.fails(3, &["can-i", "list", "repos", "--under", "acme", "--identity", "nobody"]);
 }
 
 #[test]

@@ -135,8 +135,20 @@ class Browser:
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         self.page = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-        self.wait = WebDriverWait(self.page, float(os.environ.get("PLATFORM_CONSOLE_WAIT", "60")))
+        self.wait = WebDriverWait(self.page, float(os.environ.get("PLATFORM_CONSOLE_WAIT", "60")), poll_frequency=0.1)
         self.server, self.source, self.audited = server, source, 0
+
+    def size(self, width: int, height: int) -> None:
+        """Sets the size of the page, as in a window without its frame."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def sign_in(self, token: str) -> None:
+        """Signs in with a token, and waits for the first screen."""
+        self.page.get(f"{self.server.url}/console")
+        self.fill("input[type=password]", token)
+        self.keys(Keys.ENTER)
+        self.find("main:not(.door) h1")
 
     def go(self, address: str, heading: str) -> None:
         """Opens a screen and waits for its heading."""
@@ -160,6 +172,18 @@ class Browser:
     def shows(self, text: str, selector: str = "body") -> None:
         script = "return document.querySelector(arguments[0])?.innerText.includes(arguments[1])"
         self.wait.until(lambda page: page.execute_script(script, selector, text), f"no {text!r} in {selector}")
+
+    def gone(self, selector: str) -> None:
+        self.wait.until(lambda page: not page.find_elements(By.CSS_SELECTOR, selector), f"{selector} is still there")
+
+    def point(self, selector: str) -> None:
+        """Clicks an element with the mouse: it must be in sight, and nothing above it."""
+        element = self.find(selector)
+        self.page.execute_script("arguments[0].scrollIntoView({ block: 'center' })", element)
+        webdriver.ActionChains(self.page).move_to_element(element).click().perform()
+
+    def run(self, script: str, *values):
+        return self.page.execute_script(f"return {script}", *values)
 
     def click(self, selector: str) -> None:
         self.wait.until(lambda page: next((one for one in page.find_elements(By.CSS_SELECTOR, selector) if one.is_enabled()), None))
@@ -216,6 +240,11 @@ class Browser:
         """Returns errors of scripts and what the content security policy blocked; not refused requests."""
         entries = [entry["message"] for entry in self.page.get_log("browser") if entry["level"] == "SEVERE"]
         return [entry for entry in entries if "Failed to load resource" not in entry]
+
+    def check_faults(self) -> None:
+        # Reading the log empties it.
+        faults = self.faults()
+        assert not faults, faults
 
 
 @contextlib.contextmanager

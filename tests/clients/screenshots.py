@@ -9,8 +9,7 @@ import pathlib
 import tempfile
 import urllib.request
 
-from console_browser import browser, serving
-from selenium.webdriver.common.keys import Keys
+from console_browser import Browser, browser, serving
 from server import ROOT, Server
 
 MAX_BYTES = 200_000
@@ -133,27 +132,34 @@ def filled(server: Server) -> dict[str, str]:
     return {"repo": nginx, "web": team["web"], "deploy": identities["deploy"], "org": org}
 
 
+def shoot(at: Browser, name: str, theme: str, address: str, heading: str) -> None:
+    """Writes a screen to docs."""
+    at.go(address, heading)
+    at.page.execute_script("document.documentElement.dataset.theme = arguments[0]; document.activeElement.blur()", theme)
+    path = ROOT / "docs" / f"{name}.png"
+    at.page.save_screenshot(str(path))
+    size = path.stat().st_size
+    assert size <= MAX_BYTES, f"{path.name} has {size} bytes"
+    print(f"{path.name}: {size:,} bytes")
+
+
 def main() -> None:
+    # It uses the functions of this file.
+    import console_data
+
     with tempfile.TemporaryDirectory() as folder, serving(pathlib.Path(folder), "memory") as server:
         uids = filled(server)
         with browser(server, "") as at:
-            at.page.get(f"{server.url}/console")
-            at.fill("input[type=password]", server.token)
-            at.keys(Keys.ENTER)
-            at.settled("Hierarchy")
-            shots = (
-                ("console-repo", "light", f"/repos/item?uid={uids['repo']}", "nginx"),
-                ("console-hierarchy", "dark", f"/hierarchy?uid={uids['web']}", "Hierarchy"),
-                ("console-access", "light", f"/access?uid={uids['web']}&identityUid={uids['deploy']}&capability=repo.update", "Access"),
-            )
-            for name, theme, address, heading in shots:
-                at.go(address, heading)
-                at.page.execute_script("document.documentElement.dataset.theme = arguments[0]; document.activeElement.blur()", theme)
-                path = ROOT / "docs" / f"{name}.png"
-                at.page.save_screenshot(str(path))
-                size = path.stat().st_size
-                assert size <= MAX_BYTES, f"{path.name} has {size} bytes"
-                print(f"{path.name}: {size:,} bytes")
+            at.sign_in(server.token)
+            shoot(at, "console-repo", "light", f"/repos/item?uid={uids['repo']}", "nginx")
+            shoot(at, "console-hierarchy", "dark", f"/hierarchy?uid={uids['web']}", "Hierarchy")
+            address = f"/access?uid={uids['web']}&identityUid={uids['deploy']}&capability=repo.update"
+            shoot(at, "console-access", "light", address, "Access")
+    with tempfile.TemporaryDirectory() as folder, serving(pathlib.Path(folder), "memory") as server:
+        console_data.fill(server)
+        with browser(server, "") as at:
+            at.sign_in(server.token)
+            shoot(at, "console-vulnerabilities", "light", "/vulnerabilities", "Vulnerabilities")
 
 
 if __name__ == "__main__":

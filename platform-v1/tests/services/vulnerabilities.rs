@@ -443,6 +443,17 @@ fn counts_use_the_latest_scan_up_to_each_moment() {
 }
 
 #[test]
+fn all_tags_of_an_image_have_the_counts_of_its_scan() {
+    let scene = Scene::new().with_advisories();
+    scene.world.new_tag(&scene.repo, "1.28", &digest('a'));
+    scene.scan('a', "GRYPE", &day(2), &[("CVE-2026-8", "CRITICAL")]);
+    let counts = scene.counts(json!({ "to": day(3) }));
+    let found: Vec<_> = counts.iter().map(|one| (one["tag"].as_str().unwrap(), &one["cveIds"])).collect();
+    let ids = json!(["CVE-2026-8"]);
+    assert_eq!(found, [("1.28", &ids), ("latest", &ids)]);
+}
+
+#[test]
 fn counts_are_of_the_images_that_the_filter_selects() {
     let scene = Scene::new().with_advisories();
     let (world, org) = (&scene.world, scene.org().to_owned());

@@ -1,4 +1,5 @@
-//! `can-i`: tells whether the token may call a method, by the capabilities that `/auth/v1/ok` returns.
+//! `can-i`: tells whether the token may call a method, by the capabilities that `/auth/v1/ok` returns, or whether another
+//! identity may, by its role bindings.
 
 use std::{collections::HashMap, io::Write};
 
@@ -6,17 +7,20 @@ use clap::ArgMatches;
 use platform_core::capabilities;
 use platform_engine::{
     access::Capability,
-    kind::{Authorization, Http, Kind, Registered, Type, Verb},
+    kind::{Authorization, Field, Http, Kind, Type, Verb},
     uid,
 };
 use serde_json::Value;
 
+use self::why::Explainer;
 use crate::{
-    api::{self, Request},
-    failure::{Failure, Result, printable},
+    api::Request,
+    failure::{Exit, Failure, Result},
     kinds::{action, verb},
     session::{Session, text},
 };
+
+mod why;
 
 /// What a method requires.
 enum Needs {
@@ -42,21 +46,41 @@ pub(super) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Wri
         None => return Err(Failure::usage("name a kind, or a capability such as repo.list")),
     };
     let at = text(matches, "under").map(|under| place(session, kind, under)).transpose()?;
-    let is_allowed = match &needs {
-        Needs::Nothing => true,
-        Needs::All(needed) => {
-            let held = held(session, at.as_deref())?;
-            needed.iter().all(|needed| held.iter().any(|held| is_it(*needed, held)))
-        }
+    let identity = text(matches, "identity");
+    let explains = identity.is_some() || matches.get_flag("why");
+    let (Needs::All(needed), true, Some(at)) = (&needs, explains, &at) else {
+        let is_allowed = is_held(session, &needs, at.as_deref())?;
+        writeln!(out, "{}", if is_allowed { "yes" } else { "no" })?;
+        out.flush()?;
+        return Ok(is_allowed);
     };
-    writeln!(out, "{}", if is_allowed { "yes" } else { "no" })?;
-    if let (true, Needs::All(needed), Some(at)) = (matches.get_flag("why"), &needs, &at) {
-        for capability in needed {
-            why(session, *capability, at, out)?;
+    let explainer = Explainer::new(session, identity, at)?;
+    let explained = needed.iter().map(|needed| explainer.explain(*needed)).collect::<Result<Vec<_>>>()?;
+    let is_allowed = match identity {
+        Some(_) => explained.iter().all(|one| one.decision == "ALLOWED"),
+        None => is_held(session, &needs, Some(at))?,
+    };
+    let is_unknown = identity.is_some() && explained.iter().all(|one| one.decision != "DENIED");
+    let answer = match is_allowed {
+        true => "yes",
+        false if is_unknown => "unknown: you may not list all role bindings that count there",
+        false => "no",
+    };
+    writeln!(out, "{answer}")?;
+    if matches.get_flag("why") {
+        for one in &explained {
+            explainer.print(one, out)?;
         }
     }
     out.flush()?;
     Ok(is_allowed)
+}
+
+/// Whether the token holds what a method requires, at a uid or anywhere.
+fn is_held(session: &Session<'_>, needs: &Needs, at: Option<&str>) -> Result<bool> {
+    let Needs::All(needed) = needs else { return Ok(true) };
+    let held = held(session, at)?;
+    Ok(needed.iter().all(|needed| held.iter().any(|held| is_it(*needed, held))))
 }
 
 fn of_verb(kind: &Kind, verb: Verb) -> Result<Needs> {
@@ -86,42 +110,13 @@ fn place(session: &Session<'_>, kind: Option<&'static Kind>, under: &str) -> Res
         Some(kind) if matches!(kind.parent, platform_engine::kind::Parent::GroupOrNone) => {
             session.names.uid(kind, under)
         }
-        Some(kind) => session.names.above(kind, under),
+        // A path of names may be that of the resource itself.
+        Some(kind) => session.names.above(kind, under).or_else(|missing| match missing.exit() {
+            Exit::NotFound => session.names.uid(kind, under).map_err(|_| missing),
+            _ => Err(missing),
+        }),
         None => Ok(under.to_owned()),
     }
-}
-
-/// Prints the role bindings that give the token's identity a capability at a uid, as far as the token may list them.
-fn why(session: &Session<'_>, capability: Capability, at: &str, out: &mut dyn Write) -> Result<()> {
-    let explains = |registered: &&Registered| registered.actions.iter().any(|action| action.name == "ExplainAccess");
-    let registered = session.kinds.iter().find(explains);
-    let kind = registered.ok_or_else(|| Failure::usage("the server explains no access"))?.kind;
-    let action = action(session.kinds.find(kind.name)?, "ExplainAccess")?;
-    let path = api::path(&kind.domain, action.path, |_| None)?;
-    let token = session.api.send(&Request::new(Http::Get, "/auth/v1/ok".to_owned()))?;
-    let identity = token.get("subject").and_then(Value::as_str).unwrap_or_default();
-    let query = [("uid", at), ("identityUid", identity), ("capability", capability.name())];
-    let query = query.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-    let reply = session.api.send(&Request::new(Http::Get, path).query(query))?;
-    let text = |value: &Value, at: &str| value.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let bindings = reply.get("bindings").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    for one in bindings {
-        let line = format!(
-            "{}: role {} at {} (binding {})",
-            capability.name(),
-            text(one, "/binding/role/name"),
-            text(one, "/binding/group/name"),
-            text(one, "/binding/uid"),
-        );
-        writeln!(out, "{}", printable(&line))?;
-    }
-    if bindings.is_empty() {
-        writeln!(out, "{}: no role binding that you may list", capability.name())?;
-    }
-    if reply.get("operator").and_then(Value::as_bool).unwrap_or_default() {
-        writeln!(out, "the identity is an operator of the installation")?;
-    }
-    Ok(())
 }
 
 /// Returns the capabilities that the token holds at a uid or above it, or at any group.
@@ -146,17 +141,20 @@ fn held(session: &Session<'_>, at: Option<&str>) -> Result<Vec<String>> {
     Ok(held)
 }
 
-/// Returns the capabilities of a built-in role. Roles are the resources with a name whose fields include capabilities.
+/// Returns the capabilities of a built-in role.
 fn capabilities_of(session: &Session<'_>, role: &str) -> Result<Vec<String>> {
-    let field = |kind: &'static Kind| kind.fields.iter().find(|field| matches!(field.ty, Type::List(Type::Capability)));
-    let is_role = |kind: &&'static Kind| field(kind).is_some() && crate::names::name_field(kind).is_some();
-    let Some(kind) = session.kinds.iter().map(|registered| registered.kind).find(is_role) else {
-        return Ok(Vec::new());
-    };
+    let Some((kind, field)) = roles(session) else { return Ok(Vec::new()) };
     let query = vec![("name".to_owned(), role.to_owned()), ("uidp.in_root".to_owned(), "true".to_owned())];
     let page = session.api.pages(kind, query)?.next(1)?;
     let role = page.and_then(|page| page.items.into_iter().next()).unwrap_or_default();
-    Ok(strings(field(kind).and_then(|field| role.get(field.name))))
+    Ok(strings(role.get(field.name)))
+}
+
+/// Returns the kind of roles, with its field of capabilities.
+fn roles(session: &Session<'_>) -> Option<(&'static Kind, &'static Field)> {
+    let field = |kind: &'static Kind| kind.fields.iter().find(|field| matches!(field.ty, Type::List(Type::Capability)));
+    let mut kinds = session.kinds.iter().map(|registered| registered.kind);
+    kinds.find_map(|kind| crate::names::name_field(kind).and(field(kind)).map(|field| (kind, field)))
 }
 
 fn strings(list: Option<&Value>) -> Vec<String> {
