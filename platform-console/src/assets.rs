@@ -84,6 +84,7 @@ pub(crate) fn landing(options: &Options) -> Asset {
     };
     let page = include_str!("../ui/landing.html")
         .replace("{title}", &escaped(&options.title))
+        .replace("{about}", &escaped(&options.about))
         .replace("{version}", &escaped(&options.version))
         .replace("{docs}", &docs)
         .replace("{base}", &escaped(base_path(&options.url)));
@@ -103,6 +104,7 @@ mod tests {
     fn the_pages_have_no_inline_scripts_or_styles() {
         let mut options = Options::new("<script>alert(1)</script>\"", "http://localhost");
         options.docs = "/docs".to_owned();
+        options.about = options.title.clone();
         for page in [page(&options), landing(&options)] {
             let text = String::from_utf8(page.body.to_vec()).unwrap();
             assert!(text.contains("&lt;script&gt;alert(1)&lt;/script&gt;&quot;"), "{text}");

@@ -50,6 +50,8 @@ pub struct Options {
     pub title: String,
     /// The URL by which browsers reach the server. With `https`, the cookie is only sent over TLS.
     pub url: String,
+    /// What the service is and for whom, in a paragraph for the landing page; empty for none.
+    pub about: String,
     /// The version that the pages show; empty for none.
     pub version: String,
     /// The path of a page that documents the API, such as `/docs`; empty for none.
@@ -66,6 +68,7 @@ impl Options {
         Self {
             title: title.into(),
             url: url.into(),
+            about: String::new(),
             version: String::new(),
             docs: String::new(),
             browser_sign_in: false,

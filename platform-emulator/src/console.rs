@@ -13,12 +13,13 @@ use platform_engine::{
     timestamp::Timestamp,
     uid::Uid,
 };
-use platform_services::openapi::NAME;
+use platform_services::openapi::{INFO, NAME};
 use serde_json::Value;
 
 /// Returns the console of all tenants, whose kinds are the same.
 pub(crate) fn open(platform: &Platform, url: &str) -> Console {
     let mut options = Options::new(NAME, url);
+    options.about = INFO.about().to_owned();
     options.version = env!("CARGO_PKG_VERSION").to_owned();
     if cfg!(feature = "docs") {
         options.docs = "/docs".to_owned();

@@ -68,6 +68,11 @@ impl<'a> Info<'a> {
         self.title
     }
 
+    /// Returns the first paragraph of the description, which says what the service is; empty for none.
+    pub fn about(self) -> &'a str {
+        self.description.trim_start().split("\n\n").next().unwrap_or_default().trim_end()
+    }
+
     /// Returns the version.
     pub const fn version(self) -> &'a str {
         self.version

@@ -63,6 +63,7 @@ pub(crate) fn open(
         return Ok(None);
     }
     let mut options = Options::new(config.kinds.service().title(), url);
+    options.about = config.kinds.service().about().to_owned();
     options.version = env!("CARGO_PKG_VERSION").to_owned();
     options.docs = "/docs".to_owned();
     options.browser_sign_in = config.sign_in.provider()?.is_some();
