@@ -12,6 +12,7 @@
     tests/clients/run.py scim          checks the SCIM endpoint with scim2-tester
     tests/clients/run.py oauth         signs persons in, refreshes and exchanges with libraries for OAuth 2.0
     tests/clients/run.py events        receives events with the CloudEvents SDK and rejects forged ones
+    tests/clients/run.py versions      compares the order of versions with packaging, Maven and apk-tools
     tests/clients/run.py readme        compares the sessions in README.md and in docs with the output of a server
     tests/clients/run.py grpc          compares state and errors over grpcio with those over REST
     tests/clients/run.py own-kind      walks the kind of examples/own-kind with grpcio by reflection and with REST
@@ -47,6 +48,7 @@ CHECKS = {
     "scim": "scim.py",
     "oauth": "oauth.py",
     "events": "events.py",
+    "versions": "versions.py",
     "readme": "readme.py",
     "grpc": "calls.py",
     "own-kind": "own_kind.py",
