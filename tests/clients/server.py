@@ -79,7 +79,9 @@ def running(*more: str):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         log, data = folder / "log", folder / "data"
-        options = ["--listen", "127.0.0.1:0", "--data-dir", str(data), *more]
+        options = ["--data-dir", str(data), *more]
+        if "--listen" not in more:
+            options += ["--listen", "127.0.0.1:0"]
         if "--store" not in more:
             options += ["--store", "memory"]
         with log.open("w") as errors:
