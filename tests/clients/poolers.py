@@ -31,13 +31,16 @@ PGBOUNCER = """[databases]
 listen_addr = 127.0.0.1
 listen_port = {pooler}
 unix_socket_dir =
-auth_type = any
+auth_type = trust
+auth_file = {folder}/users
 pool_mode = {mode}
 {ignore}
 """
 
 PGPOOL = """
-backend_clustering_mode = 'raw'
+backend_clustering_mode = 'streaming_replication'
+sr_check_period = 0
+load_balance_mode = off
 listen_addresses = '127.0.0.1'
 port = {pooler}
 pcp_port = {pcp}
@@ -66,11 +69,13 @@ def pooler(program: str, package: str, name: str, text: str, options: list[str],
         file = pathlib.Path(folder) / name
         values = {"pooler": port, "pcp": database.free_port(), "folder": folder, **values}
         file.write_text(text.format(**values))
+        (file.parent / "users").write_text('"platform" ""\n')
         with (pathlib.Path(folder) / "log").open("w") as log:
             command = [*database.as_postgres(), shutil.which(program, path=PATH), *options, file]
             process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
             try:
-                ready = [database.programs() / "psql", "-h", "127.0.0.1", "-p", str(port), "-U", "platform", "-c", "select 1", "postgres"]
+                ready = ["psql", "-h", "127.0.0.1", "-p", str(port), "-U", "platform", "-c", "select 1", "postgres"]
+                ready[0] = database.programs() / "psql"
 
                 def answers() -> bool:
                     if process.poll() is not None:
@@ -84,15 +89,17 @@ def pooler(program: str, package: str, name: str, text: str, options: list[str],
                 process.wait(timeout=30)
 
 
+def command(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([binary(), *arguments], capture_output=True, text=True, timeout=60)
+
+
 def refused(port: int, reason: str) -> None:
     """Starts a server, which must end with a reason."""
     with tempfile.TemporaryDirectory() as folder:
-        store = f"postgres://platform@127.0.0.1:{port}/platform"
-        for command in (["migrate"], ["serve", "--listen", "127.0.0.1:0"]):
-            options = ["--store", store, "--data-dir", folder]
-            env = {**os.environ, "PLATFORM_KEY_ENCRYPTION_KEY": KEY}
-            done = subprocess.run([binary(), *command, *options], env=env, capture_output=True, text=True, timeout=60)
-            assert done.returncode == 1 and reason in done.stderr, (command, done.returncode, done.stderr)
+        store = ("--store", f"postgres://platform@127.0.0.1:{port}/platform")
+        for arguments in (["migrate", *store], ["serve", "--listen", "127.0.0.1:0", "--data-dir", folder, *store]):
+            done = command(*arguments)
+            assert done.returncode == 1 and reason in done.stderr, (arguments, done.returncode, done.stderr)
 
 
 def bouncer(cluster: database.Cluster) -> None:
@@ -109,8 +116,11 @@ def bouncer(cluster: database.Cluster) -> None:
 
 def pgpool(cluster: database.Cluster) -> None:
     with pooler("pgpool", "pgpool2", "pgpool.conf", PGPOOL, ["-n", "-f"], port=cluster.port) as port:
-        os.environ["PLATFORM_KEY_ENCRYPTION_KEY"] = KEY
-        with running("--store", f"postgres://platform@127.0.0.1:{port}/platform") as server:
+        store = ("--store", f"postgres://platform@127.0.0.1:{port}/platform")
+        migrated = command("migrate", *store)
+        assert migrated.returncode == 0, migrated.stderr
+        listen = f"127.0.0.1:{database.free_port()}"
+        with running(*store, "--listen", listen, "--public-url", f"http://{listen}") as server:
             seconds = float(os.environ.get("PLATFORM_LOAD_SECONDS", "10"))
             until = time.monotonic() + seconds
             clients = [Client(server, number, until) for number in range(CLIENTS)]
@@ -121,7 +131,8 @@ def pgpool(cluster: database.Cluster) -> None:
             for client in clients:
                 client.join()
             crash.join()
-            assert not (faults := [f"client {client.number}: {client.fault!r}" for client in clients if client.fault]), faults
+            faults = [f"client {client.number}: {client.fault!r}" for client in clients if client.fault]
+            assert not faults, faults
             wait_until(lambda: status(f"{server.url}/readyz") == 200, "the server is ready")
             compare(server, clients)
     print(f"pgpool-II: {sum(client.requests for client in clients)} requests through a crash of PostgreSQL, nothing is lost")
@@ -134,7 +145,10 @@ def compare(server: Server, clients: list[Client]) -> None:
 
 
 def main() -> None:
+    # Clients repeat requests by the rule of a fleet.
+    retries.REPEATED = os.devnull
     retries.repeat_with_requests()
+    os.environ["PLATFORM_KEY_ENCRYPTION_KEY"] = KEY
     with database.cluster() as cluster:
         database.create_database(cluster.port, "platform")
         bouncer(cluster)

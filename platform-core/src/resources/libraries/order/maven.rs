@@ -56,8 +56,7 @@ fn tokens(version: &str) -> Vec<Token> {
     let mut rest = version;
     while !rest.is_empty() {
         let digits = rest.starts_with(|c: char| c.is_ascii_digit());
-        let end =
-            rest.find(|c: char| is_separator(c) || c.is_ascii_digit() != digits).unwrap_or(rest.len());
+        let end = rest.find(|c: char| is_separator(c) || c.is_ascii_digit() != digits).unwrap_or(rest.len());
         let (part, after) = rest.split_at(end);
         let separator = after.chars().next().filter(|c| is_separator(*c));
         let before_digit = after.starts_with(|c: char| c.is_ascii_digit());
