@@ -3,8 +3,8 @@
 - REST: uids with `/` and with `%2F`, text that is not ASCII, long bodies and long lists.
 - gRPC by reflection, errors with details, and a health Watch; not Varnish, which speaks HTTP/1.1 to servers.
 - `events tail`, a stream without an end.
-- No private reply comes from a cache, although each gateway but Caddy has one that stores what it may, and an ended server is not
-  ready.
+- No private reply comes from a cache, although each gateway but Caddy has one that stores what it may. A server that has
+  ended is not ready.
 - The console signs in, although no gateway keeps Host.
 - A second server below a path: the page of the console with its files, /docs, the OpenAPI document, the links of `/`.
 - The client's address in the audit log, and 12 forms of the headers for it. HAProxy also sends it by the PROXY protocol,
@@ -16,6 +16,7 @@ The configurations are in gateways/. `PLATFORM_GATEWAYS` chooses gateways (defau
 import contextlib
 import email.message
 import html
+import http.client
 import itertools
 import json
 import os
@@ -285,10 +286,10 @@ def address(server: Server, audit_log: pathlib.Path, url: str, headers: dict[str
 
 
 @contextlib.contextmanager
-def serving(port: int, public_url: str, audit_log: pathlib.Path, *more: str):
+def serving(port: int, public_url: str, audit_log: pathlib.Path, *more: str, trusted: str = "127.0.0.0/8"):
     """Runs a server behind a gateway. Its URL is the public one."""
     options = ["--listen", f"127.0.0.1:{port}", "--public-url", public_url, "--audit-log", str(audit_log)]
-    with running(*options, "--trusted-proxies", "127.0.0.0/8", *more) as server:
+    with running(*options, "--trusted-proxies", trusted, *more) as server:
         server.url = public_url
         yield server
 
@@ -325,12 +326,20 @@ def check(name: str) -> None:
 
 
 def protocol(ports: dict[str, int], log: pathlib.Path) -> None:
-    """Uses a server that gets its clients' addresses by the PROXY protocol."""
+    """Uses a server that gets its clients' addresses by the PROXY protocol, and not by the headers of a client."""
     url = f"http://127.0.0.1:{ports['PROXY']}"
-    with serving(ports["PROTOCOL"], url, log, "--proxy-protocol") as server:
+    with serving(ports["PROTOCOL"], url, log, "--proxy-protocol", trusted="127.0.0.1/32") as server:
         rest(server)
-        # The client is on this machine, which is a trusted proxy here, so its headers count.
-        assert address(server, log, url, {"X-Forwarded-For": "198.51.100.7"}) == "198.51.100.7"
+        name = str(uuid.uuid4())
+        connection = http.client.HTTPConnection("127.0.0.1", ports["PROXY"], timeout=30, source_address=("127.0.0.9", 0))
+        headers = {"Authorization": f"Bearer {server.token}", "X-Forwarded-For": "198.51.100.7"}
+        connection.request("POST", f"/registry/v2/repos/{server.organization}", json.dumps({"name": name}), headers)
+        reply = connection.getresponse()
+        assert reply.status == 200, reply.read()
+        uid = json.loads(reply.read())["uid"]
+        connection.close()
+        entries = [json.loads(line) for line in read_audit_log(log).splitlines() if uid in line]
+        assert entries[0]["address"] == "127.0.0.9", entries
 
 
 def main() -> None:

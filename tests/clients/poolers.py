@@ -1,7 +1,7 @@
 """Starts servers through connection poolers from Debian, between them and a private PostgreSQL.
 
-- PgBouncer refuses the settings of sessions, unless it is told to drop them; then the server refuses PgBouncer. In both modes
-  of pooling, the server does not start, and says why.
+- PgBouncer refuses the settings of sessions, unless it is told to drop them; then the server refuses PgBouncer. In both
+  modes of pooling, the server does not start, and says why.
 - pgpool-II passes the settings on. Clients change repos through it while PostgreSQL crashes, and nothing that was
   acknowledged is lost.
 

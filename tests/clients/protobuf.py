@@ -149,8 +149,10 @@ class Client:
 
 
 def prepare(server: Server) -> str:
-    """Creates resources of the kinds that are listed, and imports the examples of the OpenAPI document. Returns the uid of
-    a repo."""
+    """Creates resources of the kinds that are listed, and imports the examples of the OpenAPI document.
+
+    Returns the uid of a repo.
+    """
     org = server.organization
     changes(server)
 
@@ -158,11 +160,13 @@ def prepare(server: Server) -> str:
         return server.call("POST", f"{path}/{org}", body)
 
     [viewer] = server.call("GET", "/iam/v2/roles?name=viewer")["roles"]
-    create("/events/v2/subscriptions", sink="https://hooks.example.com/?name=gr%C3%B6%C3%9Fe")
+    # Nothing listens there.
+    create("/events/v2/subscriptions", sink="http://127.0.0.1:9/?name=gr%C3%B6%C3%9Fe")
     create("/iam/v2/groupInvites", roleUid=viewer["uid"], email="ada@example.com", ttl="3600.5s", singleUse=True)
     create("/iam/v2/accountAssociations", name="aws", amazon={"account": "123456789012"})
-    oidc = {"issuer": "https://issuer.example.com", "clientId": "client", "pkceEnabled": True, "additionalScopes": ["email", "groups"]}
-    provider = create("/iam/v2/identityProviders", name="idp", description="größe", defaultRole=viewer["uid"], oidc=oidc)["uid"]
+    oidc = {"issuer": "https://issuer.example.com", "clientId": "client", "pkceEnabled": True, "groupsClaim": "groups"}
+    people = {"name": "idp", "description": "größe", "defaultRole": viewer["uid"], "oidc": oidc}
+    provider = create("/iam/v2/identityProviders", **people)["uid"]
     mapping = {"externalGroupId": "größe", "roleUid": viewer["uid"], "scope": org}
     server.call("POST", f"/iam/v2/externalGroupRoleMappings/{provider}", mapping)
     repo = create("/registry/v2/repos", name="imported", catalogTier="CATALOG_TIER_BASE", bundles=["base", "fips"])["uid"]
@@ -192,7 +196,8 @@ def cases(client: Client, requests: dict[str, dict]) -> list[dict]:
         name = f"{service.removeprefix('chainguard.platform.')}/{method.name}"
         request = requests.get(name.replace("v2beta1", "v2"), {})
         variables = re.findall(r"\{(\w+)=\*+\}", path)
-        query = urllib.parse.urlencode({field: value for field, value in request.items() if field not in variables}, doseq=True)
+        parameters = {field: value for field, value in request.items() if field not in variables}
+        query = urllib.parse.urlencode(parameters, doseq=True)
         if missing := set(variables) - set(request):
             raise SystemExit(f"{name} {path}: {missing} is not in `required`")
         for field in variables:
