@@ -2,7 +2,7 @@
 
 - REST: uids with `/` and with `%2F`, text that is not ASCII, long bodies and long lists.
 - gRPC by reflection, errors with details, and a health Watch; not Varnish, which speaks HTTP/1.1 to servers.
-- `events tail`, a stream without an end.
+- `events tail`, a stream without an end, and an import, a body of unknown length.
 - No private reply comes from a cache, although each gateway but Caddy has one that stores what it may. A server that has
   ended is not ready.
 - The console signs in, although no gateway keeps Host.
@@ -136,6 +136,16 @@ def rest(server: Server) -> None:
     found = call(server, "GET", f"{repos}?uidp.descendants_of={scope}&page_size=100&order_by=name")
     assert len(found["repos"]) == 61, len(found["repos"])
     call(server, "DELETE", f"{repos}/{urllib.parse.quote(repo['uid'], safe='')}")
+
+
+def imports(server: Server) -> None:
+    """Imports lines in a body of unknown length, which is acknowledged in parts."""
+    lines = (json.dumps({"id": f"CVE-2026-{number:04}", "summary": "größe"}).encode() + b"\n" for number in range(250))
+    headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/x-ndjson"}
+    request = urllib.request.Request(f"{server.url}/import/vulnerabilityMetadata", lines, headers, method="POST")
+    with urllib.request.build_opener().open(request, timeout=30) as reply:
+        answers = [json.loads(line) for line in reply]
+    assert answers[-1]["through"] == 250 and sum(answer["created"] for answer in answers) == 250, answers
 
 
 def rpc(server: Server, port: int) -> None:
@@ -305,6 +315,7 @@ def check(name: str) -> None:
         with serving(ports["SERVER"], base, log) as server:
             stack.enter_context(gateway(name, ports))
             rest(server)
+            imports(server)
             caching(server)
             tail(server)
             sign_in(server)
@@ -321,7 +332,7 @@ def check(name: str) -> None:
         assert send("GET", f"{base}/readyz")[0] in (502, 503, 504)
         if name == "haproxy":
             protocol(ports, work / "protocol")
-    means = "REST, events, caching, sign-ins" if name == "varnish" else "REST, gRPC, events, caching, sign-ins"
+    means = "REST, imports, events, caching, sign-ins" + (", gRPC" if name != "varnish" else "")
     print(f"{name}: {means}, {count} URLs of pages, addresses")
 
 
