@@ -158,7 +158,8 @@ impl Draft {
                 (format!("{}{}Request", verb.name(), kind.name), Value::Object(request))
             }
         };
-        let mut draft = Self::new(kind, ty, kind.plural, uid, &message);
+        let path = kind.method(verb).map_or_else(|| kind.plural.to_owned(), |method| kind.path(method));
+        let mut draft = Self::new(kind, ty, without_variables(&path), uid, &message);
         draft.verb = Some(verb);
         draft.set_body(kind.fields, body);
         Ok(draft)
@@ -172,8 +173,7 @@ impl Draft {
         uid: &Uid,
         (fields, response): (&[Field], &Value),
     ) -> Self {
-        let path = path.split("/{").next().unwrap_or_default();
-        let mut draft = Self::new(kind, ty, path, uid, &format!("{name}Response"));
+        let mut draft = Self::new(kind, ty, without_variables(path), uid, &format!("{name}Response"));
         draft.set_body(fields, response.clone());
         draft
     }
@@ -265,6 +265,11 @@ impl Draft {
             event_body: None,
         })
     }
+}
+
+/// Returns the path of a method before its variables.
+fn without_variables(path: &str) -> &str {
+    path.split("/{").next().unwrap_or_default()
 }
 
 /// Returns a random UUID of version 4 (RFC 9562).

@@ -4,7 +4,7 @@
 //! without a word (PgBouncer with `ignore_startup_parameters = options`).
 
 use futures_util::future;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::error::text;
 
@@ -36,8 +36,15 @@ const TCP: &str =
 const NO_TRANSACTION_TIMEOUT: &str =
     "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'";
 
-const DIFFERENT: &str = "SELECT name, value, coalesce(current_setting(name, true), '') \
-     FROM unnest($1::text[], $2::text[]) AS wanted (name, value) WHERE current_setting(name, true) IS DISTINCT FROM value";
+/// Returns the query for the settings that differ: their names, values and found values.
+fn different() -> String {
+    let wanted: Vec<_> = SETTINGS.iter().map(|(name, value)| format!("('{name}', '{value}')")).collect();
+    format!(
+        "SELECT name, value, coalesce(current_setting(name, true), '') FROM (VALUES {}) AS wanted (name, value) \
+         WHERE current_setting(name, true) IS DISTINCT FROM value",
+        wanted.join(", ")
+    )
+}
 
 /// Returns the startup parameter `options`: those of the URL, and then the settings, as the last one of a name counts.
 pub(crate) fn options(of_url: &str) -> String {
@@ -54,14 +61,19 @@ pub(crate) fn options(of_url: &str) -> String {
 /// What differs, and what to do.
 pub(crate) async fn begin(client: &Client) -> Result<(), String> {
     let failed = |error: tokio_postgres::Error| text(&error);
-    let (names, values): (Vec<_>, Vec<_>) = SETTINGS.iter().copied().unzip();
-    // Sent together, to wait for the server less often.
+    let different = different();
+    // Sent together, to wait for the server less often. A prepared statement could be that of another client, with a
+    // pooler that shares sessions, and fail before the reason is found.
     let (different, ()) =
-        future::try_join(client.query(DIFFERENT, &[&names, &values]), client.batch_execute(NO_TRANSACTION_TIMEOUT))
+        future::try_join(client.simple_query(&different), client.batch_execute(NO_TRANSACTION_TIMEOUT))
             .await
             .map_err(failed)?;
-    if let Some(row) = different.first() {
-        let read = |at| row.try_get::<_, String>(at).map_err(failed);
+    let first = different.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    if let Some(row) = first {
+        let read = |at| row.try_get(at).map(Option::unwrap_or_default).map_err(failed);
         let (name, wanted, found) = (read(0)?, read(1)?, read(2)?);
         return Err(format!(
             "its sessions have `{name}` = `{found}` in place of `{wanted}`, as something between this server and \

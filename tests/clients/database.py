@@ -42,32 +42,52 @@ def as_postgres() -> list[str]:
     return ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
 
 
+class Cluster:
+    """A running cluster: its port on 127.0.0.1, and its folder."""
+
+    def __init__(self, folder: str):
+        self.folder, self.port = pathlib.Path(folder), free_port()
+        self.data = self.folder / "data"
+
+    def run(self, program: str, *arguments: object) -> None:
+        command = [*as_postgres(), programs() / program, "-D", self.data, *arguments]
+        done = subprocess.run(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode:
+            raise SystemExit(f"{program}: {done.stdout}")
+
+    def start(self) -> None:
+        self.run("pg_ctl", "-w", "-l", f"{self.folder}/log", "start")
+
+    def stop(self) -> None:
+        """Ends the processes as a crash does."""
+        self.run("pg_ctl", "-w", "-m", "immediate", "stop")
+
+
 @contextlib.contextmanager
-def running():
-    """Runs a cluster with the superuser `platform`, without passwords. Gives its port on 127.0.0.1."""
+def cluster():
+    """Runs a cluster with the superuser `platform`, without passwords."""
     # The cluster is in a session of its own, so nothing else would stop it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-    bin, port = programs(), free_port()
     with tempfile.TemporaryDirectory(prefix="platform-clients") as folder:
         if as_postgres():
             shutil.chown(folder, "postgres")
-        data = pathlib.Path(folder) / "data"
-
-        def run(program: str, *arguments: object) -> None:
-            command = [*as_postgres(), bin / program, *arguments]
-            done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            if done.returncode:
-                raise SystemExit(f"{program}: {done.stdout}")
-
-        run("initdb", "-D", data, "-U", "platform", "--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8")
-        settings = f"{SETTINGS}port={port}\nlisten_addresses='127.0.0.1'\nunix_socket_directories='{folder}'\n"
-        with (data / "postgresql.auto.conf").open("a") as file:
+        made = Cluster(folder)
+        made.run("initdb", "-U", "platform", "--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8")
+        settings = f"{SETTINGS}port={made.port}\nlisten_addresses='127.0.0.1'\nunix_socket_directories='{folder}'\n"
+        with (made.data / "postgresql.auto.conf").open("a") as file:
             file.write(settings)
-        run("pg_ctl", "-D", data, "-w", "-l", f"{folder}/log", "start")
+        made.start()
         try:
-            yield port
+            yield made
         finally:
-            run("pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+            made.stop()
+
+
+@contextlib.contextmanager
+def running():
+    """Runs a cluster, and gives its port."""
+    with cluster() as made:
+        yield made.port
 
 
 def create_database(port: int, name: str) -> None:

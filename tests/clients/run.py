@@ -12,6 +12,11 @@
     tests/clients/run.py scim          checks the SCIM endpoint with scim2-tester
     tests/clients/run.py oauth         signs persons in, refreshes and exchanges with libraries for OAuth 2.0
     tests/clients/run.py events        receives events with the CloudEvents SDK and rejects forged ones
+    tests/clients/run.py receivers     receives events with five CloudEvents SDKs; PLATFORM_RECEIVERS chooses
+    tests/clients/run.py protobuf      reads lists and errors with four protobuf runtimes; PLATFORM_PROTOBUF chooses
+    tests/clients/run.py gateways      uses a server through nginx and other gateways; PLATFORM_GATEWAYS chooses
+    tests/clients/run.py poolers       starts servers through PgBouncer and pgpool-II
+    tests/clients/run.py versions      compares the order of versions with packaging, Maven and apk-tools
     tests/clients/run.py readme        compares the sessions in README.md and in docs with the output of a server
     tests/clients/run.py grpc          compares state and errors over grpcio with those over REST
     tests/clients/run.py own-kind      walks the kind of examples/own-kind with grpcio by reflection and with REST
@@ -47,6 +52,11 @@ CHECKS = {
     "scim": "scim.py",
     "oauth": "oauth.py",
     "events": "events.py",
+    "receivers": "receivers.py",
+    "protobuf": "protobuf.py",
+    "gateways": "gateways.py",
+    "poolers": "poolers.py",
+    "versions": "versions.py",
     "readme": "readme.py",
     "grpc": "calls.py",
     "own-kind": "own_kind.py",

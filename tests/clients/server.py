@@ -79,7 +79,9 @@ def running(*more: str):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         log, data = folder / "log", folder / "data"
-        options = ["--listen", "127.0.0.1:0", "--data-dir", str(data), *more]
+        options = ["--data-dir", str(data), *more]
+        if "--listen" not in more:
+            options += ["--listen", "127.0.0.1:0"]
         if "--store" not in more:
             options += ["--store", "memory"]
         with log.open("w") as errors:
@@ -88,8 +90,9 @@ def running(*more: str):
                 line = process.stdout.readline()
                 if not line.startswith("Listening on "):
                     raise SystemExit(f"the server does not start: {line}{log.read_text()}")
+                store = more[more.index("--store") :][:2] if "--store" in more else ()
                 env = subprocess.run(
-                    [program, "env", "--data-dir", str(data)], stdout=subprocess.PIPE, text=True, check=True
+                    [program, "env", "--data-dir", str(data), *store], stdout=subprocess.PIPE, text=True, check=True
                 )
                 words = shlex.split(env.stdout)
                 values = dict(word.split("=", 1) for word in words if "=" in word)

@@ -1,19 +1,20 @@
 //! Sessions: settings that a role has or a pooler drops, and connections that are not used.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use platform_engine::store::Store;
 use platform_store_postgres::{OpenError, Options, PostgresStore};
 use platform_testkit::postgres::Cluster;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+    io::{AsyncReadExt, AsyncWriteExt, copy},
     net::{TcpListener, UnixStream},
 };
 use tokio_postgres::config::Host;
 
 use crate::common::{client, empty, puts, thing};
 
-/// Starts a pooler that drops the startup parameter `options`, and returns its address.
+/// Starts a pooler that drops the startup parameter `options`, and returns its address. It closes connections that
+/// prepare a statement: one that shares sessions between clients refuses the statement if another one has its name.
 async fn pooler(socket: PathBuf) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -31,7 +32,25 @@ async fn pooler(socket: PathBuf) -> SocketAddr {
                 let kept = kept.map(|pair| pair.join(&0)).collect::<Vec<_>>().join(&0);
                 server.write_u32(kept.len() as u32 + 8).await?;
                 server.write_all(&[version, &kept].concat()).await?;
-                copy_bidirectional(&mut client, &mut server).await
+                let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                    (client.split(), server.split());
+                let requests = async {
+                    loop {
+                        let (kind, len) = (from_client.read_u8().await?, from_client.read_u32().await?);
+                        if kind == b'P' {
+                            return io::Result::<u64>::Ok(0);
+                        }
+                        let mut message = vec![0; len as usize - 4];
+                        from_client.read_exact(&mut message).await?;
+                        to_server.write_u8(kind).await?;
+                        to_server.write_u32(len).await?;
+                        to_server.write_all(&message).await?;
+                    }
+                };
+                tokio::select! {
+                    done = requests => done,
+                    done = copy(&mut from_server, &mut to_client) => done,
+                }
             });
         }
     });

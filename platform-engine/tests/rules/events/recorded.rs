@@ -140,6 +140,8 @@ fn events_of_each_kind_have_the_group_and_body_that_the_contract_requires() {
     world.update(operator, "RepoReadme", &repo, json!({ "content": "# x" }), None).unwrap();
     let body = expect("platform.registry.repo.updated.v1", &repo, &group, "RepoReadme");
     assert_eq!(body, json!({ "uid": repo, "content": "# x" }));
+    let (event, _) = last(&world, &subscription);
+    assert_eq!(event.source, "/registry/v2/repos", "the path of a readme is below that of its repo");
     let tag = world.tag(&repo, "latest");
     let body = expect("platform.registry.tag.created.v1", &tag, org, "Tag");
     assert!(body.get("createTime").is_none() && body.get("updateTime").is_some(), "{body}");

@@ -56,19 +56,19 @@ fn tokens(version: &str) -> Vec<Token> {
     let mut rest = version;
     while !rest.is_empty() {
         let digits = rest.starts_with(|c: char| c.is_ascii_digit());
-        let end =
-            rest.find(|c: char| matches!(c, '.' | '-' | '_') || c.is_ascii_digit() != digits).unwrap_or(rest.len());
+        let end = rest.find(|c: char| is_separator(c) || c.is_ascii_digit() != digits).unwrap_or(rest.len());
         let (part, after) = rest.split_at(end);
-        let separator = after.chars().next().filter(|c| matches!(c, '.' | '-' | '_'));
+        let separator = after.chars().next().filter(|c| is_separator(*c));
         let before_digit = after.starts_with(|c: char| c.is_ascii_digit());
-        tokens.push(if digits {
+        // A token without text is a zero.
+        tokens.push(if digits || part.is_empty() {
             Token::Number(part.trim_start_matches('0').to_owned())
         } else {
             Token::Qualifier(qualifier(part, before_digit).to_owned())
         });
         rest = separator.map_or(after, |separator| after.get(separator.len_utf8()..).unwrap_or_default());
         let starts_level = separator != Some('.') && !rest.is_empty();
-        let is_qualifier_next = rest.starts_with(|c: char| !c.is_ascii_digit());
+        let is_qualifier_next = rest.starts_with(|c: char| !c.is_ascii_digit() && !is_separator(c));
         if starts_level || is_qualifier_next {
             trim(&mut tokens);
         }
@@ -79,6 +79,10 @@ fn tokens(version: &str) -> Vec<Token> {
     }
     trim(&mut tokens);
     tokens
+}
+
+fn is_separator(c: char) -> bool {
+    matches!(c, '.' | '-' | '_')
 }
 
 /// Removes zeros, releases and empty levels from the end.
@@ -175,9 +179,18 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_part_is_a_zero() {
+        for versions in [["1..1", "1.0.1"], ["1-.1", "1-0.1"], ["1.-1", "1-1"], ["1--1", "1-0-1"], ["1__1", "1-0-1"]] {
+            assert_equal(EcosystemJava, &versions);
+        }
+        assert_ascending(EcosystemJava, &["1.jre.a", "1..1snapshot", "1.1"]);
+    }
+
+    #[test]
     fn insignificant_parts_are_ignored() {
         assert_equal(EcosystemJava, &["1", "1.0", "1.0.0", "1-0", "1.0-0", "1-ga", "1.ga", "1-final", "1.0.Final"]);
         assert_equal(EcosystemJava, &["1a1", "1-a1", "1-alpha-1"]);
         assert_equal(EcosystemJava, &["1X", "1x", "1-x"]);
+        assert_equal(EcosystemJava, &["1-jre", "1-final-jre", "1.0.GA-jre", "1_release_jre"]);
     }
 }
