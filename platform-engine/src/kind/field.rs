@@ -483,7 +483,6 @@ impl Field {
     }
 
     /// Returns whether stored values differ from those that replies have, at any depth.
-    #[expect(clippy::indexing_slicing, reason = "a constant function cannot use `first`; the array is not empty")]
     pub(super) const fn has_history(&self) -> bool {
         if self.default.is_some() || !self.former[0].is_empty() {
             return true;
