@@ -432,6 +432,24 @@ mod tests {
     }
 
     #[test]
+    fn a_text_must_match_its_pattern_unless_it_is_empty_and_its_check_runs_afterwards() {
+        const PLATE: &[Field] =
+            &[Field::string("plate").max_len(5).pattern("^[A-Z]+$").check(|value| match value.as_str() {
+                Some("RUDE") => Err("must not be rude".to_owned()),
+                _ => Ok(()),
+            })];
+        let rules = |plate: &str| {
+            let object = Map::from_iter([("plate".to_owned(), plate.into())]);
+            let found = read(PLATE, &Capabilities::default(), object, None).violations.into_vec();
+            found.into_iter().map(|violation| violation.description).collect::<Vec<_>>()
+        };
+        assert!(rules("ABC").is_empty() && rules("").is_empty());
+        assert_eq!(rules("abc"), ["must match the pattern ^[A-Z]+$"]);
+        assert_eq!(rules("abcdef"), ["must be at most 5 bytes long"]);
+        assert_eq!(rules("RUDE"), ["must not be rude"]);
+    }
+
+    #[test]
     fn duplicate_names_and_two_members_of_a_oneof_are_violations() {
         assert_eq!(
             violations(json!({ "claimMatch": {}, "claim_match": {} })),
