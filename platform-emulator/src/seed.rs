@@ -76,7 +76,12 @@ impl Seed {
             Self::Document(resources) => apply(tenant, resources).await,
             Self::Preset(preset) => {
                 let mut seeded = apply(tenant, preset.resources()?).await?;
-                preset.import(tenant, &mut seeded).await?;
+                if preset == Preset::Demo {
+                    let repos = seeded.uids.iter().filter_map(|(path, uid)| Some((path.strip_prefix("repos/")?, uid)));
+                    let (platform, caller) = (tenant.platform(), tenant.caller());
+                    let imported = demo::import(platform, &caller, tenant.organization(), repos).await?;
+                    seeded.created += usize::try_from(imported).unwrap_or_default();
+                }
                 Ok(seeded)
             }
         }

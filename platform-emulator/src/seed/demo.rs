@@ -15,11 +15,10 @@ use platform_core::resources::{
         severity::SeverityType,
     },
 };
-use platform_engine::{error::Result, timestamp::Timestamp, uid::Uid};
+use platform_engine::{access::Caller, error::Result, platform::Platform, timestamp::Timestamp, uid::Uid};
 use serde_json::{Map, Value, json};
 
-use super::Seeded;
-use crate::tenant::Tenant;
+use crate::upstream::UPSTREAM_ISSUER;
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
@@ -135,8 +134,8 @@ pub(super) fn resources() -> Map<String, Value> {
         }
     }
     let identity = |parent: &str, name: &str| {
-        let issuer = crate::upstream::UPSTREAM_ISSUER;
-        json!({ "parent": parent, "name": name, "claimMatch": { "issuer": issuer, "subject": name } })
+        let matched = json!({ "issuer": UPSTREAM_ISSUER, "subject": name });
+        json!({ "parent": parent, "name": name, "claimMatch": matched })
     };
     let binding = |parent: &str, name: &str, role: &str| {
         let (identity, role) = (format!("${{identities/{parent}/{name}}}"), format!("${{roles/{role}}}"));
@@ -159,30 +158,29 @@ pub(super) fn resources() -> Map<String, Value> {
     lists.into_iter().map(|(plural, list)| (plural.to_owned(), list.into())).collect()
 }
 
-/// Writes what is imported: vulnerabilities, advisories and images. They end now, so that charts of the last weeks have
-/// something to show.
-pub(super) async fn import(tenant: &Tenant, seeded: &mut Seeded) -> Result<()> {
-    let (platform, caller, now) = (tenant.platform(), tenant.caller(), tenant.now());
+/// Writes what is imported: vulnerabilities, advisories of the organization, and the images of the repos, given by their
+/// paths. The times end now, so that charts of the last weeks have something to show. Returns the number of resources.
+pub(super) async fn import(
+    platform: &Platform,
+    caller: &Caller,
+    organization: &Uid,
+    repos: impl Iterator<Item = (&str, &Uid)>,
+) -> Result<u64> {
+    let now = platform.now();
     let metadata = FOUND.iter().map(|(_, number, vector, summary, _)| VulnerabilityMetadata {
         id: id(*number),
         summary: (*summary).to_owned(),
         severities: vec![Severity { scale: SeverityType::TypeCvssV3, score: (*vector).to_owned() }],
         ..VulnerabilityMetadata::default()
     });
-    let mut created = platform.put(&caller, "", metadata.collect::<Vec<_>>()).await?.created;
+    let mut created = platform.put(caller, "", metadata.collect::<Vec<_>>()).await?.created;
     let advisories: Vec<_> = FOUND.iter().enumerate().map(|(at, found)| advisory(at, found, now)).collect();
-    created += platform.put(&caller, tenant.organization().as_str(), advisories).await?.created;
-    for (path, uid) in repos(seeded) {
-        let images = (0..TAGS.len()).map(|at| image(&path, at)).collect::<Vec<_>>();
-        created += platform.put(&caller, uid.as_str(), images).await?.created;
+    created += platform.put(caller, organization.as_str(), advisories).await?.created;
+    for (path, uid) in repos {
+        let images = (0..TAGS.len()).map(|at| image(path, at)).collect::<Vec<_>>();
+        created += platform.put(caller, uid.as_str(), images).await?.created;
     }
-    seeded.created += usize::try_from(created).unwrap_or_default();
-    Ok(())
-}
-
-fn repos(seeded: &Seeded) -> Vec<(String, Uid)> {
-    let of_repo = |(path, uid): (&String, &Uid)| Some((path.strip_prefix("repos/")?.to_owned(), uid.clone()));
-    seeded.uids.iter().filter_map(of_repo).collect()
+    Ok(created)
 }
 
 fn id(number: u32) -> String {

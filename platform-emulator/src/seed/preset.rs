@@ -5,8 +5,7 @@ use std::str::FromStr;
 use platform_engine::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
-use super::{Seeded, demo};
-use crate::tenant::Tenant;
+use super::demo;
 
 const GROUPS: usize = 20;
 const REPOS: usize = 50;
@@ -45,14 +44,6 @@ impl Preset {
             Self::Small => super::parse(Self::SMALL.as_bytes()),
             Self::Large => Ok(large()),
             Self::Demo => Ok(demo::resources()),
-        }
-    }
-
-    /// Writes what the preset imports, after its resources were created.
-    pub(super) async fn import(self, tenant: &Tenant, seeded: &mut Seeded) -> Result<()> {
-        match self {
-            Self::Small | Self::Large => Ok(()),
-            Self::Demo => demo::import(tenant, seeded).await,
         }
     }
 }

@@ -503,7 +503,7 @@ async fn a_program_with_a_challenge_gets_a_code_and_redeems_it_once_with_its_ver
         assert_eq!((refused.code(), &*refused.violations()[0].field), (Code::InvalidArgument, "audience"));
     }
     let tokens = redeem_for(code.expose(), &verifier, &[API]).await.unwrap();
-    assert_eq!(claims_of(tokens.token.expose())["aud"], json!([API]));
+    assert_eq!(claims_of(tokens.token.expose())["aud"], json!(API));
     assert_eq!(claims_of(tokens.token.expose())["sub"], json!(person_uid(TRUSTED, "alice")));
     assert_eq!(code_of(redeem(code.expose(), &verifier).await), Code::Unauthenticated, "redeemed");
 }
