@@ -227,7 +227,7 @@ def sign_in(server: Server) -> None:
 LINKS = {
     "text/html": r"""\b(?:src|href)="([^"#]+)""",
     "text/css": r"""\burl\(["']?([^)"'#]+)""",
-    "text/javascript": r"""^(?:import|export)\b[^"';]*["']([^"']+)["'];?$""",
+    "text/javascript": r"""^(?:import|export)\b(?:[^"';]*\bfrom)?\s*["']([^"']+)["'];?$""",
 }
 
 
