@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgGroup, Command, builder::PossibleValuesParser, value_parser};
+use clap::{
+    Arg, ArgAction, ArgGroup, Command,
+    builder::PossibleValuesParser,
+    error::{ContextKind, ContextValue},
+    value_parser,
+};
 use clap_complete::Shell;
 use heck::{ToKebabCase, ToSnakeCase};
 use platform_engine::kind::{Kind, Parent, Registered, Verb};
@@ -61,6 +66,17 @@ pub(crate) fn command(kinds: &Kinds) -> Command {
         .subcommand(Command::new("man").about("Print the man page, or write one page for each command").arg(
             Arg::new("to").long("to").value_name("DIRECTORY").help("Write a page for each command to this directory"),
         ))
+}
+
+/// Removes the aliases from the subcommands that an error lists, in which clap has each kind in all of its spellings.
+pub(crate) fn drop_aliases(error: &mut clap::Error, command: &Command) {
+    fn has(command: &Command, name: &str) -> bool {
+        command.get_subcommands().any(|inner| inner.get_name() == name || has(inner, name))
+    }
+    if let Some(ContextValue::Strings(names)) = error.get(ContextKind::ValidSubcommand) {
+        let names = names.iter().filter(|name| has(command, name)).cloned().collect();
+        error.insert(ContextKind::ValidSubcommand, ContextValue::Strings(names));
+    }
 }
 
 fn shells() -> PossibleValuesParser {

@@ -67,7 +67,8 @@ fn run(kinds: &[Registered], args: impl IntoIterator<Item = OsString>) -> u8 {
     let kinds = Kinds::new(kinds);
     let matches = match cli::command(&kinds).try_get_matches_from(args) {
         Ok(matches) => matches,
-        Err(error) => {
+        Err(mut error) => {
+            cli::drop_aliases(&mut error, &cli::command(&kinds));
             // Help and versions are errors of clap too, which it prints to standard output.
             let _ = error.print();
             return u8::try_from(error.exit_code()).unwrap_or(2);

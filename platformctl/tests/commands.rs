@@ -329,6 +329,21 @@ fn requests_are_repeated_as_the_rules_for_retries_allow() {
 }
 
 #[test]
+fn a_missing_kind_or_method_is_an_error_that_lists_each_in_one_spelling() {
+    for (words, named, other) in [
+        (&["get"][..], "role-bindings", "roleBindings"),
+        (&["create"], "repos", "Repo"),
+        (&["run"], "groups", "group"),
+        (&["run", "groups"], "lookup-group", "LookupGroup"),
+    ] {
+        let error = Ctl::new().fails(2, words);
+        let listed = error.split("[subcommands: ").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
+        let names: Vec<_> = listed.split(", ").collect();
+        assert!(names.contains(&named) && !names.contains(&other), "{words:?}: {listed}");
+    }
+}
+
+#[test]
 fn completions_and_man_pages_are_generated_without_a_server() {
     let ctl = Ctl::new();
     for shell in ["bash", "zsh", "fish", "powershell"] {
