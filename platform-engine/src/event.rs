@@ -200,9 +200,10 @@ impl Draft {
         }
     }
 
-    /// Sets the body to a message with these fields, and the time to that of the resource, if it is one.
+    /// Sets the body to a message with these fields, and the time to that of the resource, if it is one, or of the
+    /// resources of a batch.
     fn set_body(&mut self, fields: &[Field], mut message: Value) {
-        self.time = message.get("updateTime").and_then(|time| Timestamp::deserialize(time).ok());
+        self.time = time_of(&message);
         // Receivers may parse the body strictly as the protobuf message, which has no such fields.
         fields::remove_fields(fields, &mut message, |field, _| field.rest_only || field.once);
         if let Value::Object(body) = message {
@@ -267,6 +268,13 @@ impl Draft {
     }
 }
 
+/// Returns the time of a change: that of the resource, or the latest one of the resources that a batch returns.
+fn time_of(message: &Value) -> Option<Timestamp> {
+    let time = |resource: &Value| Timestamp::deserialize(resource.get("updateTime")?).ok();
+    let listed = || message.as_object().into_iter().flat_map(Map::values).filter_map(Value::as_array).flatten();
+    time(message).or_else(|| listed().filter_map(time).max())
+}
+
 /// Returns the path of a method before its variables.
 fn without_variables(path: &str) -> &str {
     path.split("/{").next().unwrap_or_default()
@@ -277,4 +285,23 @@ fn random_uuid(entropy: &dyn Entropy) -> String {
     let mut bytes = [0; 16];
     entropy.fill(&mut bytes);
     uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_change_is_that_of_its_resource_or_of_the_latest_of_a_batch() {
+        let (early, late) = ("2026-01-02T03:04:05.000Z", "2026-01-02T03:04:05.001Z");
+        for (message, expected) in [
+            (json!({ "updateTime": early, "parts": [{ "updateTime": late }] }), Some(early)),
+            (json!({ "roleBindings": [{ "updateTime": early }, { "updateTime": late }] }), Some(late)),
+            (json!({ "roleBindings": [], "names": ["a"] }), None),
+        ] {
+            assert_eq!(time_of(&message), expected.and_then(|time| Timestamp::parse(time).ok()), "{message}");
+        }
+    }
 }
