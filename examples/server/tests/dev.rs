@@ -63,7 +63,7 @@ fn it_listens_for_other_machines_without_a_public_url() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = program(dir.path(), &["dev", "--listen", "0.0.0.0:0"]);
     let server = Server::of(&mut command).unwrap_or_else(|ran| panic!("it does not start: {ran:?}"));
-    let lines: Vec<_> = std::iter::from_fn(|| server.next_line()).take(6).collect();
+    let lines: Vec<_> = std::iter::from_fn(|| server.next_line()).take(7).collect();
     assert!(lines.iter().any(|line| line.contains("API=http://localhost:")), "{lines:?}");
     assert_eq!(Api::new(&server.url, "").get("/livez").status, 200, "it has begun to serve");
     assert!(server.log().contains("everyone who can connect to 0.0.0.0:"), "{}", server.log());
