@@ -33,6 +33,7 @@ import urllib.request
 import uuid
 from collections.abc import Callable
 
+import cluster
 import database
 import grpc
 from fleet import status, wait_until
@@ -306,7 +307,8 @@ def serving(port: int, public_url: str, audit_log: pathlib.Path, *more: str, tru
 
 def check(name: str) -> None:
     names = ("PORT", "GRPC", "PROXY", "SERVER", "BELOW", "PROTOCOL")
-    ports = {one: database.free_port() for one in names}
+    # Together, so that they differ.
+    ports = dict(zip(names, cluster.free_ports(len(names)), strict=True))
     base = f"http://127.0.0.1:{ports['PORT']}"
     with contextlib.ExitStack() as stack:
         work = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 
+import cluster
 import database
 import retries
 from fleet import KEY, status, wait_until
@@ -62,12 +63,12 @@ def pooler(program: str, package: str, name: str, text: str, options: list[str],
     """Runs a pooler with its configuration. Gives its port."""
     if not shutil.which(program, path=PATH):
         database.install(package)
-    port = database.free_port()
+    port, pcp = cluster.free_ports(2)
     with tempfile.TemporaryDirectory(prefix="platform-pooler") as folder:
         if database.as_postgres():
             shutil.chown(folder, "postgres")
         file = pathlib.Path(folder) / name
-        values = {"pooler": port, "pcp": database.free_port(), "folder": folder, **values}
+        values = {"pooler": port, "pcp": pcp, "folder": folder, **values}
         file.write_text(text.format(**values))
         (file.parent / "users").write_text('"platform" ""\n')
         with (pathlib.Path(folder) / "log").open("w") as log:
