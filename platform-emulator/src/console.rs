@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use platform_console::{Console, Options, ShortToken, Tokens};
 use platform_core::iam::Iam;
 use platform_engine::{
@@ -14,7 +13,8 @@ use platform_engine::{
     uid::Uid,
 };
 use platform_services::openapi::{INFO, NAME};
-use serde_json::Value;
+
+use crate::input::token_part;
 
 /// Returns the console of all tenants, whose kinds are the same.
 pub(crate) fn open(platform: &Platform, url: &str) -> Console {
@@ -37,9 +37,7 @@ struct Same;
 impl Tokens for Same {
     /// The console has verified the token.
     async fn shorten(&self, token: &str) -> Result<ShortToken> {
-        let claims = token.split('.').nth(1).and_then(|claims| URL_SAFE_NO_PAD.decode(claims).ok());
-        let claims: Option<Value> = claims.and_then(|claims| serde_json::from_slice(&claims).ok());
-        let expires = claims.and_then(|claims| claims.get("exp")?.as_i64()?.checked_mul(1000));
+        let expires = token_part(token, 1).and_then(|claims| claims.get("exp")?.as_i64()?.checked_mul(1000));
         let expires = Timestamp::from_millis(expires.ok_or_else(|| Error::unauthenticated("The token never expires"))?);
         Ok(ShortToken { token: Secret::new(token), expires, session_expires: expires })
     }

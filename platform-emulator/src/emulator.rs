@@ -12,7 +12,6 @@ use std::{
     time::Instant,
 };
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header::CONTENT_TYPE, request::Parts};
 use http_body::Body as HttpBody;
@@ -36,6 +35,7 @@ use tower::Service;
 use crate::{
     StartError, admin,
     coverage::{Counter, Coverage},
+    input,
     requests::{Beginning, Copied, LoggedRequest},
     tenant::{Shared, Tenant, check_name, rpc},
 };
@@ -52,9 +52,6 @@ pub const TENANT_HEADER: &str = "x-emulator-tenant";
 
 /// The maximum number of tenants. Our choice.
 const MAX_TENANTS: usize = 1000;
-
-/// The maximum length of a token that is looked into for its tenant.
-const MAX_TOKEN: usize = 16 << 10;
 
 /// An emulator of Platform API v2: a tower service, and the control of its tenants. Clones share all state.
 #[derive(Clone)]
@@ -405,8 +402,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 /// Returns a part of the token of a request, which is not verified: 0 is the header, 1 the claims.
 fn token_part(headers: &HeaderMap, number: usize) -> Option<Map<String, Value>> {
     let token = bearer(headers).ok()??;
-    let part = Some(token).filter(|token| token.len() <= MAX_TOKEN)?.split('.').nth(number)?;
-    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
+    input::token_part(token, number)
 }
 
 impl fmt::Debug for Emulator {

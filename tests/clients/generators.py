@@ -9,12 +9,12 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import time
 import venv
 from collections.abc import Callable
 
+from programs import run
 from server import ROOT, Server, running
 
 HERE = pathlib.Path(__file__).resolve().parent / "generators"
@@ -22,12 +22,6 @@ FOLDER = ROOT / "target" / "clients-generators"
 DOCUMENT = ROOT / "docs" / "openapi.json"
 OPENAPI_GENERATOR = "openapi-generator-cli==7.17.0"
 OGEN = "github.com/ogen-go/ogen/cmd/ogen@v1.24.0"
-
-
-def run(*command: object, cwd: pathlib.Path, env: dict | None = None) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **(env or {})})
-    if done.returncode:
-        raise SystemExit(f"{command}: {done.stdout[-5000:]}{done.stderr[-5000:]}")
 
 
 def npm() -> pathlib.Path:

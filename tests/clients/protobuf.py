@@ -14,7 +14,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,12 +27,11 @@ from google.api import annotations_pb2
 from google.protobuf import descriptor, descriptor_pb2, descriptor_pool, json_format, message_factory
 from google.rpc import error_details_pb2, status_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from receivers import changes, run
-from sdk import go
+from programs import Programs, lacking
+from receivers import changes
 from server import ROOT, Server, running
 
-SOURCE = pathlib.Path(__file__).resolve().parent / "protobuf"
-FOLDER = ROOT / "target" / "clients-protobuf"
+PROGRAMS = Programs("protobuf")
 LIBRARY = "google.golang.org/protobuf@v1.36.12"
 
 def required(organization: str, repo: str) -> dict[str, dict]:
@@ -219,46 +217,12 @@ def cases(client: Client, requests: dict[str, dict]) -> list[dict]:
     return made
 
 
-def python() -> list:
-    return [sys.executable, SOURCE / "reader.py"]
-
-
-def folder(name: str, *files: str) -> pathlib.Path:
-    made = FOLDER / name
-    made.mkdir(parents=True, exist_ok=True)
-    for file in files:
-        shutil.copy(SOURCE / file, made)
-    return made
-
-
-def typescript() -> list:
-    at = folder("typescript", "package.json", "reader.mjs")
-    run("npm", "install", "--silent", "--no-fund", "--no-audit", "--no-package-lock", cwd=at)
-    return ["node", at / "reader.mjs"]
-
-
-def golang() -> list:
-    at = folder("go", "main.go")
-    if not (at / "go.mod").exists():
-        run(go(), "mod", "init", "example.com/reader", cwd=at)
-    run(go(), "get", LIBRARY, cwd=at)
-    run(go(), "mod", "tidy", cwd=at)
-    run(go(), "build", "-o", "reader", ".", cwd=at)
-    return [at / "reader"]
-
-
-def java() -> list:
-    at = folder("java", "java/pom.xml", "java/Reader.java")
-    run("mvn", "--quiet", "--batch-mode", "dependency:copy-dependencies", "-DoutputDirectory=lib", cwd=at)
-    return ["java", "-cp", f"{at}/lib/*", at / "Reader.java"]
-
-
 # The programs that each needs, and what builds it and returns its command.
 RUNTIMES: dict[str, tuple[list[str], Callable[[], list]]] = {
-    "python": ([], python),
-    "typescript": (["npm", "node"], typescript),
-    "go": (["go"], golang),
-    "java": (["java", "mvn"], java),
+    "python": ([], lambda: [sys.executable, PROGRAMS.source / "reader.py"]),
+    "typescript": (["npm", "node"], lambda: PROGRAMS.node("reader")),
+    "go": (["go"], lambda: PROGRAMS.go("reader", LIBRARY)),
+    "java": (["java", "mvn"], lambda: PROGRAMS.java("Reader")),
 }
 
 
@@ -278,7 +242,7 @@ def main() -> None:
         first = None
         for name in os.environ.get("PLATFORM_PROTOBUF", "python,typescript,go").split(","):
             programs, build = RUNTIMES[name]
-            missing = [program for program in programs if not (go() if program == "go" else shutil.which(program))]
+            missing = lacking(programs)
             if missing:
                 print(f"NOT RUN: the protobuf runtime of {name}: {', '.join(missing)} is not installed")
                 continue

@@ -13,77 +13,33 @@ import contextlib
 import datetime
 import json
 import os
-import pathlib
 import queue
-import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 
-from sdk import go
-from server import ROOT, Server, running
+from programs import Programs, lacking, run
+from server import Server, running
 
-SOURCE = pathlib.Path(__file__).resolve().parent / "receivers"
-FOLDER = ROOT / "target" / "clients-receivers"
+PROGRAMS = Programs("receivers")
 LIBRARY = "github.com/cloudevents/sdk-go/v2@v2.16.2"
 QUERY = "/hook?key=a%2Fb&name=gr%C3%B6%C3%9Fe"
 
 
-def run(*command: object, cwd: pathlib.Path, env: dict | None = None) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **(env or {})})
-    if done.returncode:
-        raise SystemExit(f"{command}: {done.stdout[-5000:]}{done.stderr[-5000:]}")
-
-
-def folder(name: str, *files: str) -> pathlib.Path:
-    """Returns the folder in which a program is built, with its files."""
-    made = FOLDER / name
-    made.mkdir(parents=True, exist_ok=True)
-    for file in files:
-        shutil.copy(SOURCE / file, made)
-    return made
-
-
-def python() -> list:
-    return [sys.executable, SOURCE / "receiver.py"]
-
-
-def javascript() -> list:
-    at = folder("javascript", "package.json", "receiver.mjs")
-    run("npm", "install", "--silent", "--no-fund", "--no-audit", "--no-package-lock", cwd=at)
-    return ["node", at / "receiver.mjs"]
-
-
-def golang() -> list:
-    at = folder("go", "main.go")
-    if not (at / "go.mod").exists():
-        run(go(), "mod", "init", "example.com/receiver", cwd=at)
-    run(go(), "get", LIBRARY, cwd=at)
-    run(go(), "mod", "tidy", cwd=at)
-    run(go(), "build", "-o", "receiver", ".", cwd=at)
-    return [at / "receiver"]
-
-
-def java() -> list:
-    at = folder("java", "java/pom.xml", "java/Receiver.java")
-    run("mvn", "--quiet", "--batch-mode", "dependency:copy-dependencies", "-DoutputDirectory=lib", cwd=at)
-    return ["java", "-cp", f"{at}/lib/*", at / "Receiver.java"]
-
-
 def rust() -> list:
     # A build of its own: its features must not change those of the workspace.
-    env = {"CARGO_TARGET_DIR": str(FOLDER / "rust")}
-    run("cargo", "build", "--quiet", "--locked", cwd=SOURCE / "rust", env=env)
-    return [FOLDER / "rust" / "debug" / "event-receiver"]
+    env = {"CARGO_TARGET_DIR": str(PROGRAMS.folder / "rust")}
+    run("cargo", "build", "--quiet", "--locked", cwd=PROGRAMS.source / "rust", env=env)
+    return [PROGRAMS.folder / "rust" / "debug" / "event-receiver"]
 
 
 # The programs that each needs, and what builds it and returns its command.
 RECEIVERS: dict[str, tuple[list[str], Callable[[], list]]] = {
-    "python": ([], python),
-    "javascript": (["npm", "node"], javascript),
-    "go": (["go"], golang),
-    "java": (["java", "mvn"], java),
+    "python": ([], lambda: [sys.executable, PROGRAMS.source / "receiver.py"]),
+    "javascript": (["npm", "node"], lambda: PROGRAMS.node("receiver")),
+    "go": (["go"], lambda: PROGRAMS.go("receiver", LIBRARY)),
+    "java": (["java", "mvn"], lambda: PROGRAMS.java("Receiver")),
     "rust": (["cargo"], rust),
 }
 
@@ -180,7 +136,7 @@ def main() -> None:
     commands = {}
     for name in chosen:
         programs, build = RECEIVERS[name]
-        missing = [program for program in programs if not (go() if program == "go" else shutil.which(program))]
+        missing = lacking(programs)
         if missing:
             print(f"NOT RUN: the receiver with the CloudEvents SDK of {name}: {', '.join(missing)} is not installed")
         else:

@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "that is how tests fail")]
 
-use std::{
-    fs,
-    io::{BufRead, BufReader},
-    path::Path,
-    process::{Child, Command, Stdio},
-};
+mod process;
 
+use std::{fs, path::Path, process::Command};
+
+use process::Process;
 use tempfile::tempdir;
 use ureq::{Agent, http::Request};
 
@@ -27,7 +25,7 @@ fn run(dir: &Path, program: &str, arguments: &[&str]) -> String {
 
 /// A server process, which is killed on drop.
 struct Serving {
-    child: Child,
+    process: Process,
     url: String,
     token: String,
     organization: String,
@@ -35,20 +33,15 @@ struct Serving {
 
 impl Serving {
     fn start(dir: &Path, program: &str, arguments: &[&str]) -> Self {
-        let log = fs::File::create(dir.join("log")).unwrap();
         let mut command = Command::new(program);
         command.env_clear().current_dir(dir).args(["--listen", "127.0.0.1:0"]).args(arguments);
-        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-        let mut first = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
-        let url = first.trim_end().strip_prefix("Listening on ");
-        let url = url.unwrap_or_else(|| panic!("{}", fs::read_to_string(dir.join("log")).unwrap())).to_owned();
+        let (process, url) = Process::start(dir, &mut command);
         let env = run(dir, SERVER, &["env"]);
         let variable = |name: &str| {
             let value = env.lines().find_map(|line| line.strip_prefix(&format!("export {name}=")));
             value.unwrap().to_owned()
         };
-        Self { child, url, token: variable("TOKEN"), organization: variable("ORG_ID") }
+        Self { process, url, token: variable("TOKEN"), organization: variable("ORG_ID") }
     }
 
     /// Sends a request, which must be answered with 200, and returns the body.
@@ -64,17 +57,8 @@ impl Serving {
     }
 
     /// Stops the server in order.
-    fn stop(mut self) {
-        let kill = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.child.id())]).status();
-        assert!(kill.unwrap().success());
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    fn stop(self) {
+        self.process.stop();
     }
 }
 

@@ -11,6 +11,8 @@
     reason = "that is how tests fail"
 )]
 
+#[path = "../process/mod.rs"]
+mod process;
 mod server;
 mod stores;
 mod vehicle;

@@ -1,10 +1,9 @@
 //! The versions of a kind as servers over one data directory: REST, gRPC, the OpenAPI document, exports and backups.
 
 use std::{
-    fs,
     io::{BufRead, BufReader, Read, stdin},
     path::Path,
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output, Stdio},
     sync::Arc,
 };
 
@@ -20,6 +19,7 @@ use ureq::{Agent, http::Request};
 
 use crate::{
     REWRITE, VERSION,
+    process::Process,
     vehicle::{VERSIONS, descriptors, proto_file, version},
 };
 
@@ -52,23 +52,18 @@ fn failed(dir: &Path, version: usize, arguments: &[&str]) -> String {
 
 /// A server process, which is killed on drop.
 struct Serving {
-    child: Child,
+    process: Process,
     url: String,
     token: String,
 }
 
 impl Serving {
     fn start(dir: &Path, version: usize) -> Self {
-        let log = fs::File::create(dir.join("log")).unwrap();
         let mut command = command(dir, version, &["--listen", "127.0.0.1:0"]);
-        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-        let mut first = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
-        let url = first.trim_end().strip_prefix("Listening on ");
-        let url = url.unwrap_or_else(|| panic!("{}", fs::read_to_string(dir.join("log")).unwrap())).to_owned();
+        let (process, url) = Process::start(dir, &mut command);
         let env = done(dir, version, &["env"]);
         let token = env.lines().find_map(|line| line.strip_prefix("export TOKEN=")).unwrap().to_owned();
-        Self { child, url, token }
+        Self { process, url, token }
     }
 
     #[track_caller]
@@ -99,17 +94,8 @@ impl Serving {
     }
 
     /// Stops the server in order.
-    fn stop(mut self) {
-        let kill = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.child.id())]).status();
-        assert!(kill.unwrap().success());
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    fn stop(self) {
+        self.process.stop();
     }
 }
 
