@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use crate::{error::Violations, kind::Field};
 
-/// The compiled patterns of all tables of the process; `None` for one that is not valid. Tables are constants, so
-/// their number is bounded.
-static COMPILED: LazyLock<RwLock<HashMap<&'static str, Option<Regex>>>> = LazyLock::new(RwLock::default);
+/// The compiled patterns of all tables of the process, or the rules that they break. Tables are constants, so their
+/// number is bounded.
+static COMPILED: LazyLock<RwLock<HashMap<&'static str, Result<Regex, String>>>> = LazyLock::new(RwLock::default);
 
 /// Returns whether the texts of a value match the pattern of its field, and adds a violation for each that does not.
 pub(super) fn matches(field: &Field, value: &Value, path: &str, violations: &mut Violations) -> bool {
@@ -48,18 +48,29 @@ fn is_match_of(field: &Field, value: &Value) -> bool {
 
 /// Returns whether a text matches a pattern. No text matches one that is not valid, which no platform is built with.
 fn is_match(pattern: &'static str, text: &str) -> bool {
-    let matches = |compiled: &Option<Regex>| compiled.as_ref().is_some_and(|regex| regex.is_match(text));
+    with_compiled(pattern, |compiled| compiled.as_ref().is_ok_and(|regex| regex.is_match(text)))
+}
+
+/// Checks that a pattern is valid. A pattern that several fields have is compiled once.
+///
+/// # Errors
+/// The rule that the pattern breaks, as a phrase.
+pub(crate) fn check(pattern: &'static str) -> Result<(), String> {
+    with_compiled(pattern, |compiled| compiled.as_ref().map(drop).map_err(Clone::clone))
+}
+
+fn with_compiled<T>(pattern: &'static str, read: impl FnOnce(&Result<Regex, String>) -> T) -> T {
     if let Some(compiled) = COMPILED.read().get(pattern) {
-        return matches(compiled);
+        return read(compiled);
     }
-    matches(COMPILED.write().entry(pattern).or_insert_with(|| compile(pattern).ok()))
+    read(COMPILED.write().entry(pattern).or_insert_with(|| compile(pattern)))
 }
 
 /// Compiles a pattern.
 ///
 /// # Errors
 /// The rule that the pattern breaks, as a phrase.
-pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
+fn compile(pattern: &str) -> Result<Regex, String> {
     let translated = Translation { rest: pattern.chars().peekable(), out: String::new() }.whole()?;
     Regex::new(&translated).map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => "must be a regular expression that compiles to at most 10 MiB".to_owned(),

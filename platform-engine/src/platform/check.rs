@@ -145,7 +145,7 @@ impl Checker<'_> {
             if !field.pattern.is_empty() {
                 let is_text = matches!(ty, Type::String);
                 self.require(is_text, &item, "has a pattern, which only a text, or a list or map of texts, can have");
-                if let Err(rule) = pattern::compile(field.pattern) {
+                if let Err(rule) = pattern::check(field.pattern) {
                     self.add(&item, format!("has the pattern {}, which {rule}", field.pattern));
                 }
             }
