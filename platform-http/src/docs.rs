@@ -37,10 +37,12 @@ static FILES: LazyLock<[(&str, &str, Option<Bytes>); 3]> = LazyLock::new(|| {
 
 /// Serves the page at a path and its files below it. Mount it with axum's `nest_service`.
 ///
-/// Readers paste a token into the page to call the API. The page keeps it in memory only, until it is closed.
+/// Readers paste a token into the page to call the API, or are signed in to the console. The page keeps tokens in memory
+/// only, until it is closed.
 #[derive(Debug, Clone)]
 pub struct Docs {
     page: Bytes,
+    document: String,
     start: Bytes,
 }
 
@@ -50,8 +52,14 @@ impl Docs {
     pub fn new(title: &str, at: &str, document: &str) -> Self {
         let title = title.replace('&', "&amp;").replace('<', "&lt;");
         let page = include_str!("docs/index.html").replace("{at}", at).replace("{title}", &title);
-        let start = include_str!("docs/start.js").replace("{document}", document);
-        Self { page: page.into(), start: start.into() }
+        Self { page: page.into(), document: document.to_owned(), start: start(document, "") }
+    }
+
+    /// Calls the API with the session of the console whose path for sessions, such as `/console/session`, is this. It
+    /// must be that of browsers, on the same server.
+    #[must_use]
+    pub fn session(self, path: &str) -> Self {
+        Self { start: start(&self.document, path), ..self }
     }
 
     fn answer(&self, method: &Method, path: &str) -> Reply {
@@ -75,6 +83,11 @@ impl Docs {
         set(&mut reply, REFERRER_POLICY, "no-referrer");
         if *method == Method::HEAD { reply::without_body(reply) } else { reply }
     }
+}
+
+/// Returns the script that starts Swagger UI. `session` is empty without a console.
+fn start(document: &str, session: &str) -> Bytes {
+    include_str!("docs/start.js").replace("{document}", document).replace("{session}", session).into()
 }
 
 /// Returns a file of Swagger UI with its content type.
@@ -127,6 +140,9 @@ mod tests {
     fn only_the_page_and_its_files_are_served() {
         let docs = Docs::new("Tickets & <more>", "/docs", "/openapi.json");
         assert!(String::from_utf8_lossy(&docs.page).contains("<title>Tickets &amp; &lt;more></title>"));
+        assert!(String::from_utf8_lossy(&docs.start).contains("const session = \"\";"));
+        let docs = docs.session("/console/session");
+        assert!(String::from_utf8_lossy(&docs.start).contains("const session = \"/console/session\";"));
         for (path, kind) in [
             ("/", "text/html; charset=utf-8"),
             ("/start.js", "text/javascript; charset=utf-8"),

@@ -1,6 +1,7 @@
-"""Opens /docs in headless Chromium, enters a token, tries an operation and reads its response."""
+"""Opens /docs in headless Chromium, tries an operation with a token and with the session of the console, and reads the responses."""
 
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -9,7 +10,9 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
-from server import ROOT, running
+from server import ROOT, binary, running
+
+TAG, OPERATION = "GroupsService", "GetGroup"
 
 # Makes Chromium run without a display, network or user profile.
 FLAGS = (
@@ -59,6 +62,23 @@ def check(page: webdriver.Chrome, server) -> None:
     def click(selector: str) -> None:
         page.execute_script("arguments[0].click()", find(selector))
 
+    def execute(uid: str) -> None:
+        """Calls an operation on the page."""
+        if not page.find_elements(By.ID, f"operations-{TAG}-{OPERATION}"):
+            click(f"#operations-tag-{TAG}")
+        block = f"#operations-{TAG}-{OPERATION}"
+        click(f"{block} .opblock-summary-control")
+        click(f"{block} .try-out__btn")
+        field = find(f"{block} input[placeholder=uid]")
+        field.send_keys(Keys.CONTROL, "a")
+        # The page reads a field when it loses focus.
+        field.send_keys(uid, Keys.TAB)
+        click(f"{block} .execute")
+        status = find(f"{block} .live-responses-table tbody .response-col_status").text.split()[0]
+        body = json.loads(find(f"{block} .live-responses-table .highlight-code code, {block} .live-responses-table pre").text)
+        assert status == "200", status
+        assert body["uid"] == uid, body
+
     page.get(f"{server.url}/docs")
     find(".opblock-tag")
     assert "Platform API v2" in find(".info .title").text
@@ -70,21 +90,21 @@ def check(page: webdriver.Chrome, server) -> None:
     click(".auth-btn-wrapper .btn.authorize")
     click(".auth-btn-wrapper .btn-done")
 
-    tag, operation = "GroupsService", "GetGroup"
-    if not page.find_elements(By.ID, f"operations-{tag}-{operation}"):
-        click(f"#operations-tag-{tag}")
-    block = f"#operations-{tag}-{operation}"
-    click(f"{block} .opblock-summary-control")
-    click(f"{block} .try-out__btn")
-    field = find(f"{block} input[placeholder=uid]")
-    field.send_keys(Keys.CONTROL, "a")
-    # The page reads a field when it loses focus.
-    field.send_keys(server.organization, Keys.TAB)
-    click(f"{block} .execute")
-    status = find(f"{block} .live-responses-table tbody .response-col_status").text.split()[0]
-    body = json.loads(find(f"{block} .live-responses-table .highlight-code code, {block} .live-responses-table pre").text)
-    assert status == "200", status
-    assert body["uid"] == server.organization, body
+    execute(server.organization)
+
+    # The background is that of the theme which the browser prefers.
+    for theme in ("dark", "light"):
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": theme}]})
+        background = page.execute_script("return getComputedStyle(document.querySelector('.swagger-ui')).backgroundColor")
+        assert (background == "rgb(28, 32, 34)") == (theme == "dark"), (theme, background)
+
+    # Who is signed in to the console needs no token here.
+    link = subprocess.run([binary(), "console", "--data-dir", server.data], stdout=subprocess.PIPE, text=True, check=True)
+    page.get(re.search(r"https?://\S+", link.stdout)[0].replace("http://127.0.0.1:8080", server.url))
+    find("nav a")
+    page.get(f"{server.url}/docs")
+    find(".opblock-tag")
+    execute(server.organization)
 
     # The content security policy blocks nothing that the page needs, and the page sends requests only to this server.
     faults = [entry["message"] for entry in page.get_log("browser") if entry["level"] == "SEVERE"]
@@ -95,7 +115,7 @@ def check(page: webdriver.Chrome, server) -> None:
     sent = [url for url in urls if not url.startswith(("chrome:", "data:"))]
     foreign = [url for url in sent if not url.startswith(f"{server.url}/")]
     assert not foreign, foreign
-    print(f"/docs loads, {operation} returns {status}, and all {len(sent)} requests go to this server")
+    print(f"/docs loads, {OPERATION} succeeds with a token and with a session, in both themes, and all {len(sent)} requests go to this server")
 
 
 if __name__ == "__main__":

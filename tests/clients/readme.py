@@ -1,8 +1,13 @@
-"""Checks the sessions in README.md, docs/quick-start.md, docs/tutorial.md and some pages of docs/how-to against a running server.
+"""Types the commands of README.md, CONTRIBUTING.md and all pages below docs and benches.
 
-Each page gets a server and a shell of its own. Every command of the page's `console` blocks is typed into the shell, in
-order, and its output is compared with the output on the page: an ellipsis matches any text, and uids, times and the port
-may differ. With `UPDATE_EXPECT=1`, the output on the pages is replaced by the server's, shortened.
+Each page gets a server and a shell of its own, in which its blocks are typed in their order.
+
+- In a `console` block, the output of each command is compared with the output on the page: an ellipsis matches any text, and
+  uids, times and the port may differ. With `UPDATE_EXPECT=1`, the output on the pages is replaced by the server's, shortened.
+- In an `sh` block, every command must succeed. A request that is answered with an error fails. A server that a command
+  starts is stopped as soon as it listens.
+- A block after a comment `<!-- not typed: REASON -->` is not typed; the reasons are printed. There is no other exception, so
+  that a new block is typed or has a reason.
 """
 
 import contextlib
@@ -10,22 +15,68 @@ import os
 import pathlib
 import pty
 import re
+import shutil
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass, field
 
+from database import install
 from server import ROOT, Server, binary, built, running
 
-HOW_TO = ROOT / "docs" / "how-to"
 PAGES = (
     ROOT / "README.md",
-    ROOT / "docs" / "quick-start.md",
-    ROOT / "docs" / "tutorial.md",
-    *(HOW_TO / name for name in ("version-1.md", "backup.md", "command-line.md", "observe.md")),
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+    ROOT / "benches" / "README.md",
 )
 # Options of the servers of pages that need other ones.
-OPTIONS = {"backup.md": ("--store", "sqlite"), "observe.md": ("--metrics-listen", "127.0.0.1:0", "--slow-request", "1s")}
+OPTIONS = {
+    "backup.md": ("--store", "sqlite"),
+    "observe.md": ("--metrics-listen", "127.0.0.1:0", "--slow-request", "1s"),
+    "operate.md": ("--store", "sqlite"),
+}
+# Writes the example of a page in YAML into a file.
+EXAMPLE = f"sed -n '/^```yaml/,/^```/{{{{/^```/d;p}}}}' {ROOT}/docs/how-to/{{page}} > {{name}}"
+ACME = """
+    export PLATFORM_API="$API" PLATFORM_TOKEN="$TOKEN"
+    ACME=$(platformctl create groups --name acme -o name)
+    TEAM=$(platformctl create groups --under "$ACME" --name team -o name)
+    platformctl create identities --under "$ACME" --name robot
+"""
+# What a reader has at the `sh` blocks of these pages that begin with these words, as commands that are typed before them.
+GIVEN = {
+    "api.md": {
+        "": """
+            REPO=$(api -d "{\\"name\\":\\"web-$RANDOM\\"}" "$API/registry/v2/repos/$ORG_ID" | jq -r .uid)
+            IDENTITY=$(api -d '{"name":"robot"}' "$API/iam/v2/identities/$ORG_ID" | jq -r .uid)
+        """
+    },
+    "command-line.md": {
+        "platformctl get repos --under acme": f"""{ACME}
+            CI=$(platformctl create identities --under "$ACME" --name ci -o name)
+            platformctl create role-bindings --under "$ACME" --identity-uid "$CI" --role-uid viewer
+            echo 'A web server.' > README.md
+            export EDITOR="sed -i 's/description:.*/description: a proxy/'"
+        """,
+        "platformctl apply -f team.yaml": EXAMPLE.format(page="command-line.md", name="team.yaml"),
+    },
+    "console.md": {"platformctl find": ACME},
+    "emulator.md": {"SEEDED=": EXAMPLE.format(page="emulator.md", name="seed.yaml")},
+    "operate.md": {
+        "curl -X PUT": """
+            IDENTITY=$(api -d '{"name":"robot"}' "$API/iam/v2/identities/$ORG_ID" | jq -r .uid)
+            JTI=00000000-0000-4000-8000-000000000000
+        """,
+        "platform-server keys revoke": """KEY=$(platform-server keys list | awk '{ key = $NF } END { print key }')""",
+    },
+}
 END = "--- end of the output ---"
+FAILED = "--- failed: "
+BLOCK = re.compile(
+    r"^(?:<!-- not typed: (?P<reason>[^>]+) -->\n)?```(?P<language>console|sh)\n(?P<text>.*?)^```\n", re.M | re.S
+)
 
 # Patterns of values that differ from one run to the next.
 VARIABLE = (
@@ -94,16 +145,38 @@ class Shell:
     """A shell in which `platform-server` is the binary of the running server, and `platformctl` has no contexts yet."""
 
     def __init__(self, server: Server, folder: str):
+        self.server, self.folder = server, pathlib.Path(folder)
         self.shell = subprocess.Popen(
             ["bash"], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
+        programs = binary().parent
         self.run(
-            f"""platform-server() {{ '{binary()}' "$@"; }}
+            f"""PROGRAMS='{programs}'
+            platform-server() {{ started '{binary()}' "$@"; }}
+            # Of `cargo run OPTIONS -- ARGUMENTS`, what a build has made before. Everything else has no other form here.
+            cargo() {{
+              local name=platform-server
+              test "$1" = run || return
+              while test $# -gt 0 && test "$1" != --; do
+                case "$1" in -p | --bin) name=$2 ;; --example) name=examples/$2 ;; esac
+                shift
+              done
+              shift
+              case "$name" in own-server) name=ticket-server ;; esac
+              started "$PROGRAMS/$name" "$@"
+            }}
+            started() {{
+              case "$2" in
+              serve | dev) '{sys.executable}' '{__file__}' started "$@" ;;
+              *) "$@" ;;
+              esac
+            }}
             export PLATFORM_DATA_DIR='{server.data}'
             platformctl() {{ '{built("platformctl")}' "$@"; }}
             export PLATFORMCTL_CONFIG='{folder}/platformctl.toml'
+            curl() {{ command curl --fail-with-body "$@"; }}
             api() {{ curl -s -H "Authorization: Bearer $TOKEN" "$@"; }}
-            eval "$(platform-server env)"; export API={server.url}"""
+            export API={server.url} ORG_ID={server.organization} TOKEN={server.token}"""
         )
         metrics = re.search(r"serving metrics address=(\S+)", server.log.read_text())
         if metrics:
@@ -115,28 +188,94 @@ class Shell:
         lines = iter(self.shell.stdout.readline, f"{END}\n")
         return "".join(lines).strip("\n")
 
+    def run_block(self, text: str) -> str:
+        """Runs a block of commands without standard input. Its output has `FAILED` before each that did not succeed."""
+        block = self.folder / "block"
+        block.write_text(text)
+        return self.run(
+            f"""set -o pipefail; trap 'echo "{FAILED}$BASH_COMMAND"' ERR
+            source {block} < /dev/null
+            trap - ERR; set +o pipefail
+            api() {{ curl -s -H "Authorization: Bearer $TOKEN" "$@"; }}; export API={self.server.url}"""
+        )
 
-def run_page(page: pathlib.Path) -> tuple[str, list[str], int]:
-    """Runs the session of a page; returns the page with the server's output, the differences and the number of commands."""
-    faults, count = [], 0
 
-    def typed(block: re.Match) -> str:
-        nonlocal count
+@contextlib.contextmanager
+def emulated():
+    """Starts an emulator, and stops it at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = pathlib.Path(folder) / "log"
+        command = [binary(), "dev", "--listen", "127.0.0.1:0"]
+        with log.open("w") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+            values = {}
+            for line in process.stdout:
+                values |= dict(re.findall(r"(\w+)='?([^\s']+)", line))
+                if "TOKEN" in values:
+                    break
+            yield Server(values["API"], pathlib.Path(folder), values["ORG_ID"], values["TOKEN"], log)
+            process.terminate()
+
+
+class Page:
+    """A page, whose blocks are typed into the shell of a server."""
+
+    def __init__(self, path: pathlib.Path):
+        self.path, self.text = path, path.read_text()
+        self.faults, self.reasons, self.count = [], [], 0
+        self.shell: Shell
+
+    def type(self) -> str:
+        """Types the blocks. Returns the page with the output of the server."""
+        blocks = [block for block in BLOCK.finditer(self.text) if not block["reason"]]
+        self.reasons = [block["reason"] for block in BLOCK.finditer(self.text) if block["reason"]]
+        if not blocks:
+            return self.text
+        start = emulated() if self.path.name == "emulator.md" else running(*OPTIONS.get(self.path.name, ()))
+        with start as server, tempfile.TemporaryDirectory() as folder:
+            self.shell = Shell(server, folder)
+            return BLOCK.sub(self.typed, self.text)
+
+    def typed(self, block: re.Match) -> str:
+        if block["reason"]:
+            return block[0]
+        for start, given in GIVEN.get(self.path.name, {}).items():
+            if block["language"] == "sh" and block["text"].startswith(start):
+                self.succeeds(given)
+        return self.compared(block["text"]) if block["language"] == "console" else self.succeeds(block["text"]) or block[0]
+
+    def compared(self, text: str) -> str:
+        """Types the commands of a `console` block, and compares their output with the one on the page."""
         shown = []
-        for command in commands(block[1]):
-            count += 1
-            output = shell.run(command.text)
+        for command in commands(text):
+            self.count += 1
+            output = self.shell.run(command.text)
             expected = "\n".join(command.output)
             if not matches(expected, output):
-                faults.append(f"{page.name}: $ {command.text}\nexpected: {expected}\nactual: {output}\n")
+                self.faults.append(f"{self.path.name}: $ {command.text}\nexpected: {expected}\nactual: {output}\n")
             answered = printed(output)
             shown.append(f"$ {command.text}" + (f"\n{answered}\n" if answered else ""))
         return "```console\n" + "\n".join(shown).rstrip("\n") + "\n```\n"
 
-    with running(*OPTIONS.get(page.name, ())) as server, tempfile.TemporaryDirectory() as folder:
-        shell = Shell(server, folder)
-        text = re.sub(r"^```console\n(.*?)^```\n", typed, page.read_text(), flags=re.M | re.S)
-    return text, faults, count
+    def succeeds(self, text: str) -> None:
+        """Types the commands of an `sh` block, each of which must succeed."""
+        self.count += 1
+        output = self.shell.run_block(text)
+        if FAILED in output:
+            self.faults.append(f"{self.path.name}:\n{text}{output}\n")
+
+
+def started(command: list[str]) -> int:
+    """Runs a server, on a free port and with data of its own, until it listens. Returns 0 if it then stops without an error."""
+    if "--listen" in command:
+        command[command.index("--listen") + 1] = "127.0.0.1:0"
+    else:
+        command += ["--listen", "127.0.0.1:0"]
+    environment = {**os.environ, "PLATFORM_DATA_DIR": tempfile.mkdtemp(dir=".")}
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        line = process.stdout.readline()
+        process.terminate()
+    print(line)
+    return process.returncode if line.startswith("Listening on ") else 1
 
 
 def on_a_terminal(command: list) -> str:
@@ -172,21 +311,25 @@ def check_progress() -> None:
 
 
 def main() -> None:
+    if not shutil.which("jq"):
+        install("jq")
     check_progress()
     update = os.environ.get("UPDATE_EXPECT")
     failed = []
-    for page in PAGES:
-        text, faults, count = run_page(page)
-        # A page without commands would pass without checking anything.
-        assert count, f"{page.name} has no console block"
+    for path in PAGES:
+        page = Page(path)
+        text = page.type()
         if update:
-            page.write_text(text)
-        else:
-            failed += faults
-        print(f"{page.name}: {count} commands, {len(faults)} of them with another output than on the page")
+            path.write_text(text)
+        failed += page.faults
+        print(f"{path.name}: {page.count} commands and blocks were typed, {len(page.faults)} of them not as on the page")
+        for reason in page.reasons:
+            print(f"    a block was not typed: {reason}")
     if failed:
         raise SystemExit("\n".join(failed))
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["started"]:
+        sys.exit(started(sys.argv[2:]))
     main()

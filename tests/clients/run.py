@@ -17,9 +17,10 @@
     tests/clients/run.py gateways      uses a server through nginx and other gateways; PLATFORM_GATEWAYS chooses
     tests/clients/run.py poolers       starts servers through PgBouncer and pgpool-II
     tests/clients/run.py versions      compares the order of versions with packaging, Maven and apk-tools
-    tests/clients/run.py readme        compares the sessions in README.md and in docs with the output of a server
+    tests/clients/run.py readme        types the commands of README.md and of all pages of docs
     tests/clients/run.py grpc          compares state and errors over grpcio with those over REST
     tests/clients/run.py own-kind      walks the kind of examples/own-kind with grpcio by reflection and with REST
+    tests/clients/run.py template      makes, builds, tests and uses a project of templates/own-kind
     tests/clients/run.py sdk           runs a Go program with the published SDK, if Go and the SDK are available
     tests/clients/run.py failover      makes a PostgreSQL cluster with Patroni and etcd fail under two servers that work
     tests/clients/run.py terraform-calls  makes the calls of the Terraform provider from a Go program
@@ -60,6 +61,7 @@ CHECKS = {
     "readme": "readme.py",
     "grpc": "calls.py",
     "own-kind": "own_kind.py",
+    "template": "template.py",
     "sdk": "sdk.py",
     "terraform-calls": "terraform_calls.py",
     "fleet": "fleet.py",
