@@ -21,7 +21,8 @@ TEMPLATE = ROOT / "templates" / "own-kind"
 PROJECT = ROOT / "examples" / "fleet"
 LOCK = ROOT / "Cargo.lock"
 VALUES = {"kind": "Vehicle", "plural": "vehicles", "platform": "../.."}
-CARGO_GENERATE = "0.24.0"
+# The newest version that Rust 1.95 compiles.
+CARGO_GENERATE = "0.23.10"
 
 
 def rendered(text: str) -> str:
