@@ -4,7 +4,7 @@
 //! tables of all kinds as JSON, and the endpoints that keep a user of the page signed in. Everything else that the page
 //! shows comes from the REST API, with the user's own token.
 //!
-//! The page is generic over kinds. What is special to a few kinds of Platform API v2, such as the vulnerabilities of images
+//! The page is generic over kinds. Behavior of a few kinds of Platform API v2, such as the vulnerabilities of images
 //! and pictures, has modules of its own, and platforms without these kinds do not show it.
 
 mod assets;
@@ -50,7 +50,7 @@ pub struct Options {
     pub title: String,
     /// The URL by which browsers reach the server. With `https`, the cookie is only sent over TLS.
     pub url: String,
-    /// What the service is and for whom, in a paragraph for the landing page; empty for none.
+    /// A paragraph for the landing page about the service and its users; empty for none.
     pub about: String,
     /// The version that the pages show; empty for none.
     pub version: String,

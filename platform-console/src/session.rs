@@ -48,7 +48,7 @@ pub const SESSION_SECONDS: i64 = 12 * 60 * 60;
 /// step.
 const STEP: &str = "x-console-session";
 
-/// What sealed cookies are bound to.
+/// The place that sealed cookies are bound to.
 const PLACE: &str = "console-session";
 
 /// The maximum length of a cookie that browsers keep, in bytes, with its name and attributes (RFC 6265, 6.1).

@@ -37,7 +37,7 @@ const MAX_SEED: usize = 16 << 20;
 /// The maximum change of the clock by one request. Our choice: a thousand years.
 const MAX_ADVANCE: Duration = Duration::from_secs(1000 * 366 * 24 * 3600);
 
-/// The endpoints: their paths, in which `*` stands for a name, and their methods.
+/// The endpoints: their paths, in which `*` matches a name, and their methods.
 const ENDPOINTS: &[(&[&str], &[Method])] = &[
     (&[], &[Method::GET]),
     (&["tenants"], &[Method::GET, Method::POST]),

@@ -44,7 +44,7 @@ const CODES: [Code; 16] = [
 /// Write a value as `Fault { …, ..Fault::of("ReposService.ListRepos") }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The methods: a name such as `ReposService.ListRepos`, in which `*` stands for any text.
+    /// The methods: a name such as `ReposService.ListRepos`, in which `*` matches any text.
     pub method: String,
     /// The code of the error; `None` for a delay alone.
     pub code: Option<Code>,
@@ -193,7 +193,7 @@ impl Faults {
     }
 }
 
-/// Returns whether a name matches a pattern, in which `*` stands for any text.
+/// Returns whether a name matches a pattern, in which `*` matches any text.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(start) else { return false };

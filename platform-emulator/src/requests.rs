@@ -42,7 +42,7 @@ pub struct LoggedRequest {
     pub path: String,
     /// The query without the question mark.
     pub query: String,
-    /// The beginning of the body, at most 16 KiB, for REST. What is not UTF-8 is replaced.
+    /// The beginning of the body, at most 16 KiB, for REST. Bytes that are not UTF-8 are replaced.
     pub body: String,
     /// The subject of the token, which the log does not verify.
     pub identity: Option<String>,

@@ -64,7 +64,7 @@ pub(crate) fn parse(yaml: &[u8]) -> Result<Map<String, Value>> {
     }
 }
 
-/// What a tenant is filled with.
+/// The initial data of a tenant.
 pub(crate) enum Seed {
     Document(Map<String, Value>),
     Preset(Preset),

@@ -1,4 +1,4 @@
-//! The issuer of upstream tokens: it stands for the identity providers of persons and workloads.
+//! The issuer of upstream tokens: it replaces the identity providers of persons and workloads.
 
 use std::{sync::Arc, time::Duration};
 

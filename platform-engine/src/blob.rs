@@ -132,7 +132,7 @@ fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     (is_lower && hex::decode_to_slice(text, &mut bytes).is_ok()).then_some(bytes)
 }
 
-/// The error for a blob whose content differs from what was stored.
+/// The error for a blob whose content differs from the stored one.
 pub fn corrupt(id: &BlobId) -> StoreError {
     StoreError::Corrupt(format!("the blob {id} does not match its digest").into())
 }

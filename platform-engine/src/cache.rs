@@ -71,7 +71,7 @@ impl<K: Eq + Hash, V: Clone> fmt::Debug for BytesCache<K, V> {
     }
 }
 
-/// A cache of what was read of each organization, which is valid in one lineage of the store, and until it is forgotten.
+/// A cache of the reads of each organization, which is valid in one lineage of the store, and until it is forgotten.
 #[derive(Debug)]
 pub(crate) struct OrganizationCache<V>(BytesCache<Uid, (u64, Arc<V>)>);
 

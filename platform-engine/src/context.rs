@@ -397,7 +397,7 @@ impl<'a> Context<'a> {
         Ok(page)
     }
 
-    /// Returns the values of these epochs, in their order. What is read afterwards is at least as new.
+    /// Returns the values of these epochs, in their order. Later reads are at least as new.
     ///
     /// # Errors
     /// As [`Context::records`].

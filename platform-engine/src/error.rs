@@ -103,7 +103,7 @@ pub enum Detail {
     },
     /// `google.rpc.QuotaFailure`: the quota that is exceeded.
     QuotaFailure {
-        /// What has the quota: `organization:` and its uid.
+        /// The subject of the quota: `organization:` and its uid.
         subject: String,
         /// The quota, for people.
         description: String,

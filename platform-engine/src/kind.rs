@@ -53,7 +53,7 @@ pub struct Kind {
     pub fields: &'static [Field],
     /// The paths of fields that it had before, such as `color` and `engine.power`: replies no longer have them.
     pub removed: &'static [&'static str],
-    /// Whether stored bodies differ from what replies have: fields were renamed or removed, or have defaults.
+    /// Whether stored bodies differ from those of replies: fields were renamed or removed, or have defaults.
     pub(crate) has_history: bool,
     /// Index keys that are not a field's own value.
     pub keys: &'static [DerivedKey],

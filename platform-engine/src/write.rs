@@ -75,7 +75,7 @@ enum Otherwise {
     Fail(Error),
     /// The operation is retried.
     Retry,
-    /// What is cached about this organization has changed: it is removed from the cache, and the operation is retried.
+    /// Cached data of this organization has changed: it is removed from the cache, and the operation is retried.
     Forget(Uid),
 }
 
@@ -284,7 +284,7 @@ impl Write {
             sort,
             filter,
             unique,
-            // What is stored for a kind with a history is rendered even after a release without the history.
+            // Stored bodies of a kind with a history are rendered even after a release without the history.
             rendering: if computed || kind.has_history { RENDER_ON_READ } else { CURRENT_RENDERING },
             body: serde_json::to_vec(&**body).map_err(Error::internal)?.into(),
             private,
@@ -372,7 +372,7 @@ pub(crate) struct Meaning {
 pub(crate) enum Failed {
     /// The operation fails with this error; [`Error::stale`] is retried.
     With(Error),
-    /// What is cached about this organization has changed: retry with fresh values.
+    /// Cached data of this organization has changed: retry with fresh values.
     Cached(Uid),
     /// Another resource has a unique key of a put.
     Taken(Rival),

@@ -31,7 +31,7 @@
 //! - **Bounded memory.** A lane that is not running takes a uid and a time. At most [`Options::lanes`] run at once, and
 //!   at most [`Options::troubled_lanes`] for sinks that are slow or failing.
 //! - **One dispatcher at a time.** A lane runs under a lease of its subscription, so any number of dispatchers can
-//!   share the work over one store. [`Wakeups`] tell the others of an event at once; without them, a dispatcher finds
+//!   share the work over one store. [`Wakeups`] notify the others of an event at once; without them, a dispatcher finds
 //!   the events of other processes at its next sweep.
 //!
 //! Metrics go to the process's recorder of the crate `metrics`; [`metrics::describe`] lists them.

@@ -46,7 +46,7 @@ impl Wakeups {
         Self { process: process.into(), waiting, overflowed, filled: Notify::new() }
     }
 
-    /// Waits until there is something to tell, and returns the message, of at most [`MAX_MESSAGE`] bytes.
+    /// Waits for a message, and returns it, of at most [`MAX_MESSAGE`] bytes.
     ///
     /// Cancel safe. A message that is not sent is lost.
     pub async fn next(&self) -> String {
@@ -58,7 +58,7 @@ impl Wakeups {
         }
     }
 
-    /// Returns the message of what waits; `None` if nothing does. Use it to send the last messages before the process
+    /// Returns the next waiting message; `None` if none waits. Use it to send the last messages before the process
     /// ends.
     pub fn take(&self) -> Option<String> {
         let mut waiting = self.waiting.lock();

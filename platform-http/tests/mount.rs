@@ -1,4 +1,4 @@
-//! Endpoints beside those of the kinds: limits, the form of errors, panics and the OpenAPI document.
+//! Endpoints in addition to those of the kinds: limits, the form of errors, panics and the OpenAPI document.
 
 #![allow(
     clippy::unwrap_used,

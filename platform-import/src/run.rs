@@ -56,7 +56,7 @@ pub struct Options {
     pub paths: Vec<PathBuf>,
     /// Limits on reading.
     pub limits: Limits,
-    /// The time of the import. What its source withdraws later than this is not withdrawn yet.
+    /// The time of the import. A withdrawal of its source that is later than this has not happened yet.
     pub now: Timestamp,
 }
 

@@ -120,7 +120,7 @@ impl SealedDocuments {
         keys: impl IntoIterator<Item = Zeroizing<[u8; 32]>>,
         entropy: Arc<dyn Entropy>,
     ) -> Self {
-        // A key is numbered by its hash, which tells nothing about a random key.
+        // A key is numbered by its hash, which reveals nothing about a random key.
         let keys = SealKeys::new(keys.into_iter().map(|key| (number(&*key), key)));
         Self { inner, keys, entropy, reads_plain: false }
     }
@@ -153,7 +153,7 @@ impl SealedDocuments {
     }
 
     fn open(&self, name: &str, sealed: Document) -> Result<Document, DataDirError> {
-        // All documents are JSON objects, and begin with another byte than what is sealed.
+        // All documents are JSON objects, and begin with another byte than sealed ones.
         if self.reads_plain && sealed.contents.first() == Some(&b'{') {
             return Ok(sealed);
         }

@@ -272,7 +272,7 @@ impl KeysFile {
         Ok(new)
     }
 
-    /// Removes a key that is not in use. What was signed with it is invalid from then on.
+    /// Removes a key that is not in use. Its signatures are invalid from then on.
     pub(super) fn revoked(mut self, id: &str, cutoff: Option<Timestamp>) -> Result<Self, DataDirError> {
         let refused = |reason| DataDirError::NotRevoked { id: id.to_owned(), reason };
         if self.sealing.iter().any(|key| key.id == id) {

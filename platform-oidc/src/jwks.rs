@@ -1,6 +1,6 @@
 //! JSON Web Key Sets (RFC 7517): parsing and serialization.
 //!
-//! What cannot be used in a set is skipped, with the reason, and the rest is used (RFC 7517 section 5): a new type of key,
+//! Unusable entries of a set are skipped, with the reason, and the rest is used (RFC 7517 section 5): a new type of key,
 //! or a mistake in one entry, does not disable an issuer.
 
 use std::{fmt, sync::Arc};
@@ -54,7 +54,7 @@ pub struct Skipped {
     cause: Cause,
 }
 
-/// What is wrong with an entry that is not used.
+/// The fault of an entry that is not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     /// Nothing: it has another type, algorithm or purpose than the keys that are used here.

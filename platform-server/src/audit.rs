@@ -98,7 +98,7 @@ impl Head {
     }
 }
 
-/// What is known of a request while it is handled.
+/// The facts about a request while it is handled.
 #[derive(Debug, Default)]
 struct Notes {
     caller: Option<(Uid, Option<Arc<Credential>>)>,

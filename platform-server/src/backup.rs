@@ -47,7 +47,7 @@ use crate::{
 /// How the names of temporary directories begin.
 const TEMPORARY: &str = ".platform-backup-";
 
-/// What to use for a database.
+/// The alternative for a database.
 pub(crate) const DATABASE: &str = "a PostgreSQL store is backed up with PostgreSQL's own tools: `pg_dump` writes one \
      consistent file, and continuous archiving (PITR) also keeps what was written since; see docs/how-to/postgresql.md";
 

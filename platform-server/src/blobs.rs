@@ -15,7 +15,7 @@ const FIRST: Duration = Duration::from_secs(60 * 60);
 /// Time between collections. Each one reads all images and charts.
 const INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Collects unused blobs once a day, until the runtime stops. Holds `turn` meanwhile, so that none is deleted while a backup is made.
+/// Collects unused blobs once a day, until the runtime stops. Holds `turn` until it has finished, so that none is deleted while a backup is made.
 pub(crate) fn collect_daily(platform: Arc<Platform>, turn: Arc<Mutex<()>>) {
     tokio::spawn(async move {
         let mut interval = interval_at(Instant::now() + FIRST, INTERVAL);

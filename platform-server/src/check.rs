@@ -32,7 +32,7 @@ use crate::{
 
 const UNFINISHED: &str = "the check could not be completed";
 
-/// What to do for a store that cannot be checked while it is used.
+/// The advice for a store that cannot be checked while it is used.
 pub(crate) const ONLY_STOPPED: &str = "Only a SQLite store or a database can be checked while a server uses it: stop the \
      server first, or use `backup` and `backup verify`, which checks a copy of the records";
 

@@ -220,7 +220,7 @@ impl Health {
             (health, _) => health,
         };
         match health {
-            // An operator has switched writes off, which is no failure.
+            // An operator has switched writes off, which is not a failure.
             Ok(()) | Err(StoreError::ReadOnly) => State::Healthy,
             Err(StoreError::Full(reason)) => State::Full(reason.to_string()),
             Err(error) if self.shared.is_some() => State::Unreachable(error.to_string()),

@@ -23,7 +23,7 @@ pub(crate) type Key = Zeroizing<[u8; 32]>;
 
 /// The time in which a command must print the keys.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The maximum length of what it prints, in bytes.
+/// The maximum length of its output, in bytes.
 const MAX_OUTPUT: u64 = 64 << 10;
 
 /// Returns whether the options have a key-encryption key.

@@ -1,7 +1,7 @@
 //! A whole server of Platform API v2: REST, gRPC and the console on one port, with configuration, an installation with
 //! keys and a store, backups, the audit log, health checks, metrics, reloads and operator commands.
 //!
-//! [`main_with`] is the binary `platform-server`, with kinds of your own beside those of the API. A program with a `main`
+//! [`main_with`] is the binary `platform-server`, with kinds of your own in addition to those of the API. A program with a `main`
 //! of its own starts a [`Server`] with a [`Builder`], to which it adds endpoints.
 //!
 //! ```no_run
@@ -81,7 +81,7 @@ pub use self::{
     server::{Builder, Server},
 };
 
-/// The reason why a server cannot start or has ended, with what to do about it.
+/// The reason why a server cannot start or has ended, with the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct Error(#[from] anyhow::Error);

@@ -1,4 +1,4 @@
-//! What the endpoints under `/operator/` have in common: only operators may call them, and their errors have the format
+//! The common rules of the endpoints under `/operator/`: only operators may call them, and their errors have the format
 //! of the API.
 
 use std::{sync::Arc, time::Duration};

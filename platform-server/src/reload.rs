@@ -15,7 +15,7 @@ use crate::{
 /// Options that a reload applies, besides the contents of the TLS files.
 const RELOADED: [&str; 5] = ["log", "slow-request", "open-rate", "identity-rate", "organization-rate"];
 
-/// What a reload changes.
+/// The settings that a reload changes.
 pub(crate) struct Reload {
     /// The command line.
     pub(crate) arguments: Vec<OsString>,

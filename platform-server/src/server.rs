@@ -240,7 +240,7 @@ impl Builder {
     }
 }
 
-/// What observes a server from its start on, while a large store is opened too: health checks, metrics and the log.
+/// The observation of a server from its start on, while a large store is opened too: health checks, metrics and the log.
 struct Observed {
     probes: Probes,
     otlp: Option<Otlp>,
@@ -320,7 +320,7 @@ fn reload(config: &Config, base: &Base, observed: &Observed, shares: &Arc<Shares
     Reload { arguments, log, shares: Arc::clone(shares), tls: base.tls.clone() }
 }
 
-/// Starts what runs beside the requests until the runtime stops: the server follows the keys of the installation, deletes
+/// Starts the tasks that run until the runtime stops: the server follows the keys of the installation, deletes
 /// unused blobs, makes backups and delivers events. Returns the last, which is stopped in order.
 fn start_jobs(config: &Config, base: &Base, access: &Access, otlp: Option<&Otlp>) -> Result<Delivery> {
     let Base { installation, platform, backups, .. } = base;

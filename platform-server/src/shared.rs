@@ -1,4 +1,4 @@
-//! What a store that several servers share provides in addition to [`Store`]: documents, messages and a clock.
+//! The additions to [`Store`] of a store that several servers share: documents, messages and a clock.
 //!
 //! [`SharedStore`] is implemented for PostgreSQL, and by a test for memory.
 

@@ -49,7 +49,7 @@ impl NeedSecrets {
         }
     }
 
-    /// Returns the lines that tell the operator.
+    /// Returns the lines for the operator.
     fn lines(&self) -> String {
         let mut lines = String::new();
         for (kind, (count, named)) in &self.0 {
@@ -87,7 +87,7 @@ async fn count_blobs(
     Ok((all, named.len()))
 }
 
-/// What a progress bar counts.
+/// The unit of a progress bar.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Progress {
     /// Bytes of this length, if it is known.
@@ -97,7 +97,7 @@ pub(crate) enum Progress {
     Nothing,
 }
 
-/// Returns a progress bar on standard error, which is hidden if that is no terminal.
+/// Returns a progress bar on standard error, which is hidden if that is not a terminal.
 pub(crate) fn progress(action: &'static str, counted: Progress) -> Result<ProgressBar> {
     let (length, template) = match counted {
         Progress::Bytes(Some(length)) => (Some(length), "{msg} {bar:40} {bytes}/{total_bytes} {eta} left"),

@@ -180,7 +180,7 @@ async fn answer(
     }
 }
 
-/// What happens to a parameter that an endpoint does not have.
+/// The handling of a parameter that an endpoint does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unknown {
     Rejected,

@@ -172,7 +172,7 @@ fn every_component_schema_is_referenced() {
     assert!(unused.is_empty(), "{unused:?}");
 }
 
-/// Without a discriminator, generators cannot tell alternatives with the same fields apart.
+/// Without a discriminator, generators cannot distinguish alternatives with the same fields.
 #[test]
 fn a_discriminator_names_every_alternative_by_its_constant() {
     let document = document();

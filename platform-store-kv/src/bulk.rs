@@ -124,7 +124,7 @@ struct Entries {
     key: Vec<u8>,
 }
 
-/// The length of what precedes the key in an entry of a tree.
+/// The length of the bytes before the key in an entry of a tree.
 const HEADER: usize = 7;
 
 impl Entries {

@@ -43,7 +43,7 @@ impl Old {
     }
 }
 
-/// What has the uid of a put before the commit.
+/// The record with the uid of a put before the commit.
 #[derive(Debug)]
 enum Previous {
     Record(Old),
@@ -236,7 +236,7 @@ pub(crate) fn epoch(rows: &impl Rows, epoch: &Epoch) -> Result<u64, StoreError> 
     Err(corrupt(format!("the row of epoch `{name}` does not match its checksum")))
 }
 
-/// What the writer has found out about the store: nearly every commit requires the same epochs and parents, and these
+/// Facts about the store that the writer has read: nearly every commit requires the same epochs and parents, and these
 /// rarely change. Outlives transactions; emptied when one is rolled back.
 #[derive(Debug, Default)]
 pub(crate) struct Known {

@@ -163,7 +163,7 @@ fn lock(path: &Path) -> Result<File, DirectoryError> {
     let file = with_suffix(path, ".lock");
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).read(true).write(true);
-    // Whoever can read the file can lock it, and so keep the store from being opened.
+    // Every user who can read the file can lock it, and so keep the store from being opened.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut lock = options.open(&file).map_err(refused("lock", &file))?;

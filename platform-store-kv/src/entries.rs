@@ -90,7 +90,7 @@ impl Entries {
         descending: bool,
     ) -> impl Iterator<Item = Entry> + use<'a> {
         let all: Bounds<'_> = (Bound::Included(from.into()), Bound::Excluded(to.into()));
-        // What follows the chunk. (A map panics if bounds are in the wrong order.)
+        // The keys after the chunk. (A map panics if bounds are in the wrong order.)
         let (mut chunk, mut rest) = (Vec::new().into_iter(), (from < to).then_some(all));
         iter::from_fn(move || {
             loop {

@@ -1,6 +1,6 @@
 //! The index: the numbers of records by uid, by filter value and by unique key.
 //!
-//! All three are entries of one table, whose keys are bytes in the order of what they encode. Their keys are
+//! All three are entries of one table, whose keys are bytes in the order of the values that they encode. Their keys are
 //! random, so that a commit which changed the table would write a page for each of its entries. Commits put entries into
 //! the delta instead, and a fold writes them in the order of their keys (see [`crate::delta`]). Every lookup merges the
 //! delta and the table.
@@ -116,7 +116,7 @@ pub(crate) fn filter_of(key: &[u8]) -> Option<(NameId, NameId, Vec<u8>)> {
 pub(crate) struct Range {
     from: Vec<u8>,
     to: Vec<u8>,
-    /// The length of what precedes the uid in each key.
+    /// The length of the bytes before the uid in each key.
     prefix: usize,
 }
 
@@ -170,7 +170,7 @@ impl Range {
         bound.truncate(self.prefix);
         packed::push(bound, uid);
         if !descending {
-            // What follows the key immediately.
+            // The least key after this one.
             bound.push(0);
         }
         self
@@ -193,7 +193,7 @@ struct Ahead<I> {
     descending: bool,
 }
 
-/// What became of a stored entry, after the changed ones before it.
+/// The fate of a stored entry, after the changed ones before it.
 enum Passed {
     /// The caller wants no more.
     Done,

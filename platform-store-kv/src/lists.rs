@@ -53,7 +53,7 @@ impl ListKey {
     }
 }
 
-/// What the writer maintains in addition to the records: index entries, lists, tree nodes, their pending edits, and the
+/// The data that the writer maintains in addition to the records: index entries, lists, tree nodes, their pending edits, and the
 /// delta. It outlives transactions; when one is rolled back, lists and nodes are forgotten, and the delta is the one of the
 /// last commit again.
 #[derive(Debug, Default)]

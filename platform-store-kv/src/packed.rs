@@ -15,7 +15,7 @@ struct Code {
     len: u32,
 }
 
-/// What follows [`HIGH`] for the bytes above `z`.
+/// The byte after [`HIGH`] for the bytes above `z`.
 const ABOVE_Z: u32 = 20;
 
 // The beginnings of the codes that continue with the number of the byte in its range. All are read from 5 bits.

@@ -1,6 +1,6 @@
 //! Replaced versions: what records were before the commits since the last fold changed or deleted them.
 //!
-//! After a crash, they and the records tell how lists and trees have changed since the fold; see [`crate::replay`].
+//! After a crash, they and the records show how lists and trees have changed since the fold; see [`crate::replay`].
 //! Only the first change of a record is recorded. A record that was created since the fold needs no row: the state has
 //! the number of the first one.
 
@@ -15,7 +15,7 @@ use crate::{
     state::State,
 };
 
-/// What decides the positions of a record in lists, at the time of the last fold.
+/// The values that decide the positions of a record in lists, at the time of the last fold.
 #[derive(Debug)]
 pub(crate) struct Before {
     pub(crate) kind: NameId,

@@ -172,7 +172,7 @@ impl<T: Tables> Engine<T> {
         Ok(findings)
     }
 
-    /// Queues a backup behind the commits.
+    /// Queues a backup after the commits.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] if the writer has stopped.

@@ -52,7 +52,7 @@ const FOLD_RECORDS: u64 = 50_000;
 /// The time without a commit after which the tables do their upkeep; our choice.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// What the writer is asked to do.
+/// A request to the writer.
 pub(crate) enum Task<W> {
     Commit(Request),
     BackUp(Box<dyn Backup<W>>),
@@ -273,14 +273,14 @@ impl<'c, W: RowsMut> Writer<'c, W> {
                 self.back_up(backup, tasks);
             }
         }
-        // Completes a bulk load. What fails now is repeated when the store is opened.
+        // Completes a bulk load. A step that fails now is repeated when the store is opened.
         if let Err(error) = self.finish_load() {
             self.record_failure(&error);
         }
         self.close();
     }
 
-    /// Writes a commit and those that are queued behind it in one group, up to a backup, which is returned.
+    /// Writes a commit and those that are queued after it in one group, up to a backup, which is returned.
     fn commit_queued(&mut self, first: Request, tasks: &Receiver<Task<W>>) -> Option<Box<dyn Backup<W>>> {
         let mut records = first.commit.put.len();
         // With room for all that are queued: a commit is large, and a vector that grows moves those it has.
@@ -464,7 +464,7 @@ impl<'c, W: RowsMut> Writer<'c, W> {
         }
         drop(names);
         let is_applied = outcomes.iter().any(Result::is_ok);
-        // Readers tell states apart by their sequences, so that this is a new state even if all commits were rejected.
+        // Readers distinguish states by their sequences, so that this is a new state even if all commits were rejected.
         self.state.sequence = self.state.sequence.max(indexed_at.unwrap_or(0));
         if indexed_at.is_some() || is_applied {
             let may_leave = |loading: &Arc<Loading>| loading.may_leave(&self.pending);

@@ -1,4 +1,4 @@
-//! Measures the store beside hand-written statements on the same cluster, in the same run: only the ratios count.
+//! Measures the store and hand-written statements on the same cluster, in the same run: only the ratios count.
 //!
 //! ```sh
 //! cargo run --release -p platform-store-postgres --example postgres_figures
@@ -53,7 +53,7 @@ fn body() -> Bytes {
     Bytes::from(vec![b'x'; 400])
 }
 
-/// The tables of the hand-written service: the same columns and indexes, without what the store needs besides.
+/// The tables of the hand-written service: the same columns and indexes, without those that only the store needs.
 const HAND: &str = "CREATE TABLE hand (org int8, uid text COLLATE \"C\", name bytea, created bytea, updated bytea, \
      revision int8, body bytea, PRIMARY KEY (org, uid)); CREATE INDEX ON hand (org, name, uid); \
      CREATE INDEX ON hand (org, created, uid); CREATE INDEX ON hand (org, updated, uid); \
@@ -199,7 +199,7 @@ async fn reads(store: &PostgresStore, client: &Client, long: usize) {
     let list = async |query: &Query| assert_eq!(store.list(query).await.unwrap().items.len(), 50);
     let by_hand = async |org: i64| {
         let rows = client.query(&page, &[&org, &&b""[..], &""]).await.unwrap();
-        // What a service does with them at least.
+        // The least that a service does with them.
         let items: Vec<(String, i64, Bytes)> =
             rows.iter().map(|row| (row.get(0), row.get(2), Bytes::copy_from_slice(row.get(3)))).collect();
         assert_eq!(items.len(), 51);
@@ -315,7 +315,7 @@ async fn creates(url: &str) {
     }
 }
 
-/// What some creates cost: their number in a second, the processor times of a create in this process and in the server,
+/// The cost of some creates: their number in a second, the processor times of a create in this process and in the server,
 /// in nanoseconds, and the number of creates in a batch.
 #[derive(Debug, Default, Clone, Copy)]
 struct Cost {

@@ -48,7 +48,7 @@ pub(crate) struct Changes {
     salt: u64,
 }
 
-/// Returns the position of a record in an order, as the table `block` has it; `None` if the kind has no such key.
+/// Returns the position of a record in an order, by the table `block`; `None` if the kind has no such key.
 pub(crate) fn position(stored: &Stored, column: Column) -> Option<Vec<u8>> {
     match column {
         Column::Uid => Some(Vec::new()),
@@ -83,7 +83,7 @@ impl Changes {
         changes
     }
 
-    /// Returns the lists that stand for the kept lists of filter values which a changed record could be in.
+    /// Returns the lists that represent the kept lists of filter values which a changed record could be in.
     pub(crate) fn any_filtered(&self) -> BTreeSet<List> {
         self.lists.iter().map(|(list, delta)| schema::any_filtered(self.salt, delta.kind, list.org)).collect()
     }
@@ -203,7 +203,7 @@ pub(crate) fn calls(state: &State, changes: &Changes) -> Vec<Call> {
     let shorter: Vec<_> = shorter.map(|tally| TallyKey { org: tally.org, list: tally.list }).collect();
     calls.add(PUT_TALLIES, tallies);
 
-    // What depends on the lengths of lists.
+    // The decisions that depend on the lengths of lists.
     calls.add(DELETE_TALLIES, shorter);
     calls.add(SHIFT_BLOCKS, changes.shifts.iter().map(Block::from).collect());
     calls.into()

@@ -130,7 +130,7 @@ const LOST_BLOCKS: &str = "SELECT count(*) FROM block b WHERE b.org = $1 AND NOT
 #[cfg(feature = "testing")]
 pub(crate) const STATEMENTS: [&str; 8] = [BLOCKED, RECORDS, DEEP, MEMBERS, TALLIES, HEAD, EPOCHS, LOST_BLOCKS];
 
-/// What the records of an organization make of its other tables.
+/// The rows of the other tables by the records of an organization.
 #[derive(Debug, Default)]
 struct Expected {
     direct: HashMap<Uuid, i64>,

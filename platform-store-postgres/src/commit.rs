@@ -137,7 +137,7 @@ pub(crate) struct With {
     pub(crate) value: KeyValue,
 }
 
-/// What a batch reads before its commits are decided.
+/// The reads of a batch before its commits are decided.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) keys: HashSet<Key>,
@@ -226,7 +226,7 @@ pub(crate) struct State {
     pub(crate) heads: HashMap<Org, i64>,
     /// The organizations whose heads the batch raises.
     pub(crate) moved: BTreeSet<Org>,
-    /// What exists of [`Wanted::none_below`] and [`Wanted::none_with`].
+    /// The records that exist of [`Wanted::none_below`] and [`Wanted::none_with`].
     pub(crate) found_below: HashSet<(KindName, String)>,
     pub(crate) found_with: HashSet<With>,
     /// The number of records of each of [`Wanted::counts`], after the commits that were decided.

@@ -142,7 +142,7 @@ impl Connection {
         let opened = self.client.as_ref().map(|client| Object::metrics(client).created);
         let is_lost = |state: &State| opened.is_none_or(|opened| opened < state.valid_from);
         let mut states = self.state.clone();
-        // What a server gets after it was silent may be answered by a former primary.
+        // After a silence, the answer may come from a former primary.
         let silent = Some(states.borrow()).filter(|state| self.limit.is_some() && state.answers.is_err());
         if let Some(failure) = silent.map(|state| state.failure()) {
             return Err(failure);
@@ -416,7 +416,7 @@ impl Attempts<'_> {
     /// # Errors
     /// The failure, if no other attempt is to be made.
     pub(crate) async fn pause(&mut self, failure: Failure) -> Result<(), Failure> {
-        // A failure may take long to notice, which is no reason not to try again.
+        // A failure may take long to notice; another attempt is made nevertheless.
         let until = *self.until.get_or_insert(Instant::now() + self.database.retry);
         if !matches!(failure, Failure::Lost(_) | Failure::Node(_)) || Instant::now() + self.pause > until {
             return Err(failure);

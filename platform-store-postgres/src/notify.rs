@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::{error::Failure, shared::Shared};
 
-/// What a listener hears.
+/// A message to a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Heard {

@@ -26,7 +26,7 @@ pub struct Options {
     /// The time for a list of all organizations in a database with Citus, after which it is refused; 10 seconds by
     /// default (our choice). Such a list runs on all nodes, and the coordinator merges what they return.
     pub everywhere: Duration,
-    /// Certificates in DER that TLS connections trust, besides the public certification authorities.
+    /// Certificates in DER that TLS connections trust, in addition to the public certification authorities.
     pub root_certificates: Vec<CertificateDer<'static>>,
 }
 

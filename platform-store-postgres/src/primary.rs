@@ -55,7 +55,7 @@ pub(crate) struct History {
 /// Drives a connection.
 pub(crate) type Driver = tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
-/// What is known of the primary.
+/// The facts about the primary.
 #[derive(Debug, Clone)]
 pub(crate) struct State {
     /// The address of the last primary, with everything else that a connection needs.

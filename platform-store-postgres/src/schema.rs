@@ -1,4 +1,4 @@
-//! The names of what the tables contain: organizations, lists and filter values as hashes, and the columns of sort keys.
+//! The names of the contents of the tables: organizations, lists and filter values as hashes, and the columns of sort keys.
 //!
 //! The tables themselves are in `migrations`.
 
@@ -43,7 +43,7 @@ pub(crate) fn installation() -> Org {
 }
 
 /// Returns the organization of a unique key. The values of most spaces are hashes that include the parent's uid, so
-/// that the store cannot tell to which organization they belong: each value is an organization of its own.
+/// that the store does not know to which organization they belong: each value is an organization of its own.
 pub(crate) fn organization_of_unique(space: &str, value: &[u8]) -> Org {
     hash([b"unique", space.as_bytes(), value]).as_u64_pair().0.cast_signed()
 }
@@ -133,7 +133,7 @@ pub(crate) fn filtered(salt: u64, kind: &str, (top, children): (&str, bool), (ke
     List { org: organization(top), id: salted_hash(salt, parts) }
 }
 
-/// Returns the list that stands for all kept lists of filter values of a kind in an organization.
+/// Returns the list that represents all kept lists of filter values of a kind in an organization.
 pub(crate) fn any_filtered(salt: u64, kind: &str, org: Org) -> List {
     List { org, id: salted_hash(salt, [b"any filtered", kind.as_bytes()]) }
 }

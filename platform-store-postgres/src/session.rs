@@ -58,7 +58,7 @@ pub(crate) fn options(of_url: &str) -> String {
 /// Verifies that a new session has the settings, and sets what cannot be sent when it starts.
 ///
 /// # Errors
-/// What differs, and what to do.
+/// The difference, and the remedy.
 pub(crate) async fn begin(client: &Client) -> Result<(), String> {
     let failed = |error: tokio_postgres::Error| text(&error);
     let different = different();

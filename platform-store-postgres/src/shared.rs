@@ -1,4 +1,4 @@
-//! What the parts of a store share: the database, the layout of records, and whether commits succeed.
+//! The state that the parts of a store share: the database, the layout of records, and whether commits succeed.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -39,7 +39,7 @@ impl Health {
     }
 }
 
-/// What the lanes share.
+/// The state that the lanes share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) database: Database,

@@ -57,7 +57,7 @@ pub(crate) struct Lanes {
     upkeep: Mutex<Upkeep>,
 }
 
-/// What decides when lanes do more than commit.
+/// The conditions for lanes to do more than commit.
 #[derive(Debug, Default)]
 struct Upkeep {
     /// The number of batches.
@@ -331,7 +331,7 @@ impl Shared {
                             }
                             return Ok((outcomes, Vec::new()));
                         }
-                        // Nothing was written. What broke the connection may break the next one too.
+                        // Nothing was written. The cause may break the next connection too.
                         Ok(false) => attempts.pause(failure).await?,
                         Err(_) => return Err(unknown(failure)),
                     }

@@ -1,4 +1,4 @@
-//! The entries of sled's tree. The first byte of a key tells what the entry is.
+//! The entries of sled's tree. The first byte of a key is the type of the entry.
 //!
 //! | First byte | Key | Value |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | `p` | the key of an entry, number of the piece | a piece of a long value |
 //! | `x` | | padding of sled's log, which a crash may leave; it has no meaning |
 //!
-//! There is one tree because sled writes batches atomically only within a tree. What is in the spaces is the engine's:
+//! There is one tree because sled writes batches atomically only within a tree. The contents of the spaces are the engine's:
 //! see `platform_store_kv`, which also has the checksums of its values.
 //!
 //! Long values are split because sled keeps some 17 values in a node of its tree, writes the whole node now and then, and

@@ -233,7 +233,7 @@ mod tests {
         found
     }
 
-    /// What happens between reads.
+    /// The work between reads.
     #[derive(Debug, Clone)]
     enum Step {
         Write(Vec<(u8, Option<u16>)>),

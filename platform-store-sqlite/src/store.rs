@@ -135,7 +135,7 @@ impl Builder {
         // Acquire the lock before anything is read: another store could still be writing the file.
         let path = &resolved(path.as_ref())?;
         let lock = lock(path)?;
-        // What an interrupted compaction has left.
+        // The remains of an interrupted compaction.
         drop(fs::remove_file(compact::new_file(path)));
         restrict(path);
         let mut connection = self.connect(path).map_err(|error| open_error(path, error))?;

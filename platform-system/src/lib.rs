@@ -1,4 +1,4 @@
-//! What the operating system provides and `platform-engine` leaves to its embedder: the clock, random bytes, and threads
+//! The services of the operating system that `platform-engine` leaves to its embedder: the clock, random bytes, and threads
 //! for CPU-heavy work.
 
 mod pool;

@@ -1,4 +1,4 @@
-//! The suite of a [`Backend`] of `platform-store-kv`: cases for each of its fourteen rules, which tell the author of a
+//! The suite of a [`Backend`] of `platform-store-kv`: cases for each of its fourteen rules, which show the author of a
 //! store over another library what is wrong before a whole store does.
 //!
 //! The complete test file of a backend is
@@ -151,7 +151,7 @@ impl<B: Backend> BackendSuite<B> {
         self
     }
 
-    /// As [`BackendSuite::failing_writes`], for reads. What the library has in its memory can still be read.
+    /// As [`BackendSuite::failing_writes`], for reads. Data in the memory of the library can still be read.
     #[must_use]
     pub fn failing_reads(mut self, fail: impl Fn(&B) + Send + Sync + 'static) -> Self {
         self.failing_reads = Some(Box::new(fail));
@@ -289,7 +289,7 @@ fn matches(name: &str, cases: &str) -> bool {
     name.strip_prefix(cases).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// What the author of a backend supplies, by the name of the function.
+/// The functions that the author of a backend supplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hook {
     FailingWrites,
@@ -337,7 +337,7 @@ struct Rule<B: Backend> {
     /// Its number there; 0 for all of them.
     number: u8,
     group: &'static str,
-    /// What the cases need.
+    /// The needs of the cases.
     hook: Option<Hook>,
     cases: Vec<Case<B>>,
 }

@@ -48,7 +48,7 @@ pub struct History {
     pub threads: usize,
 }
 
-/// What a history contained, so that a test can tell that it was not vacuous.
+/// The contents of a history, so that a test can assert that it was not vacuous.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// The operations that succeeded.

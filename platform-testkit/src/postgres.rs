@@ -36,7 +36,7 @@ struct Private {
 const SETTINGS: &str = "listen_addresses=''\nfsync=off\nmax_connections=300\nshared_buffers=64MB\njit=off\n\
      wal_level=replica\nautovacuum_naptime=5s\n";
 
-/// What the store uses of Citus.
+/// The parts of Citus that the store uses.
 const LIKE_CITUS: &str = "DO $$ BEGIN IF to_regclass('pg_dist_partition') IS NULL THEN \
      CREATE TABLE pg_dist_local_group (groupid int4); INSERT INTO pg_dist_local_group VALUES (0); \
      CREATE TABLE pg_dist_node (isactive bool, shouldhaveshards bool, noderole text); \
@@ -92,7 +92,7 @@ impl Cluster {
         }
     }
 
-    /// Starts a private cluster with these lines of `postgresql.conf` besides its own.
+    /// Starts a private cluster with these lines of `postgresql.conf` in addition to its own.
     ///
     /// # Errors
     /// A text that says why it cannot be started.

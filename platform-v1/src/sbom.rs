@@ -34,7 +34,7 @@ pub struct Sbom {
     /// A comment on the document.
     #[serde(deserialize_with = "nullable")]
     pub comment: String,
-    /// Who and what created the document, and when.
+    /// The persons and tools that created the document, and the time.
     #[serde(deserialize_with = "nullable")]
     pub creation_info: CreationInfo,
     /// The packages.
@@ -46,12 +46,12 @@ pub struct Sbom {
     /// The relationships of packages, files and the document.
     #[serde(deserialize_with = "bounded::<_, _, MAX_OTHERS>")]
     pub relationships: Vec<Relationship>,
-    /// The identifiers of what the document describes, a short form of its relationships.
+    /// The identifiers of the described elements, a short form of its relationships.
     #[serde(deserialize_with = "nullable")]
     pub document_describes: Vec<String>,
 }
 
-/// Who and what created a document, and when.
+/// The persons and tools that created a document, and the time.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CreationInfo {

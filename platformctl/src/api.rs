@@ -311,7 +311,7 @@ impl Pages<'_> {
         let mut query = self.query.clone();
         query.push(("page_size".to_owned(), size.clamp(1, MAX_PAGE_SIZE).to_string()));
         if !token.is_empty() {
-            // What is skipped is counted from the token.
+            // Skipped resources are counted from the token.
             query.retain(|(name, _)| name != "skip");
             query.push(("page_token".to_owned(), token));
         }
@@ -351,7 +351,7 @@ fn retry_after(body: &Value) -> Option<Duration> {
     Duration::try_from_secs_f64(delay.strip_suffix('s')?.parse().ok()?).ok()
 }
 
-/// What is known of a request without a reply.
+/// The facts about a request without a reply.
 enum Delivery {
     /// It can never be sent.
     Impossible,

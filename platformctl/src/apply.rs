@@ -53,7 +53,7 @@ pub(crate) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Wri
     let bar = progress((changes + pruned.len()) as u64);
     let (mut created, mut updated, unchanged) = (0, 0, plans.len() - changes);
     for plan in plans {
-        // What the plan could not know yet exists now.
+        // Resources that the plan could not know yet exist now.
         let plan = if plan.is_provisional { planner.plan(plan.placed)? } else { plan };
         let failed = |failure: Failure| failure.while_(&plan.placed.place);
         match plan.action {

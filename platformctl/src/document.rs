@@ -64,7 +64,7 @@ pub(crate) struct Placed {
 /// Reads the documents of files, of the YAML and JSON files in directories, and for `-` of standard input, in order.
 ///
 /// # Errors
-/// With the place of what is not a document.
+/// With the place of the text that is not a document.
 pub(crate) fn read(paths: &[String]) -> Result<Vec<Placed>> {
     let mut all = Vec::new();
     for path in paths {

@@ -49,7 +49,7 @@ impl Failure {
         Self(Box::new(Inner { exit, message, notes: Vec::new(), answer: None, is_broken_pipe: false }))
     }
 
-    /// Returns a failure of what the caller typed or wrote, before anything was sent.
+    /// Returns a failure of the caller's input, before anything was sent.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
     }
@@ -114,7 +114,7 @@ impl Failure {
         self
     }
 
-    /// Begins the message with what was attempted.
+    /// Begins the message with the attempted action.
     pub(crate) fn while_(mut self, what: impl fmt::Display) -> Self {
         self.0.message = format!("{what}: {}", self.0.message);
         self

@@ -34,7 +34,7 @@ pub(crate) struct Names<'a> {
     planned: RefCell<HashSet<(&'static str, String)>>,
 }
 
-/// What a name stands for.
+/// The resource that a name refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Found {
     Uid(String),
@@ -134,7 +134,7 @@ impl<'a> Names<'a> {
         Ok(page.map(|page| page.items).unwrap_or_default().into_iter().filter(is_named).collect())
     }
 
-    /// Returns the uid of what `--under` names for a list or a parent of a kind: a resource of the kind above it, or of
+    /// Returns the uid of the resource that `--under` names for a list or a parent of a kind: a resource of the kind above it, or of
     /// one further up.
     ///
     /// # Errors

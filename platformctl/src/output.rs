@@ -26,7 +26,7 @@ pub(crate) enum Format {
     Yaml,
     /// One uid per line.
     Name,
-    /// What an expression finds in each resource, one value per line.
+    /// The values that an expression finds in each resource, one per line.
     JsonPath(JsonPath),
 }
 

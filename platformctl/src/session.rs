@@ -1,4 +1,4 @@
-//! What the commands share: the server and its names, the values of the command line, and what people see.
+//! The state that the commands share: the server and its names, the values of the command line, and what people see.
 
 use std::{
     io::{IsTerminal, Write, stderr, stdin},
@@ -16,7 +16,7 @@ use crate::{
     output::Format,
 };
 
-/// What the commands about resources use.
+/// The parts that the commands about resources use.
 pub(crate) struct Session<'a> {
     pub(crate) kinds: &'a Kinds,
     pub(crate) api: &'a Api,

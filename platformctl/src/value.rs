@@ -131,7 +131,7 @@ pub(crate) struct Changes {
     pub(crate) body: Map<String, Value>,
     /// The values that the resource has at these paths now.
     pub(crate) before: Map<String, Value>,
-    /// What the wanted values break, as `field: rule`.
+    /// The rules that the wanted values break, as `field: rule`.
     pub(crate) violations: Vec<String>,
 }
 

@@ -274,7 +274,7 @@ fn start() -> Vec<Line> {
     ]
 }
 
-/// The figures of a server on sled, which must be no worse than they were.
+/// The figures of a server on sled, which must not be worse than before.
 fn on_sled() -> Vec<Line> {
     let data = Data::One(SKIPPED.min(large()));
     let server = Server::platform(&format!("sled:{}", data.sled().display()));

@@ -1,4 +1,4 @@
-//! A service of your own made of a whole server: tickets (see `examples/own-kind`) beside the kinds of Platform API v2.
+//! A service of your own made of a whole server: tickets (see `examples/own-kind`) in addition to the kinds of Platform API v2.
 //!
 //! | Program | Has |
 //! |---|---|

@@ -37,7 +37,7 @@ pub fn open(directory: &Path) -> Result<KvStore<RedbBackend>, StoreError> {
 #[derive(Debug)]
 pub struct RedbBackend(Arc<Opened>);
 
-/// What a snapshot keeps open (rule 2). The database is closed before its directory is unlocked.
+/// The state that a snapshot keeps open (rule 2). The database is closed before its directory is unlocked.
 struct Opened {
     database: Database,
     directory: Directory,

@@ -1,4 +1,4 @@
-//! What operators can rely on: concurrent removals leave an organization one owner, `platform-server repair-owner` gives it
+//! Guarantees for operators: concurrent removals leave an organization one owner, `platform-server repair-owner` gives it
 //! an owner again, `platform-server quota` limits its resources, and a read-only server changes nothing.
 
 #![allow(

@@ -19,7 +19,7 @@ fn all_kinds() -> impl Iterator<Item = &'static Registered> {
     KINDS.iter()
 }
 
-/// What the table of the whole interface has.
+/// The contents of the table of the whole interface.
 fn listed() -> impl Iterator<Item = &'static Registered> {
     KINDS.iter()
 }

@@ -399,7 +399,7 @@ const REMOVALS: [Removal; 6] = [
     Removal::Unregister,
 ];
 
-/// Two owners of an organization, each of whom is removed in one of these ways.
+/// Two owners of an organization, who are both removed, each in one of these ways.
 struct Duel {
     organization: Uid,
     owners: [(Caller, Uid); 2],

@@ -1,4 +1,4 @@
-//! Committed files for reviewers, which tests compare with what they generate. The tests of other crates include this
+//! Committed files for reviewers, which tests compare with newly generated ones. The tests of other crates include this
 //! file too.
 //!
 //! The failure shows only the first line that differs, because a diff of the OpenAPI document is too long to be read.

@@ -42,7 +42,7 @@ const PACKAGES: &[(&str, [&str; 3])] = &[
     ("busybox", ["1.35.0-r3", "1.35.0-r9", "1.36.0-r0"]),
 ];
 
-/// What is known about a vulnerability.
+/// The facts about a vulnerability.
 enum State {
     Fixed(&'static str),
     Open,

@@ -41,7 +41,7 @@ pub const VALIDITY_MILLIS: i64 = 3 * 24 * 60 * 60 * 1000;
 #[derive(Clone)]
 pub struct PageKeys(Vec<(u64, Hmac<Sha256>)>);
 
-/// What a page token is bound to: properties of a list, each with a name and values.
+/// The binding of a page token: properties of a list, each with a name and values.
 ///
 /// Names and values are encoded with their lengths, so that different lists never have the same bytes. The encoding is
 /// part of the format of a token: a change makes all tokens of an earlier release invalid, and requires a new version.

@@ -405,7 +405,7 @@ impl Field {
         self
     }
 
-    /// Sets a regular expression that the text matches, or each text of a list or map. An empty text is no value and
+    /// Sets a regular expression that the text matches, or each text of a list or map. An empty text is not a value and
     /// need not match.
     ///
     /// The syntax and the meaning are those of JSON Schema (ECMA-262 without flags), so that clients and the server

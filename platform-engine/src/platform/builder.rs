@@ -126,7 +126,7 @@ impl Builder {
         self
     }
 
-    /// Sets how other processes over the same store are told of events to deliver. By default, no other process uses
+    /// Sets how other processes over the same store are notified of events to deliver. By default, no other process uses
     /// the store.
     #[must_use]
     pub fn wake(mut self, wake: Arc<dyn Wake>) -> Self {

@@ -110,7 +110,7 @@ pub async fn rewrite(
     loop {
         let (puts, next) = page(store, registered, after.clone()).await?;
         let Some(last) = puts.last().map(|(put, _)| put.key.uid.clone()) else {
-            // All records of the page were deleted meanwhile, or there is none.
+            // All records of the page have been deleted, or there is none.
             after = next;
             if after.is_none() {
                 break;
@@ -188,7 +188,7 @@ async fn page(
     let mut puts = Vec::with_capacity(page.items.len());
     for item in page.items {
         let record = if item.may_have_private {
-            // `None` for one that was deleted meanwhile.
+            // `None` for one that has been deleted.
             read.next().flatten()
         } else {
             let (key, private) = (Key::new(kind.name, item.uid()), Bytes::new());

@@ -120,7 +120,7 @@ impl KindShape {
     }
 }
 
-/// What a table says about a path of stored bodies.
+/// The declaration of a table about a path of stored bodies.
 enum Found {
     Field(&'static Field),
     Removed,

@@ -41,7 +41,7 @@ struct Recording {
     /// The sets of epochs that single calls read or required.
     used: Mutex<BTreeSet<BTreeSet<Epoch>>>,
     raised: Mutex<BTreeSet<Epoch>>,
-    /// The calls with the organizations that they touch; `None` stands for all organizations.
+    /// The calls with the organizations that they touch; `None` means all organizations.
     calls: Mutex<Vec<(String, BTreeSet<Option<String>>)>>,
     /// The number of reads of the bindings of an identity.
     resolutions: AtomicUsize,

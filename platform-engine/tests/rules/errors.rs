@@ -148,7 +148,7 @@ fn already_exists_has_the_type_and_uid_for_every_kind_but_no_uid_across_tenants(
     let renamed = world.update(operator, "Repo", &uid_of(&other), json!({ "name": "repo-3" }), None);
     let name = status(&world, renamed)["details"][1]["resourceName"].clone();
     assert_eq!(world.get(operator, "Repo", name.as_str().unwrap()).unwrap()["name"], "repo-3");
-    // Verified names are unique in the whole installation: the error does not name the organization that has it.
+    // Verified names are unique in the whole installation: the error does not name the organization with the name.
     let verified =
         || world.create(operator, "Group", "", json!({ "name": "acme.example", "verified": true, "kind": 1 }));
     verified().unwrap();

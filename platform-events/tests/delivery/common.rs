@@ -106,7 +106,7 @@ impl World {
         self.platform.create(&self.operator, &Uid::default(), &group).await.unwrap().uid
     }
 
-    /// Names what this world creates from now on differently from what another world over the same store does.
+    /// Gives this world's later creates other names than those of another world over the same store.
     pub(crate) fn number_from(&self, number: u64) {
         self.serial.store(number, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! Tests of several processes over one store that tell each other of events.
+//! Tests of several processes over one store that notify each other of events.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 

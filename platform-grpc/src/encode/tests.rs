@@ -217,7 +217,7 @@ fn a_cached_encoding_is_that_of_the_same_json_and_of_the_same_message() {
     for _ in 0..2 {
         for (plan, json) in [&repo, &tag].into_iter().flat_map(|plan| jsons.iter().map(move |json| (plan, json))) {
             let mut writer = Writer::with_capacity(0);
-            // What was written before is no part of the entry.
+            // Bytes that were written before are not part of the entry.
             writer.varint(7);
             cache.append(plan, json.as_bytes(), &mut writer).unwrap();
             let expected = [vec![7], plan.encode(json.as_bytes()).unwrap()].concat();

@@ -38,7 +38,7 @@ impl Server {
         Self::serving(limits, |rest| rest).await
     }
 
-    /// Serves the API with what `mount` adds to it.
+    /// Serves the API with the additions of `mount`.
     pub async fn serving(limits: Limits, mount: impl FnOnce(Rest) -> Rest) -> Self {
         let limits = Limits { limit_loopback: true, ..limits };
         let rest = mount(super::rest(limits.clone()).await);

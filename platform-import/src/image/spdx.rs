@@ -72,7 +72,7 @@ pub(super) fn is_statement(layer: &Descriptor) -> bool {
     known.contains(&kind.as_str()) || kind.starts_with("application/vnd.dev.sigstore.bundle.")
 }
 
-/// What a manifest says of its layers.
+/// The layers of a manifest.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Layers {
     /// They are bills of materials: tools write the type of a document there, and give its layer that of any file.

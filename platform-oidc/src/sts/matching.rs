@@ -49,7 +49,7 @@ pub(super) fn check_claims(
     let is_literal = !requested.issuer.is_empty() && !requested.subject.is_empty();
     let mismatch = |claim: &str| if is_literal { Mismatch::Claim(claim.to_owned()) } else { Mismatch::Hidden };
     match (requested.audience.as_str(), requested.audience_pattern.as_str()) {
-        // A service that receives tokens for itself must not learn for what else they are good.
+        // A service that receives tokens for itself must not learn the other audiences for which they are valid.
         ("", "") if !intersects(&claims.audiences, default_audiences) => return Err(Mismatch::Hidden),
         ("", "") => {}
         (literal, pattern) => {

@@ -39,7 +39,7 @@ impl Rotated {
         Ok(Self { path: path.to_owned(), file, len, most, keep })
     }
 
-    /// Appends a line. A line is written entirely or not at all, unless the process or the machine fails meanwhile.
+    /// Appends a line. A line is written entirely or not at all, unless the process or the machine fails during the write.
     pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
         if self.len > 0 && self.len.saturating_add(line.len() as u64) > self.most {
             self.rotate()?;

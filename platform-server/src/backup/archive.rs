@@ -75,7 +75,7 @@ impl Form {
     }
 }
 
-/// What a backup is of.
+/// The source of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Manifest {
@@ -140,7 +140,7 @@ impl Manifest {
     }
 }
 
-/// What an archive has besides its manifest and the blobs.
+/// The contents of an archive other than its manifest and the blobs.
 #[derive(Debug)]
 pub(crate) struct Contents<'a> {
     pub(crate) store: &'a Path,
@@ -169,7 +169,7 @@ pub(crate) fn write<W: Write>(
     let len = store.metadata().context("cannot read the copy of the store")?.len();
     archive.add_from(manifest.store.entry(), store, len)?;
     for id in blobs.list()? {
-        // One that was deleted after the copy was made is named by no record in it: they are not deleted meanwhile.
+        // One that was deleted after the copy was made is named by no record in it: they are not deleted during a backup.
         if let Some(content) = blobs.get(&id).context("run `platform-server check`")? {
             let (parent, digest) = id.parts();
             archive.add(&format!("{BLOBS}/{parent}/{digest}"), &content)?;
@@ -208,7 +208,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// A reader that computes the checksum of what is read.
+/// A reader that computes the checksum of the bytes that are read.
 struct Hashed<R> {
     inner: R,
     hash: Sha256,

@@ -82,7 +82,7 @@ fn save(backup: &Backup, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Re
     let mut manifest = None;
     write_file(&path, |mut file| {
         write(&mut file)?;
-        // What was received is verified before it gets its name.
+        // The received file is verified before it gets its name.
         file.seek(SeekFrom::Start(0)).context("cannot read the backup")?;
         manifest = Some(archive::unpack(&file, None)?);
         Ok(file)
@@ -190,7 +190,7 @@ fn follow(agent: &ureq::Agent, endpoint: &str, authorization: &str, bar: &Progre
     Some(Following(stop))
 }
 
-/// Returns a progress bar on standard error, which is hidden if that is no terminal.
+/// Returns a progress bar on standard error, which is hidden if that is not a terminal.
 fn progress_bar() -> Result<ProgressBar> {
     let bar = ProgressBar::no_length();
     bar.set_style(ProgressStyle::with_template("{spinner} {msg}wrote {bytes}, {bytes_per_sec}")?);

@@ -79,7 +79,7 @@ fn progress(backups: &Backups) -> Json<Value> {
     Json(json!({ "running": running, "copiedPages": copied, "pages": pages }))
 }
 
-/// Checks a copy of the store, and responds with what it finds.
+/// Checks a copy of the store, and responds with the faults.
 async fn check_copy(backups: &Backups) -> Result<Json<Value>> {
     let Origin::Sqlite(_) = backups.origin else {
         return Err(Error::blocked("CHECK_NOT_SUPPORTED", ONLY_STOPPED));

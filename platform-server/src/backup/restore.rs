@@ -41,7 +41,7 @@ const TEMPORARY: &str = ".platform-restore-";
 /// backup and its restoration. Our choice.
 const GENERATION: u64 = 1 << 32;
 
-/// What is done while a backup is read.
+/// The work while a backup is read.
 const UNPACKED: &str = "unpacked";
 
 /// Restores a backup into an empty data directory.
@@ -148,7 +148,7 @@ fn fill(
         block_on(async { Ok(sealed.reseal(&DOCUMENTS).await?) })?;
     }
     archive::sync_all(from).context("cannot write the restored files")?;
-    // A server may have been started on the directory meanwhile.
+    // A server may have been started on the directory since the check.
     reject_contents(directory)?;
     let store = store_name(kind);
     for name in [format!("{store}.blobs"), store.to_owned(), archive::BOOTSTRAP.to_owned(), archive::KEYS.to_owned()] {

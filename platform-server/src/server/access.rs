@@ -1,4 +1,4 @@
-//! Who may call a server: the issuer of its tokens, the issuers that it trusts, and the services that exchange tokens.
+//! The callers of a server: the issuer of its tokens, the issuers that it trusts, and the services that exchange tokens.
 
 use std::sync::Arc;
 

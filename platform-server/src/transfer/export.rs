@@ -29,7 +29,7 @@ use crate::{
     stores::{Purpose, blob_path, reject_memory},
 };
 
-/// What to do when the store changes during an export.
+/// The advice when the store changes during an export.
 const CHANGED: &str = "the store changed during the export: stop all servers, and export again";
 
 /// Writes the store of a stopped server to a file or to standard output.
@@ -124,7 +124,7 @@ pub(super) async fn write_stopped<W: Write + Send + 'static>(
     Ok((out, (written.total(), written.need_secrets)))
 }
 
-/// What an export has.
+/// The contents of an export.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     /// The number of records and the greatest revision, by kind.
@@ -146,7 +146,7 @@ impl Written {
 /// The number of pages that are read before those that were read are written.
 const PAGES: usize = 4;
 
-/// What the reader of a store sends to the writer of its export.
+/// A message from the reader of a store to the writer of its export.
 enum Message {
     Page(&'static Registered, Vec<Record>),
     /// All records were sent. Without it, the export is not complete.

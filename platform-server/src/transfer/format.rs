@@ -126,7 +126,7 @@ struct Last {
     end: End,
 }
 
-/// What the file has.
+/// The contents of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct End {

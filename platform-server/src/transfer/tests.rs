@@ -22,7 +22,7 @@ use super::{
 };
 use crate::Kinds;
 
-/// What secrets look like in every private part.
+/// The form of secrets in every private part.
 const SECRET: &str = "a-secret-hash";
 
 fn uid(text: &str) -> Uid {
@@ -108,7 +108,7 @@ async fn secrets_are_left_out_and_the_resources_that_need_new_ones_are_named() {
             STANDARD.decode(rest.split('"').next().unwrap()).unwrap()
         })
         .collect();
-    // What is no secret is kept, such as the events of dead letters.
+    // Data other than secrets is kept, such as the events of dead letters.
     assert!(!decoded.is_empty());
     let (_, end, need_secrets) = verify(Kinds::default(), &*exported, "file").unwrap();
     let copy = MemoryStore::new();

@@ -192,7 +192,7 @@ impl Condition {
     }
 }
 
-/// The users who can meet a condition, of whom there is at most one.
+/// The users who can meet a condition, at most one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Index {
     Id(String),

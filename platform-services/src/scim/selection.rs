@@ -88,7 +88,7 @@ impl Selection {
     }
 }
 
-/// Returns the attributes of a user that these names stand for. Others are not returned anyway.
+/// Returns the attributes of a user that these names refer to. Others are not returned anyway.
 fn known(names: &[&str]) -> Vec<Name> {
     let mut known = Vec::new();
     for name in names {

@@ -88,7 +88,7 @@ async fn another_identity(rest: &Rest) -> String {
     created["uid"].as_str().unwrap().to_owned()
 }
 
-/// Takes a step of a session, with these headers besides those of the page.
+/// Takes a step of a session, with these headers in addition to those of the page.
 async fn step(rest: &Rest, name: &str, more: &[(&'static str, String)], body: &str) -> Answer {
     let own = [("host", "a"), ("origin", "http://a"), ("sec-fetch-site", "same-origin"), ("x-console-session", name)];
     let own = own.map(|(name, value)| (name, value.to_owned()));

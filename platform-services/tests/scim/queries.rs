@@ -12,7 +12,7 @@ impl Directory {
         self.call(Method::GET, &format!("/Users?{}", pairs.join("&")), &Value::Null).await.ok()
     }
 
-    /// Returns the names of the users whom a filter finds, after checking that a search finds the same.
+    /// Returns the names of the users that a filter finds, after checking that a search finds the same.
     async fn names(&self, filter: &str) -> Vec<String> {
         let page = self.find(&[("filter", filter)]).await;
         let body = json!({ "schemas": ["urn:ietf:params:scim:api:messages:2.0:SearchRequest"], "filter": filter });

@@ -18,7 +18,7 @@ use crate::{
 /// The number of pending records from which they are indexed, which limits memory and the time that opening can take.
 pub(crate) const MAX_PENDING: u64 = 4_000_000;
 
-/// What lists and the writer share during a bulk load: the writer may leave records pending only while nothing is
+/// The state that lists and the writer share during a bulk load: the writer may leave records pending only while nothing is
 /// listed.
 #[derive(Debug, Default)]
 pub(crate) struct Loading(Mutex<Shared>);

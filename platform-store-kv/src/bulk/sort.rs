@@ -1,6 +1,6 @@
 //! Sorting of more entries than should be in memory: sorted runs in temporary files, which are merged.
 //!
-//! In a run, each key is stored as the length of what it has in common with the key before it, and the rest.
+//! In a run, each key is stored as the length of the prefix that it shares with the key before it, and the rest.
 
 use std::{
     cmp::Reverse,

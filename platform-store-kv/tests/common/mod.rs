@@ -30,7 +30,7 @@ pub(crate) struct MapBackend {
     pub(crate) fault: Arc<Mutex<Option<Fault>>>,
 }
 
-/// What a planted write does.
+/// The effect of a planted write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It writes nothing, as on a full disk.

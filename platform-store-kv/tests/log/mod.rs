@@ -31,7 +31,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 type Map = RedBlackTreeMapSync<(Space, Vec<u8>), Vec<u8>>;
 
-/// What is wrong with a backend.
+/// The fault of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(dead_code, reason = "only one of the tests plants faults")]
 pub(crate) enum Fault {
@@ -53,7 +53,7 @@ pub(crate) enum Fault {
     DescendingOffByOne,
     /// The upper bound of a range is a part of it.
     InclusiveUpperBound,
-    /// The lower bound of a range is no part of it.
+    /// The lower bound of a range is not part of it.
     ExclusiveLowerBound,
     /// A range from the empty key is empty.
     EmptyBound,
@@ -97,7 +97,7 @@ pub(crate) enum Fault {
     DeletesForgotten,
 }
 
-/// What a deleted key has with [`Fault::DeletedInDescending`].
+/// The value of a deleted key with [`Fault::DeletedInDescending`].
 const DELETED: &[u8] = b"\0deleted";
 /// The content of a log that is complete.
 const HEADER: &[u8] = b"log of batches\n";
@@ -125,7 +125,7 @@ struct Shared {
 #[derive(Debug)]
 struct Log {
     file: File,
-    /// What is not written to the file: batches without sync.
+    /// The batches that are not written to the file, because they have no sync.
     pending: Vec<u8>,
     /// For [`Fault::StaleSnapshot`].
     before: Arc<Map>,

@@ -24,7 +24,7 @@ use crate::{
     schema::{self, List, Org},
 };
 
-/// What a batch reads: the rows of each statement, in the order of its parameters. Most rows that are found have the
+/// The reads of a batch: the rows of each statement, in the order of its parameters. Most rows that are found have the
 /// place of the row that they were found for.
 #[derive(Debug)]
 pub(super) struct Reads {

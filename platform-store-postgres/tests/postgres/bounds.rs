@@ -1,4 +1,4 @@
-//! What the store refuses, bounds, and does not take for something else.
+//! Values that the store refuses, bounds, and distinguishes.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

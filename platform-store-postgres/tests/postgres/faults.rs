@@ -17,7 +17,7 @@ use platform_testkit::postgres::Cluster;
 
 use crate::common::{client, empty, puts, thing};
 
-/// Commits until it is told to stop, and returns the uids of the acknowledged commits and of those with an unknown
+/// Commits until it is stopped, and returns the uids of the acknowledged commits and of those with an unknown
 /// outcome.
 async fn work(store: Arc<PostgresStore>, task: usize, stop: Arc<AtomicBool>) -> (Vec<String>, Vec<String>) {
     let (mut acknowledged, mut unknown) = (Vec::new(), Vec::new());

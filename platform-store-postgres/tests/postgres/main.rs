@@ -1,4 +1,4 @@
-//! Tests of what the PostgreSQL store adds to the contract. Without a server, they print a line that begins with NOT RUN.
+//! Tests of the additions of the PostgreSQL store to the contract. Without a server, they print a line that begins with NOT RUN.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "these are tests")]
 

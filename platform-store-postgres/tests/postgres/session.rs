@@ -106,7 +106,7 @@ async fn connections_that_are_not_used_are_closed() {
     }
     let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'idle'";
     let closed = async {
-        // What is left is the connection that asks the primary.
+        // The connection that asks the primary is left.
         while observer.query_one(count, &[]).await.unwrap().get::<_, i64>(0) > 1 {}
     };
     tokio::time::timeout(Duration::from_secs(30), closed).await.unwrap();

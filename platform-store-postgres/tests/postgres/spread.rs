@@ -49,7 +49,7 @@ fn write(store: &Arc<PostgresStore>) -> tokio::task::JoinHandle<()> {
     })
 }
 
-/// What an epoch guards is in the organization of the epoch, and access to everything else that is read with it is
+/// The data that an epoch guards is in the organization of the epoch, and access to everything else that is read with it is
 /// decided by it too.
 fn assert_is_settled(records: impl Iterator<Item = (Uid, u64)>, epochs: &[u64]) {
     for (uid, revision) in records {

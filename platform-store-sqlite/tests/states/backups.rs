@@ -1,4 +1,4 @@
-//! A backup of a store that is being changed is the state after one commit, and its commits go on meanwhile.
+//! A backup of a store that is being changed is the state after one commit, and its commits go on during the backup.
 
 use std::{
     fs, future,

@@ -1,4 +1,4 @@
-//! The other processes of a case: this program again, with a role, which tells its parent by lines what it has done.
+//! The other processes of a case: this program again, with a role, which reports its work to its parent in lines.
 
 use std::{
     env,
@@ -21,7 +21,7 @@ const DIRECTORY: &str = "PLATFORM_BACKEND_DIRECTORY";
 /// The beginning of the lines for the parent, which are among those of a test harness.
 const LINE: &str = "backend suite: ";
 
-/// What a process does.
+/// The task of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// Opens the backend, and says so.
@@ -134,7 +134,7 @@ impl Running {
     /// Returns the number of the next line; `None` after the end of the process.
     ///
     /// # Errors
-    /// What the process said when it failed.
+    /// The message of the process when it failed.
     pub(super) fn next(&mut self) -> Result<Option<u64>, String> {
         for line in self.lines.by_ref() {
             let line = line.map_err(|error| failed("the output of a process", error))?;

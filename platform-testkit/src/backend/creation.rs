@@ -25,7 +25,7 @@ const MOMENTS: u32 = 80;
 fn an_interrupted_creation_leaves_a_directory_that_opens<B: Backend>(fixture: &Fixture<'_, B>) -> Outcome {
     for moment in 0..fixture.suite.kills as u32 * 3 {
         let fixture = Fixture::new(fixture.suite)?;
-        // Twice, so that the opening of what is left is interrupted, too.
+        // Twice, so that the next opening is interrupted, too.
         for _ in 0..2 {
             let mut running = Running::start(&fixture, Role::Open)?;
             let started = Instant::now();

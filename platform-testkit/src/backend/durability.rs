@@ -1,6 +1,6 @@
 //! Rule 6: with `sync`, a batch and all before it are durable when the write returns.
 //!
-//! A process that is killed loses what it has not passed to the system. What a power cut loses is seen by a recorder of
+//! A process that is killed loses what it has not passed to the system. The losses of a power cut are found by a recorder of
 //! file operations only.
 
 use platform_store_kv::{Backend, backend::Space};

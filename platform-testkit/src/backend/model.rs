@@ -111,7 +111,7 @@ fn random_batches_and_reads_are_those_of_a_map<B: Backend>(fixture: &Fixture<'_,
     let mut backend = fixture.open()?;
     for number in 1..=batches {
         let at = |error: String| format!("seed {seed}, batch {number}: {error}");
-        // What is not synced may be lost when the backend is closed.
+        // Unsynced writes may be lost when the backend is closed.
         let is_opened_again = number == batches || random.one_in(20);
         let sync = is_opened_again || random.one_in(4);
         write(&backend, &batch::<B>(&mut random, &mut model), sync).map_err(at)?;

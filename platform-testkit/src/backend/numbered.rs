@@ -7,7 +7,7 @@ use super::fixture::{Pair, Write, all, delete, failed, get, pairs_are, put};
 
 /// The number of batches whose keys stay.
 const KEPT: u64 = 8;
-/// The number of keys of a batch in each space, besides the number.
+/// The number of keys of a batch in each space, without the number.
 const KEYS: u64 = 3;
 /// The key of the number of the last batch, which sorts after the others.
 const LAST: &[u8] = b"last";

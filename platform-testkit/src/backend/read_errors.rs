@@ -35,7 +35,7 @@ fn fail<B: Backend>(fixture: &Fixture<'_, B>, backend: &B) {
     fixture.suite.failing_reads.iter().for_each(|fail| fail(backend));
 }
 
-/// Reads of what is in memory may succeed, so that a whole range is right, too.
+/// Reads of data in memory may succeed, so that a whole range is right, too.
 fn an_error_is_never_the_end_of_a_range<B: Backend>(fixture: &Fixture<'_, B>) -> Outcome {
     for descending in [false, true] {
         for before in [0, 1, 100] {

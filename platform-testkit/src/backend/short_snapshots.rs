@@ -16,7 +16,7 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
 /// The growth that counts as none, as libraries write in pieces of some size.
 const ALLOWED: u64 = 4 << 20;
 
-/// Returns the length of all files, of which others may be deleted meanwhile.
+/// Returns the length of all files, some of which may be deleted at the same time.
 fn size(directory: &Path) -> io::Result<u64> {
     let mut size = 0;
     for entry in fs::read_dir(directory)? {

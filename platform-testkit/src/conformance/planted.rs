@@ -9,7 +9,7 @@ use platform_engine::store::{
 
 use super::{Arc, Case, Fixture, GROUPS, Suite};
 
-/// What is wrong.
+/// The fault.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     /// A page after another one ends where it begins.

@@ -1,4 +1,4 @@
-//! Random changes of what access depends on.
+//! Random changes of the data that access depends on.
 
 use platform_engine::{
     access::Caller,

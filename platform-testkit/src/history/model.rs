@@ -21,7 +21,7 @@ use platform_core::{
     },
 };
 
-/// What all states have in common.
+/// The part that all states share.
 #[derive(Debug, Clone)]
 pub(super) struct Rules {
     pub(super) known: Arc<Capabilities>,

@@ -42,7 +42,7 @@ pub(super) struct Recorded {
     pub(super) commit: Arc<Commit>,
 }
 
-/// A commit that failed and may have been applied: its mark tells.
+/// A commit that failed and may have been applied: its mark shows it.
 #[derive(Debug)]
 struct Failed {
     recorded: Recorded,

@@ -1,4 +1,4 @@
-//! What an `apply` does for each document.
+//! The steps of an `apply`, one for each document.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use crate::{
     value::{self, InputOnly},
 };
 
-/// What is done for a document.
+/// The step for a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Nothing,
@@ -51,7 +51,7 @@ pub(super) struct Plan {
 /// Makes plans.
 pub(super) struct Planner<'a, 's> {
     session: &'s Session<'a>,
-    /// The places of the documents, by what they describe.
+    /// The places of the documents, by the resources that they describe.
     described: HashMap<(&'static str, String), String>,
 }
 
@@ -89,7 +89,7 @@ impl<'a, 's> Planner<'a, 's> {
         problems.map_or(Ok(plans), Err)
     }
 
-    /// Rejects a second document for one resource. New resources without names cannot be told apart here.
+    /// Rejects a second document for one resource. New resources without names cannot be distinguished here.
     fn once(&mut self, plan: Plan) -> Result<Plan> {
         if plan.uid.is_none() && name_field(plan.kind).is_none() && !plan.kind.parent.shares_uid() {
             return Ok(plan);
@@ -128,7 +128,7 @@ impl<'a, 's> Planner<'a, 's> {
 
         let existing = match &document.uid {
             Some(uid) => Some(session.api.get(kind, uid)?),
-            // What does not exist yet has neither children nor references to it.
+            // A resource that does not exist yet has neither children nor references to it.
             None if is_parent_planned || is_provisional && name_field(kind).is_none() => None,
             None => self.existing(kind, &parent, &fields)?,
         };

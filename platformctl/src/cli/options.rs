@@ -1,4 +1,4 @@
-//! Options of the command line that stand for fields and parameters of the tables.
+//! Options of the command line for fields and parameters of the tables.
 
 use clap::{Arg, ArgAction, ArgMatches, builder::PossibleValuesParser};
 use heck::ToKebabCase;

@@ -1,4 +1,4 @@
-//! `can-i`: tells whether the token may call a method, by the capabilities that `/auth/v1/ok` returns, or whether another
+//! `can-i`: prints whether the token may call a method, by the capabilities that `/auth/v1/ok` returns, or whether another
 //! identity may, by its role bindings.
 
 use std::{collections::HashMap, io::Write};
@@ -22,7 +22,7 @@ use crate::{
 
 mod why;
 
-/// What a method requires.
+/// The requirements of a method.
 enum Needs {
     Nothing,
     /// All of these capabilities.

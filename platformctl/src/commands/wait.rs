@@ -16,7 +16,7 @@ use crate::{
     value,
 };
 
-/// What a resource is waited for.
+/// The condition that is waited for.
 enum Condition {
     Exists,
     Deleted,

@@ -115,7 +115,7 @@ pub(crate) struct Ctl {
     env: Vec<(String, String)>,
 }
 
-/// What a command printed.
+/// The output of a command.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) code: i32,

@@ -11,5 +11,5 @@ pub const KINDS: &[Registered] = &[Registered::of::<{{plural}}::{{kind}}>()];
 /// Their protobuf descriptors, which `cargo run --bin proto` writes.
 pub const DESCRIPTORS: &[u8] = include_bytes!("../proto/descriptors.binpb");
 
-/// What the server serves.
+/// The kinds that the server serves.
 pub const SERVED: Kinds = Kinds::with(KINDS).descriptors(DESCRIPTORS);

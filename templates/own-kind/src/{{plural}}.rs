@@ -18,7 +18,7 @@ const LIST: Capability = Capability::new(1_000_000, "CAP_{{plural | upcase}}_LIS
 const WRITE: Capability = Capability::new(1_000_001, "CAP_{{plural | upcase}}_WRITE", "{{plural}}.write")
     .in_roles(&["owner", "editor"]);
 
-/// What a {{kind}} is, in a sentence: clients read it in the OpenAPI document and in the protobuf files.
+/// A sentence about {{kind}}, which clients read in the OpenAPI document and in the protobuf files.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct {{kind}} {

@@ -280,7 +280,7 @@ pub(crate) fn stored_files() {
                 "plate": format!("V{number}"), "places": number, "color": "red", "status": "parked", "owner": owner,
             });
             assert_eq!(read.iter().map(values).collect::<Vec<_>>(), [expected], "version {number}");
-            // What is not said is refused, with what to say.
+            // An undeclared change is refused, and the error names the missing declaration.
             let error = shape::adopt(&*store, &[Registered::of::<Careless>()]).await.unwrap_err().to_string();
             assert!(error.contains("Vehicle: fields.places: is stored and has no row in the table"), "{error}");
             assert!(error.contains("Vehicle: fields.color: is stored as text and is int32 in the table"), "{error}");

@@ -82,7 +82,7 @@ fn changed_in(step: usize) -> String {
 fn after_steps(writer: usize, steps: usize) -> BTreeMap<String, String> {
     let mut repos = BTreeMap::new();
     let name = |step: usize| format!("{writer}-{step}");
-    // What was created before has been deleted.
+    // The resources that were created before have been deleted.
     let first = (steps / CYCLE).saturating_sub(CYCLES + 1) * CYCLE;
     for step in first..steps {
         match Step::of(step) {
@@ -117,7 +117,7 @@ fn the_states_of_a_writer_differ_and_are_bounded() {
 /// When each step of a writer began, and when it was acknowledged.
 type Steps = Mutex<Vec<(Instant, Instant)>>;
 
-/// Makes the steps of a writer until it is told to stop, and records those that were acknowledged.
+/// Makes the steps of a writer until it is stopped, and records those that were acknowledged.
 fn write(api: &Api, organization: &str, writer: usize, steps: &Steps, stop: &AtomicBool) {
     let mut uids = BTreeMap::new();
     for step in 0.. {

@@ -1,4 +1,4 @@
-//! The order of Alpine package versions such as `1.2.3a_rc1~0abc12-r0`, as apk-tools 3 has it.
+//! The order of Alpine package versions such as `1.2.3a_rc1~0abc12-r0`, of apk-tools 3.
 //!
 //! apk-tools 2 differs in a few cases: it refuses commit hashes, and compares leading zeros by their number.
 

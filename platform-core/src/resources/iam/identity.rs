@@ -301,7 +301,7 @@ impl Resource for Identity {
     ];
 
     fn without_secrets(private: Bytes) -> Result<Bytes> {
-        // The registration of a person, which is no credential, the organizations, and the ids of revoked tokens.
+        // The registration of a person, which is not a credential, the organizations, and the ids of revoked tokens.
         Ok(private)
     }
 

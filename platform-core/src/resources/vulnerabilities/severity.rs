@@ -24,7 +24,7 @@ impl Severity {
         self.score.parse().ok()
     }
 
-    /// Returns the CVSS base score, from 0.0 to 10.0, as `docs/api.md` has it under "Vulnerability reports"; none for
+    /// Returns the CVSS base score, from 0.0 to 10.0, as defined in `docs/api.md`, Vulnerability reports; none for
     /// other scoring systems and malformed vectors.
     ///
     /// Metrics that are not base metrics do not count in any version, so that scores of different versions can be

@@ -32,7 +32,7 @@ impl Loopback {
     pub fn parse_uri(uri: &str) -> Option<Self> {
         let rest = uri.strip_prefix("http://")?;
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        // What a path has (RFC 3986 section 3.3). Browsers take a backslash for a slash, so it must not be there.
+        // The characters of a path (RFC 3986 section 3.3). Browsers take a backslash for a slash, so it must not be there.
         let is_of_path = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@%".contains(&byte);
         if !path.bytes().all(is_of_path) {
             return None;

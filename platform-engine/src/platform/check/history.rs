@@ -1,4 +1,4 @@
-//! Checks of what a table says about its earlier versions: former names, removed fields and defaults.
+//! Checks of the declarations of a table about its earlier versions: former names, removed fields and defaults.
 
 use serde_json::{Map, Value};
 

@@ -1,7 +1,7 @@
 //! A record packed into one allocation. With a million records, one byte per record is a megabyte.
 //!
 //! After a small header come the uid, the sort values, the filter values, the unique keys and the private part, and then
-//! the body. What can be derived is not stored twice: a value whose bytes occur near the start of the body, such as the
+//! the body. Derived values are not stored twice: a value whose bytes occur near the start of the body, such as the
 //! uid and the name, is written as a reference into it; a sort value that equals the one before it, such as the time of
 //! an update that has not happened, as a mark; a filter value that equals a sort value, as a reference to that; and a
 //! unique key that is the hash of a sort value within the parent is computed when it is read.
@@ -36,7 +36,7 @@ struct Header {
 const SEARCHED: usize = 2_048;
 /// Shorter values are written where they are read: a reference would take nearly as much space.
 const MIN_REFERRED: usize = 5;
-/// What is written for a sort value that equals the one before it: a reference of length 0 into the body, which no
+/// The encoding of a sort value that equals the one before it: a reference of length 0 into the body, which no
 /// other value has.
 const SAME: [u8; 2] = [1, 0];
 /// The length of a hash of [`KeyValue::in_parent`], in bytes.

@@ -29,7 +29,7 @@ impl Conversion for Message {
     const MESSAGE: &'static str = "AccountAssociations";
     const PARENT: &'static str = "group";
     const FIELDS: &'static [Field] = &[
-        // A create has it in place of a parent.
+        // It replaces the parent of a create.
         AccountAssociation::KIND.show("uid").named("group"),
         AccountAssociation::KIND.show("name"),
         AccountAssociation::KIND.show("description"),

@@ -17,7 +17,7 @@ pub(crate) const KEY: KeyName = "stateChange";
 /// A day in milliseconds.
 pub(crate) const DAY: i64 = 24 * 60 * 60 * 1000;
 
-/// What the most recent approved event says of the vulnerability.
+/// The state of the vulnerability by the most recent approved event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, VariantNames)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
