@@ -21,6 +21,7 @@ use crate::{
     error::{Code, Error, Result},
     event::{Audience, Draft, Recorded},
     kind::{Kind, Registered, Roots, Verb},
+    options::RequestOptions,
     platform::Platform,
     request_scope::RequestScope,
     scope::Scopes,
@@ -59,6 +60,7 @@ pub struct Context<'a> {
     /// `None` for an operation that needs no caller. Its grants are empty.
     caller: Option<&'a Caller>,
     grants: Arc<Grants>,
+    options: &'a RequestOptions,
     basis: Shared<'a>,
     /// The conversion of the operation's events into those of another version of the API.
     conversion: Option<EventConversion>,
@@ -96,9 +98,15 @@ struct Basis {
 const MANY_PLACES: usize = 8;
 
 impl<'a> Context<'a> {
-    pub(crate) fn new(platform: &'a Platform, caller: Option<&'a Caller>, grants: Arc<Grants>) -> Self {
+    pub(crate) fn new(
+        platform: &'a Platform,
+        caller: Option<&'a Caller>,
+        grants: Arc<Grants>,
+        options: &'a RequestOptions,
+    ) -> Self {
         let basis = Basis { places: Vec::new(), as_of: grants.as_of(&[]), confirmed: false };
-        Self { platform, caller, grants, basis: Shared::Own(Mutex::new(basis)), conversion: None, pending: Vec::new() }
+        let basis = Shared::Own(Mutex::new(basis));
+        Self { platform, caller, grants, options, basis, conversion: None, pending: Vec::new() }
     }
 
     /// Returns the same operation as it is after this write: reads of records return its puts, with revision 0.
@@ -125,6 +133,7 @@ impl<'a> Context<'a> {
             platform: self.platform,
             caller: self.caller,
             grants: Arc::clone(&self.grants),
+            options: self.options,
             basis: Shared::Of(self.basis()),
             conversion: self.conversion,
             pending: self.pending.clone(),
@@ -139,8 +148,13 @@ impl<'a> Context<'a> {
     }
 
     /// Returns the context of an operation without a caller, which has no grants that could become stale.
-    pub(crate) fn without_caller(platform: &'a Platform) -> Self {
-        Self::new(platform, None, Arc::new(Grants::none()))
+    pub(crate) fn without_caller(platform: &'a Platform, options: &'a RequestOptions) -> Self {
+        Self::new(platform, None, Arc::new(Grants::none()), options)
+    }
+
+    /// Returns the options of the request.
+    pub fn options(&self) -> &'a RequestOptions {
+        self.options
     }
 
     /// Returns the platform.

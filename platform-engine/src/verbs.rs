@@ -31,7 +31,7 @@ use crate::{
     request::ListRequest,
     scope::Scopes,
     uid::Uid,
-    write::{Write, is_current},
+    write::{CURRENT_RENDERING, Write, is_current},
 };
 
 /// The parsed body of a request, so that it is parsed only once even if the operation is retried.
@@ -104,6 +104,11 @@ async fn rendered(cx: &Context<'_>, registered: &Registered, stored: Vec<(u16, B
             _ => bodies.next().ok_or_else(|| Error::internal("rendering returned too few resources")),
         })
         .collect()
+}
+
+/// Returns whether a body that is `computed` or not is stored as replies show it.
+fn is_stored(kind: &Kind, computed: bool) -> bool {
+    !computed && is_current(kind, CURRENT_RENDERING)
 }
 
 /// Encodes one body, and renders it if it is `computed`.

@@ -9,7 +9,7 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use heck::ToSnakeCase;
 use http::{
-    HeaderMap, Method,
+    HeaderMap, HeaderValue, Method,
     header::{AUTHORIZATION, EXPECT, HOST, HeaderName, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE},
     request::Parts,
 };
@@ -19,8 +19,10 @@ use percent_encoding::percent_decode_str;
 use platform_engine::{
     access::{Authenticator, Caller},
     error::{Error, Result, Violations},
+    etag::Tags,
     json,
     offload::SLICE,
+    options::{Preconditions, RequestOptions},
     platform::Platform,
     request_scope::RequestScope,
 };
@@ -150,9 +152,9 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
     Ok(caller)
 }
 
-/// Rejects preconditions of a write. They cannot be checked, because resources have no ETags, and a client that sends
-/// one must not believe that it was checked. `If-Match: *` is accepted: it requires that the resource exists, which a
-/// write requires anyway. GET, HEAD and OPTIONS may have any.
+/// Rejects preconditions of a write, for endpoints that do not check them: a client that sends one must not believe that
+/// it was checked. `If-Match: *` is accepted: it requires that the resource exists, which a write requires anyway. GET,
+/// HEAD and OPTIONS may have any.
 ///
 /// # Errors
 /// FAILED_PRECONDITION with status 412.
@@ -166,14 +168,45 @@ pub fn reject_preconditions(head: &Parts) -> Result<(), Refusal> {
         return if values(IF_MATCH).all(|value| value.as_bytes().trim_ascii() == b"*") {
             Ok(())
         } else {
-            Err(Refusal::condition("If-Match"))
+            Err(Error::unchecked_condition("If-Match").into())
         };
     }
     let others = [(IF_UNMODIFIED_SINCE, "If-Unmodified-Since"), (IF_NONE_MATCH, "If-None-Match")];
     match others.into_iter().find(|(name, _)| head.headers.contains_key(name)) {
-        Some((_, name)) => Err(Refusal::condition(name)),
+        Some((_, name)) => Err(Error::unchecked_condition(name).into()),
         None => Ok(()),
     }
+}
+
+/// Returns the options of a request to a method of a kind: its preconditions.
+///
+/// # Errors
+/// As [`preconditions`]; FAILED_PRECONDITION for `If-Unmodified-Since` on a write, which no method checks, as a resource
+/// may change several times in the second that it can name.
+pub(crate) fn options(head: &Parts) -> Result<RequestOptions> {
+    // It applies only without If-Match (RFC 9110, 13.1.4).
+    let has = |name: HeaderName| head.headers.contains_key(name);
+    if is_write(&head.method) && has(IF_UNMODIFIED_SINCE) && !has(IF_MATCH) {
+        return Err(Error::unchecked_condition("If-Unmodified-Since"));
+    }
+    Ok(RequestOptions::default().preconditions(preconditions(&head.headers)?))
+}
+
+/// Returns the preconditions in the headers of a request, or in the metadata of a gRPC call, which have the same names.
+///
+/// # Errors
+/// INVALID_ARGUMENT on a header that is neither `*` nor a list of entity tags.
+pub fn preconditions(headers: &HeaderMap) -> Result<Preconditions> {
+    Ok(Preconditions { if_match: tags(headers, &IF_MATCH)?, if_none_match: tags(headers, &IF_NONE_MATCH)? })
+}
+
+/// Returns the entity tags in a header.
+pub(crate) fn tags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Tags>> {
+    let mut lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let Some(first) = lines.next() else { return Ok(None) };
+    // Several lines are one list (RFC 9110, 5.3).
+    let joined = lines.fold(Cow::Borrowed(first), |joined, line| [&joined, &b","[..], line].concat().into());
+    Tags::parse(&joined).map(Some).map_err(|rule| Error::invalid_field(name.as_str(), rule))
 }
 
 /// Returns the value of the Allow header for these methods of a path.

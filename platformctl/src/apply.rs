@@ -73,7 +73,7 @@ pub(crate) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Wri
             }
             Action::Update => {
                 let uid = plan.uid.as_deref().unwrap_or_default();
-                session.api.update(plan.kind, uid, &plan.mask, plan.body.into()).map_err(failed)?;
+                session.api.update(plan.kind, uid, &plan.mask, plan.body.into(), None).map_err(failed)?;
                 updated += 1;
             }
         }

@@ -12,6 +12,7 @@ use crate::{
     access::Capability,
     context::Context,
     error::{Error, Result, Violations},
+    etag::Reply,
     event::Draft,
     fields::{self, Checked},
     offload::SLICE,
@@ -146,6 +147,9 @@ pub enum Run {
     Encoded(RunEncoded),
     /// Maps a request to an encoded response with an ETag: REST replies 304 to a request whose If-None-Match has it.
     Rendered(RunRendered),
+    /// Runs a standard method, with messages of another version. The reply has the ETag of the resource, and the
+    /// preconditions of the request are those of the method.
+    Resource(RunResource),
     /// Returns everything that matches a request, page by page.
     Pages(RunPages),
 }
@@ -158,6 +162,9 @@ pub type RunEncoded = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFutu
 
 /// Maps a request to an encoded response, a JSON object, with its ETag.
 pub type RunRendered = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Rendered>>;
+
+/// Maps a request to a resource, as a standard method returns it.
+pub type RunResource = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Reply>>;
 
 /// Maps a request, and the token of the page before, to a page. The token is empty for the first page.
 pub type RunPages = for<'a> fn(&'a Context<'a>, Map<String, Value>, &'a str) -> BoxFuture<'a, Result<ListPage>>;

@@ -36,6 +36,7 @@ mod sample;
 mod snapshot;
 
 mod bounds;
+mod conditions;
 mod custom_kinds;
 mod epochs;
 mod errors;
