@@ -236,7 +236,7 @@ impl Action {
             other => other,
         };
         let run = Run::Once(run::<A>);
-        let action = Self { event: of.event, ..Self::new(name, of.http, path, run) };
+        let action = Self { event: of.event, has_preview: of.has_preview, ..Self::new(name, of.http, path, run) };
         action.request(A::REQUEST).response(A::RESPONSE).authorization(authorization)
     }
 

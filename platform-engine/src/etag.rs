@@ -55,7 +55,7 @@ impl fmt::Display for Tag {
 pub struct Reply {
     /// A JSON object.
     pub body: Bytes,
-    /// Its entity tag; `None` for the reply of a delete.
+    /// Its entity tag; `None` for the reply of a delete, and for that of a preview that would change the resource.
     pub tag: Option<Tag>,
 }
 

@@ -11,12 +11,25 @@ use crate::{
 pub struct RequestOptions {
     /// The conditions on the resource without which nothing is done.
     pub preconditions: Preconditions,
+    /// Whether a write is a preview (AIP-163; `docs/api.md`, Previews): everything is checked, and nothing is changed.
+    pub validate_only: bool,
 }
 
 /// The options of a request that has none.
-static NONE: RequestOptions = RequestOptions { preconditions: Preconditions { if_match: None, if_none_match: None } };
+static NONE: RequestOptions =
+    RequestOptions { preconditions: Preconditions { if_match: None, if_none_match: None }, validate_only: false };
+
+/// The options of a preview that has no others.
+static PREVIEW: RequestOptions =
+    RequestOptions { preconditions: Preconditions { if_match: None, if_none_match: None }, validate_only: true };
 
 impl RequestOptions {
+    /// Returns the options for a part of the request that is about another resource, to which the preconditions do not
+    /// apply.
+    pub(crate) fn of_part(&self) -> &'static Self {
+        if self.validate_only { &PREVIEW } else { &NONE }
+    }
+
     /// Returns the options of a request that has none.
     pub fn none() -> &'static Self {
         &NONE
@@ -26,6 +39,12 @@ impl RequestOptions {
     #[must_use]
     pub fn preconditions(self, preconditions: Preconditions) -> Self {
         Self { preconditions, ..self }
+    }
+
+    /// Sets whether a write is a preview.
+    #[must_use]
+    pub fn validate_only(self, validate_only: bool) -> Self {
+        Self { validate_only, ..self }
     }
 }
 

@@ -29,7 +29,7 @@ use platform_engine::{
     platform::{ActionReply, Platform},
     request::ListRequest,
 };
-use platform_http::{BoxError, Called, Limits, Origin, Shares, bearer, preconditions, within};
+use platform_http::{BoxError, Called, Limits, Origin, Shares, bearer, preconditions, validate_only, within};
 use prost_reflect::DescriptorPool;
 use serde_json::{Map, Value};
 use tonic::{Status, body::Body, metadata::MetadataValue, server::UnaryService};
@@ -277,6 +277,7 @@ impl Inner {
     {
         let principal = self.authenticate(method, origin, request.headers()).await?;
         let options = RequestOptions::default().preconditions(preconditions(request.headers())?);
+        let options = options.validate_only(validate_only(request.headers())?);
         let is_mounted = matches!(method.operation, Operation::Mounted(..));
         let limits = if is_mounted { &self.token_limits } else { &self.limits };
         let (head, body) = request.into_parts();

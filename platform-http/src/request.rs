@@ -178,18 +178,47 @@ pub fn reject_preconditions(head: &Parts) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the options of a request to a method of a kind: its preconditions.
+/// Returns the options of a request to a method of a kind: its preconditions, and whether a write is a preview, which is
+/// taken out of the parameters.
 ///
 /// # Errors
-/// As [`preconditions`]; FAILED_PRECONDITION for `If-Unmodified-Since` on a write, which no method checks, as a resource
+/// As [`preconditions`]; INVALID_ARGUMENT on `validateOnly` that is neither true nor false; FAILED_PRECONDITION for `If-Unmodified-Since` on a write, which no method checks, as a resource
 /// may change several times in the second that it can name.
-pub(crate) fn options(head: &Parts) -> Result<RequestOptions> {
+pub(crate) fn options(head: &Parts, parameters: &mut Vec<(String, String)>) -> Result<RequestOptions> {
     // It applies only without If-Match (RFC 9110, 13.1.4).
     let has = |name: HeaderName| head.headers.contains_key(name);
     if is_write(&head.method) && has(IF_UNMODIFIED_SINCE) && !has(IF_MATCH) {
         return Err(Error::unchecked_condition("If-Unmodified-Since"));
     }
-    Ok(RequestOptions::default().preconditions(preconditions(&head.headers)?))
+    let is_preview = |(name, _): &mut (String, String)| matches!(name.as_str(), "validateOnly" | "validate_only");
+    let mut validate_only = None;
+    if is_write(&head.method) {
+        for (_, value) in parameters.extract_if(.., is_preview) {
+            if validate_only.replace(boolean("validateOnly", &value)?).is_some() {
+                return Err(Error::invalid_field("validateOnly", "is specified more than once"));
+            }
+        }
+    }
+    let options = RequestOptions::default().preconditions(preconditions(&head.headers)?);
+    Ok(options.validate_only(validate_only.unwrap_or_default()))
+}
+
+fn boolean(name: &str, value: &str) -> Result<bool> {
+    value.parse().map_err(|_| Error::invalid_field(name, "must be true or false"))
+}
+
+/// Returns whether a gRPC call is a preview, by its metadata `x-validate-only`, which is `validateOnly` over REST.
+///
+/// # Errors
+/// INVALID_ARGUMENT on metadata that is neither `true` nor `false`, or present twice.
+pub fn validate_only(headers: &HeaderMap) -> Result<bool> {
+    const NAME: &str = "x-validate-only";
+    let mut values = headers.get_all(NAME).iter();
+    let value = values.next().map(|value| value.to_str().unwrap_or_default());
+    match values.next() {
+        Some(_) => Err(Error::invalid_field(NAME, "is specified more than once")),
+        None => value.map_or(Ok(false), |value| boolean(NAME, value)),
+    }
 }
 
 /// Returns the preconditions in the headers of a request, or in the metadata of a gRPC call, which have the same names.
@@ -256,21 +285,23 @@ pub fn pairs(query: &str) -> Result<Vec<(String, String)>> {
 /// # Errors
 /// INVALID_ARGUMENT with a violation for each parameter, and as [`pairs`].
 pub fn reject_parameters(query: &str) -> Result<()> {
-    if query.is_empty() {
-        return Ok(());
-    }
+    if query.is_empty() { Ok(()) } else { reject_pairs(pairs(query)?) }
+}
+
+/// Rejects these parameters, as [`reject_parameters`] does.
+pub(crate) fn reject_pairs(pairs: Vec<(String, String)>) -> Result<()> {
     let mut violations = Violations::default();
-    for (key, _) in pairs(query)? {
+    for (key, _) in pairs {
         violations.add(key, "unknown parameter");
     }
     violations.none_or(())
 }
 
 /// Returns the mask of an update. An empty mask is the same as none.
-pub(crate) fn update_mask(query: &str) -> Result<Option<String>> {
+pub(crate) fn update_mask(pairs: Vec<(String, String)>) -> Result<Option<String>> {
     let mut violations = Violations::default();
     let mut mask = None;
-    for (key, value) in pairs(query)? {
+    for (key, value) in pairs {
         match (key.as_str(), &mask) {
             ("updateMask" | "update_mask", None) => mask = Some(value),
             ("updateMask" | "update_mask", Some(_)) => violations.add("update_mask", "is specified more than once"),
@@ -490,7 +521,7 @@ mod tests {
             ("updateMask=a&updateMask=b", Err("update_mask")),
             ("mask=a", Err("mask")),
         ] {
-            let read = update_mask(query);
+            let read = update_mask(pairs(query).unwrap());
             let read = read.as_ref().map(|mask| mask.as_deref()).map_err(|error| error.violations()[0].field.as_str());
             assert_eq!(read, mask, "{query}");
         }

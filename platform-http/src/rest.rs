@@ -386,10 +386,11 @@ impl Inner {
         B: Body,
         B::Error: Into<BoxError>,
     {
-        let options = request::options(head)?;
+        let mut parameters = request::pairs(query)?;
+        let options = request::options(head, &mut parameters)?;
         let mask = match verb {
-            Verb::Update => request::update_mask(query)?,
-            _ => request::reject_parameters(query).map(|()| None)?,
+            Verb::Update => request::update_mask(parameters)?,
+            _ => request::reject_pairs(parameters).map(|()| None)?,
         };
         match verb {
             Verb::Create | Verb::Update => Ok((options, mask, request::object(body, &self.limits).await?)),
@@ -462,15 +463,16 @@ impl Inner {
         B: Body,
         B::Error: Into<BoxError>,
     {
-        let options = request::options(head)?;
+        let mut parameters = request::pairs(query)?;
+        let options = request::options(head, &mut parameters)?;
         let message = match action.body {
-            _ if !action.http.has_body() => from_query(action.request, &request::pairs(query)?)?,
+            _ if !action.http.has_body() => from_query(action.request, &parameters)?,
             Part::Whole => {
-                request::reject_parameters(query)?;
+                request::reject_pairs(parameters)?;
                 request::object(body, &self.limits).await?
             }
             Part::Field(field) => {
-                let mut message = from_query(action.request, &request::pairs(query)?)?;
+                let mut message = from_query(action.request, &parameters)?;
                 request::bind_body(&mut message, field, request::value(body, &self.limits).await?)?;
                 message
             }

@@ -61,7 +61,8 @@ async fn a_read_is_304_while_the_client_has_the_representation() {
         let value = if name == "vary" { "accept-encoding" } else { "private, no-cache" };
         assert_eq!(first.headers[name], value);
     }
-    for value in [tag.clone(), format!("\"x,y\", W/{tag}"), "*".to_owned(), format!("{}+gzip\"", &tag[..tag.len() - 1])] {
+    for value in [tag.clone(), format!("\"x,y\", W/{tag}"), "*".to_owned(), format!("{}+gzip\"", &tag[..tag.len() - 1])]
+    {
         for method in [Method::GET, Method::HEAD] {
             let same = send(&api, method, &path, &[("if-none-match", &value)], &Value::Null).await;
             assert_eq!((same.status, same.body.len()), (StatusCode::NOT_MODIFIED, 0), "{value}");
@@ -92,7 +93,8 @@ async fn of_two_writers_with_one_tag_the_second_gets_412_with_the_current_tag() 
         // The tag of the other version has the same revision.
         let revision = |tag: &str| tag.trim_matches('"').split('-').next().unwrap().to_owned();
         assert_eq!(revision(info["metadata"]["etag"].as_str().unwrap()), revision(&etag(&won)));
-        let again = send(&api, method.clone(), &path, &[("if-match", &etag(&won))], &body(&format!("c {method}"))).await;
+        let again =
+            send(&api, method.clone(), &path, &[("if-match", &etag(&won))], &body(&format!("c {method}"))).await;
         assert_ne!(etag(&again), etag(&won), "{path}");
     }
     let (path, ..) = &versions(&uid)[1];
@@ -123,9 +125,11 @@ async fn a_malformed_precondition_is_an_error_that_names_the_header() {
     let path = format!("/registry/v2/repos/{uid}");
     for name in ["if-match", "if-none-match"] {
         for value in ["", "abc", "\"a", "\"a\" \"b\"", "*, \"a\""] {
-            for (method, body) in
-                [(Method::GET, Value::Null), (Method::PATCH, json!({ "description": "x" })), (Method::DELETE, Value::Null)]
-            {
+            for (method, body) in [
+                (Method::GET, Value::Null),
+                (Method::PATCH, json!({ "description": "x" })),
+                (Method::DELETE, Value::Null),
+            ] {
                 let refused = send(&api, method, &path, &[(name, value)], &body).await;
                 assert_eq!((refused.refusal().0, refused.fields()), (400, vec![name.to_owned()]), "{name}: {value}");
             }

@@ -125,6 +125,8 @@ pub struct Action {
     pub event: Option<&'static str>,
     /// The part of a request that is the body of the HTTP request.
     pub body: Part,
+    /// Whether it has a preview ([`Action::previewed`]).
+    pub has_preview: bool,
     /// The implementation. The request is in canonical form.
     pub run: Run,
 }
@@ -218,7 +220,8 @@ impl Action {
     pub(crate) const fn new(name: &'static str, http: Http, path: &'static str, run: Run) -> Self {
         let (request, response): (&[Field], &[Field]) = (&[], &[]);
         let authorization = Authorization::Authenticated;
-        Self { name, http, path, request, response, authorization, event: None, body: Part::Whole, run }
+        let (event, body, has_preview) = (None, Part::Whole, false);
+        Self { name, http, path, request, response, authorization, event, body, has_preview, run }
     }
 
     /// Returns an action with typed messages.
@@ -296,6 +299,15 @@ impl Action {
     #[must_use]
     pub const fn body(mut self, body: Part) -> Self {
         self.body = body;
+        self
+    }
+
+    /// Gives it a preview (`validateOnly`; AIP-163), in which [`Context::commit`] checks the write and does not apply it.
+    /// For an action whose only effect is one commit by its context, such as [`Context::modify`], and whose reply has no
+    /// secret.
+    #[must_use]
+    pub const fn previewed(mut self) -> Self {
+        self.has_preview = true;
         self
     }
 

@@ -73,6 +73,9 @@ async fn admitted(
     // A read ignores them, and a standard method checks them itself.
     if !action.http.is_safe() && !matches!(action.run, Run::Resource(_)) {
         cx.options().preconditions.reject()?;
+        if !action.has_preview {
+            cx.reject_preview()?;
+        }
     }
     let mut input = fields::read(action.request, cx.platform().capabilities(), request.clone(), None);
     input.require(action.request);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::{Once, Sent, is_stored, rendered_one, uid_in};
+use super::{Once, Sent, is_stored, rendered_one, uid_in, written};
 use crate::{
     aip::field_mask::Mask,
     context::Context,
@@ -41,7 +41,7 @@ pub(crate) async fn commit(cx: &Context<'_>, registered: &Registered, mut prepar
     let body = rendered_one(&after, registered, &prepared.body, prepared.computed).await?;
     cx.record_method_event(&mut prepared.write, registered, Verb::Create, &prepared.uid, Some(&body)).await?;
     let sequence = cx.commit(prepared.write).await?;
-    Ok(Reply::new(body, sequence, is_stored))
+    written(cx, registered.kind, body, sequence, is_stored)
 }
 
 /// A create that is ready to be committed.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::{
     Once, Sent,
     get::{check_preconditions, existing, revision},
-    is_stored, rendered_one, uid_in,
+    is_stored, rendered_one, uid_in, written,
 };
 use crate::{
     access::Capabilities,
@@ -66,7 +66,11 @@ pub(crate) async fn commit(cx: &Context<'_>, registered: &Registered, mut prepar
     // The write of another kind alone, such as what a conversion adds, leaves the record as it is.
     let is_put = prepared.is_change;
     let sequence = cx.commit(prepared.write).await?;
-    Ok(Reply::new(body, if is_put { sequence } else { prepared.revision }, is_stored))
+    if is_put {
+        written(cx, registered.kind, body, sequence, is_stored)
+    } else {
+        Ok(Reply::new(body, prepared.revision, is_stored))
+    }
 }
 
 /// Prepares an update without committing it. The caller's capabilities are not checked.

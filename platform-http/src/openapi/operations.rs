@@ -32,6 +32,16 @@ pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method,
     }
     let conditions = Conditions::of(endpoint);
     conditions.add_to(&mut operation);
+    let has_preview = match endpoint {
+        Endpoint::Standard(verb, ..) => matches!(verb, Verb::Create | Verb::Update | Verb::Delete),
+        Endpoint::Action(_, action, _) => action.has_preview || matches!(action.run, Run::Resource(_)),
+    };
+    if has_preview
+        && !method.is_safe()
+        && let Some(Value::Array(parameters)) = operation.get_mut("parameters")
+    {
+        parameters.push(parameters::reference(parameters::VALIDATE_ONLY));
+    }
     add_error_responses(&mut operation, open, method, &conditions);
     operation
 }
@@ -66,11 +76,15 @@ impl Conditions {
 
     /// Adds the parameters, the header and the response to an operation.
     fn add_to(&self, operation: &mut Value) {
-        if self.checks && let Some(Value::Array(parameters)) = operation.get_mut("parameters") {
+        if self.checks
+            && let Some(Value::Array(parameters)) = operation.get_mut("parameters")
+        {
             parameters.extend(parameters::CONDITIONS.map(|(name, ..)| parameters::reference(name)));
         }
         let Some(responses) = operation.get_mut("responses") else { return };
-        if self.has_etag && let Some(success) = responses.get_mut("200") {
+        if self.has_etag
+            && let Some(success) = responses.get_mut("200")
+        {
             set(success, "headers", json!({ "ETag": { "$ref": "#/components/headers/ETag" } }));
         }
         if self.can_be_unmodified {

@@ -36,6 +36,9 @@ pub(super) fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/parameters/{name}") })
 }
 
+/// The component of the parameter of previews.
+pub(super) const VALIDATE_ONLY: &str = "ValidateOnly";
+
 /// Returns the parameters that operations reference.
 pub(super) fn components() -> Map<String, Value> {
     let parameter = |(component, name, about): (&str, &str, &str)| {
@@ -43,7 +46,11 @@ pub(super) fn components() -> Map<String, Value> {
         let parameter = json!({ "name": name, "in": "header", "description": about, "schema": schema });
         (component.to_owned(), parameter)
     };
-    CONDITIONS.into_iter().map(parameter).collect()
+    let about = "Whether to check the request, and to return what it would return, without changing anything.";
+    let preview = json!({
+        "name": "validateOnly", "in": "query", "description": about, "schema": { "type": "boolean" },
+    });
+    CONDITIONS.into_iter().map(parameter).chain([(VALIDATE_ONLY.to_owned(), preview)]).collect()
 }
 
 /// Returns the parameters of a list: path variables, parameters common to all lists, and parameters of the kind.

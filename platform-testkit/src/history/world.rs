@@ -244,7 +244,8 @@ impl World {
         parent: &str,
         body: Value,
     ) -> error::Result<bytes::Bytes> {
-        block_on(platform.create_erased(caller, registered, parent, &object(body), RequestOptions::none())).map(|reply| reply.body)
+        block_on(platform.create_erased(caller, registered, parent, &object(body), RequestOptions::none()))
+            .map(|reply| reply.body)
     }
 }
 

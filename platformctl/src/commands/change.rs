@@ -106,11 +106,7 @@ pub(super) fn set(
         let failure = Failure::usage(format!("invalid {}", noun(kind)));
         return Err(changes.violations.into_iter().fold(failure, Failure::note));
     }
-    let resource = if changes.mask.is_empty() {
-        existing
-    } else {
-        update_from(session, kind, uid, &changes, etag)?
-    };
+    let resource = if changes.mask.is_empty() { existing } else { update_from(session, kind, uid, &changes, etag)? };
     if changes.mask.is_empty() {
         say("nothing to change");
     } else {
@@ -143,7 +139,8 @@ fn update_from(
         let (now, tag) = session.api.read(kind, uid)?;
         let (before, yours) = (Value::Object(changes.before.clone()), Value::Object(changes.body.clone()));
         let at = |value: &Value, path: &String| value::at(value, path).cloned().unwrap_or_default();
-        let is_same = |one: &Value, path: &String| value::is_same_at(kind.fields, path, &at(one, path), &at(&now, path));
+        let is_same =
+            |one: &Value, path: &String| value::is_same_at(kind.fields, path, &at(one, path), &at(&now, path));
         if changes.mask.iter().all(|path| is_same(&yours, path)) {
             // An attempt without a reply was carried out, or somebody else has set the same.
             return Ok(now);
@@ -152,8 +149,7 @@ fn update_from(
         let mut changed = changes.mask.iter().filter(is_changed).peekable();
         if changed.peek().is_some() {
             let failure = Failure::new(Exit::Conflict, format!("somebody else has changed this {}", noun(kind)));
-            let shown =
-                |path: &String| format!("{path}: {} now, {} in your file", at(&now, path), at(&yours, path));
+            let shown = |path: &String| format!("{path}: {} now, {} in your file", at(&now, path), at(&yours, path));
             return Err(changed.fold(failure, |failure, path| failure.note(shown(path))));
         }
         if tag == etag {
