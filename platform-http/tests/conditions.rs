@@ -205,3 +205,35 @@ async fn a_compressed_reply_has_a_tag_of_its_own_that_the_server_takes_for_the_s
     assert_eq!((same.status, &same.headers["etag"]), (StatusCode::NOT_MODIFIED, &HeaderValue::from_str(&tag).unwrap()));
     etag(&send(&api, Method::PATCH, &path, &[("if-match", &tag)], &json!({ "content": "# new" })).await);
 }
+
+#[tokio::test]
+async fn a_write_with_validate_only_changes_nothing_in_either_version() {
+    let api = api().await;
+    let uid = repo(&api, "nginx").await;
+    let tag = etag(&get(&api, &format!("/registry/v2/repos/{uid}")).await);
+    for (path, method, body) in versions(&uid) {
+        let preview = format!("{path}?validateOnly=true");
+        let shown = send(&api, method.clone(), &preview, &[], &body("preview")).await;
+        assert!(shown.headers.get("etag").is_none(), "{shown:?}");
+        assert_eq!(shown.ok()["description"], "preview");
+        let stale = send(&api, method, &preview, &[("if-match", "\"0\"")], &body("preview")).await;
+        assert_eq!(stale.refusal().0, 412);
+        assert_eq!(send(&api, Method::DELETE, &preview, &[], &Value::Null).await.status, StatusCode::OK);
+    }
+    for (path, body) in [
+        (format!("/registry/v2/repos/{ORG}"), json!({ "name": "other" })),
+        (format!("/registry/v1/repos/{ORG}"), json!({ "name": "other" })),
+    ] {
+        let shown = send(&api, Method::POST, &format!("{path}?validate_only=true"), &[], &body).await.ok();
+        assert_eq!(shown["name"], "other");
+        for query in ["validateOnly=yes", "validateOnly=true&validateOnly=true"] {
+            let refused = send(&api, Method::POST, &format!("{path}?{query}"), &[], &body).await;
+            assert_eq!((refused.refusal().0, refused.fields()), (400, vec!["validateOnly".to_owned()]), "{query}");
+        }
+    }
+    assert_eq!(get(&api, "/registry/v2/repos").await.ok()["totalCount"], "1");
+    assert_eq!(etag(&get(&api, &format!("/registry/v2/repos/{uid}")).await), tag);
+    // A read has no preview.
+    let refused = get(&api, &format!("/registry/v2/repos/{uid}?validateOnly=true")).await;
+    assert_eq!(refused.fields(), ["validateOnly"]);
+}

@@ -252,7 +252,16 @@ fn apply() -> Command {
              The differences are printed first. An update sends only the fields that differ.",
         )
         .arg(files("A YAML or JSON file with documents, or a directory of them; - is standard input").required(true))
-        .arg(Arg::new("dry-run").long("dry-run").action(ArgAction::SetTrue).help("Only print the differences"))
+        .arg(
+            Arg::new("dry-run")
+                .long("dry-run")
+                .value_name("WHERE")
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("client")
+                .value_parser(["client", "server"])
+                .help("Only print the differences; with `server`, the server checks each change, too"),
+        )
         .arg(
             Arg::new("set")
                 .long("set")

@@ -45,6 +45,7 @@ mod filters;
 mod lists;
 mod live_grants;
 mod oracle;
+mod previews;
 mod put;
 mod quotas;
 mod races;

@@ -64,3 +64,22 @@ async fn preconditions_and_tags_are_metadata_in_both_versions() {
     assert_eq!(status, 200, "{body}");
     assert_eq!(delete("*").await.unwrap(), None);
 }
+
+#[tokio::test]
+async fn a_write_with_the_metadata_x_validate_only_changes_nothing() {
+    let server = TestServer::new().await;
+    let uid = server.repo("nginx").await;
+    let preview = [("x-validate-only", "true")];
+    for (method, request) in [
+        ("registry.v2.ReposService/CreateRepo", json!({ "parent": crate::support::ORG, "repo": { "name": "other" } })),
+        ("registry.v2.ReposService/UpdateRepo", json!({ "repo": { "uid": uid, "description": "preview" } })),
+        ("registry.v2.ReposService/DeleteRepo", json!({ "uid": uid })),
+        ("registry.Registry/DeleteRepo", json!({ "id": uid })),
+    ] {
+        assert_eq!(call(&server, &preview, method, request.clone()).await.unwrap(), None, "{method}");
+        let wrong = call(&server, &[("x-validate-only", "yes")], method, request).await.unwrap_err();
+        assert_eq!(wrong.code(), Code::InvalidArgument, "{method}");
+    }
+    let (_, repos) = server.rest("GET", "/registry/v2/repos", Value::Null).await;
+    assert_eq!((&repos["totalCount"], repos["repos"][0].get("description")), (&json!("1"), None), "{repos}");
+}
