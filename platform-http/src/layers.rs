@@ -55,10 +55,11 @@ const MAX_LOGGED_PATH: usize = 1024;
 const PREFLIGHT_AGE: Duration = Duration::from_secs(3600);
 
 /// Request headers of gRPC-Web that REST does not use, and response headers that gRPC-Web clients read.
-const GRPC_WEB_REQUEST_HEADERS: [HeaderName; 3] = [
+const GRPC_WEB_REQUEST_HEADERS: [HeaderName; 4] = [
     HeaderName::from_static("x-grpc-web"),
     HeaderName::from_static("x-user-agent"),
     HeaderName::from_static("grpc-timeout"),
+    HeaderName::from_static("x-validate-only"),
 ];
 const GRPC_WEB_RESPONSE_HEADERS: [HeaderName; 3] =
     [GRPC_STATUS, HeaderName::from_static("grpc-message"), HeaderName::from_static("grpc-status-details-bin")];

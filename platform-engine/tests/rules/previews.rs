@@ -21,8 +21,8 @@ fn preview() -> RequestOptions {
 
 impl World {
     fn preview_create(&self, caller: &Caller, kind: &str, parent: &str, body: Value) -> Result<Value> {
-        let options = preview();
-        let create = self.platform.create_erased(caller, self.kind(kind), parent, &object(body), &options);
+        let (body, options) = (object(body), preview());
+        let create = self.platform.create_erased(caller, self.kind(kind), parent, &body, &options);
         block_on(create).map(|reply| serde_json::from_slice(&reply.body).unwrap())
     }
 
@@ -57,9 +57,8 @@ fn a_preview_fails_for_the_reason_for_which_the_write_would() {
     block_on(world.platform.run(Some(&world.operator), kind, action, &object(limit))).unwrap();
     assert_eq!(create(&world.operator, &world.org, json!({ "name": "a" })), Code::ResourceExhausted);
     let options = preview().preconditions(Preconditions::of_revision(0));
-    let update = json!({ "description": "a" });
-    let update =
-        world.platform.update_erased(&world.operator, world.kind("Repo"), &repo, &object(update), None, &options);
+    let body = object(json!({ "description": "a" }));
+    let update = world.platform.update_erased(&world.operator, world.kind("Repo"), &repo, &body, None, &options);
     assert_eq!(block_on(update).unwrap_err().reason(), "ETAG_MISMATCH");
     let options = preview();
     let delete = world.platform.delete_erased(&world.operator, world.kind("Group"), &world.org, &options);

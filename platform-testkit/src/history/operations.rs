@@ -306,7 +306,11 @@ impl World {
             }
             Action::Update(repo) => {
                 let body = object(json!({ "description": self.name() }));
-                block_on(platform.update_erased(caller, &REPO, repo, &body, None, RequestOptions::none()))?;
+                // A preview that committed anything would be a commit of no operation.
+                let preview = RequestOptions::default().validate_only(true);
+                for options in [&preview, RequestOptions::none()] {
+                    block_on(platform.update_erased(caller, &REPO, repo, &body, None, options))?;
+                }
                 Ok(Outcome::Written)
             }
             Action::Delete(repo) => {
