@@ -16,8 +16,10 @@ use crate::{
     store::{Cause, StoreError},
 };
 
+mod denial;
 mod violations;
 
+pub use denial::Denial;
 pub use violations::{FieldViolation, Violations};
 
 /// The result of an operation of the platform.
@@ -34,6 +36,9 @@ struct Inner {
     message: String,
     domain: &'static str,
     details: Vec<Detail>,
+    denial: Option<Denial>,
+    /// The metadata of the ErrorInfo.
+    metadata: Vec<(&'static str, String)>,
     source: Option<Cause>,
 }
 
@@ -130,7 +135,9 @@ impl Error {
     /// The client receives the message unchanged. Prefer the constructors below, which add details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self(Box::new(Inner { code, reason: None, message, domain: "", details: Vec::new(), source: None }))
+        let (details, metadata) = (Vec::new(), Vec::new());
+        let inner = Inner { code, reason: None, message, domain: "", details, denial: None, metadata, source: None };
+        Self(Box::new(inner))
     }
 
     /// Returns INVALID_ARGUMENT for a request with these violations. The message has the first one, the BadRequest all.
@@ -324,7 +331,13 @@ impl Error {
             "" => service_domain.to_owned(),
             domain => format!("{domain}.{service_domain}"),
         };
-        let info = typed("ErrorInfo", json!({ "reason": self.reason(), "domain": domain }));
+        let mut info =
+            Map::from_iter([("reason".to_owned(), json!(self.reason())), ("domain".to_owned(), json!(domain))]);
+        if !inner.metadata.is_empty() {
+            let metadata = inner.metadata.iter().map(|(key, value)| ((*key).to_owned(), json!(value)));
+            info.insert("metadata".to_owned(), Value::Object(metadata.collect()));
+        }
+        let info = typed("ErrorInfo", Value::Object(info));
         let details = std::iter::once(info).chain(inner.details.iter().map(|detail| detail.to_json(service_domain)));
         Status { code: inner.code as i32, message: inner.message.clone(), details: details.collect() }
     }

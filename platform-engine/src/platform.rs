@@ -32,6 +32,7 @@ pub use crate::verbs::ListReply;
 mod blobs;
 mod builder;
 mod check;
+mod denial;
 mod events;
 mod grants_cache;
 mod methods;
@@ -217,7 +218,10 @@ impl Platform {
                 // The grants may be the data that has changed: resolve them again.
                 self.forget(caller);
             }
-            result
+            match result {
+                Err(error) if error.denial().is_some() => Err(self.explained(&cx, error).await),
+                result => result,
+            }
         })
         .await
     }

@@ -165,6 +165,14 @@ pub(crate) fn schemas(platform: &Platform) -> Map<String, Value> {
                     "description": "The domain of the API, a dot and the installation's service domain; only the \
                                     service domain for an unknown path.",
                 },
+                "metadata": {
+                    "type": "object", "additionalProperties": { "type": "string" },
+                    "description": "Of PERMISSION_DENIED, if the caller may see the place: `capabilities`, the names \
+                                    of those that the caller lacks at `place`; `roles`, the names of roles that have \
+                                    them; `bindings`, the caller's own role bindings that count there, each as the \
+                                    role, `@` and the uid of its group; `narrowed`, which is `true` if only the token \
+                                    does not allow the request. Lists are separated by commas.",
+                },
             }),
         ),
         (
@@ -215,7 +223,7 @@ pub(crate) fn schemas(platform: &Platform) -> Map<String, Value> {
             json!({ "type": "string", "const": ty, "description": "The type of the detail." }),
         );
         properties.extend(fields.as_object().cloned().unwrap_or_default());
-        let required: Vec<_> = properties.keys().cloned().collect();
+        let required: Vec<_> = properties.keys().filter(|name| *name != "metadata").cloned().collect();
         schemas.insert(
             name.to_owned(),
             json!({

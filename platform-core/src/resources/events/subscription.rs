@@ -4,7 +4,7 @@ use platform_engine::{
     BoxFuture,
     context::Context,
     error::{Error, Result},
-    kind::{Change, Field, Kind, Method, Parent, Resource, parent_uid},
+    kind::{Action, Authorization, Change, Field, Http, Kind, Method, Parent, Resource, parent_uid},
     store::Epoch,
     timestamp::Timestamp,
     uid::Uid,
@@ -14,6 +14,11 @@ use serde_json::Value;
 
 use super::super::{data_of, domain};
 use crate::capabilities::cap;
+
+mod test_event;
+
+pub(crate) use test_event::is_test;
+use test_event::{RedeliverEvent, SendTestEvent};
 
 /// A URL that receives the events of a group and its descendants, from the creation of the subscription on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -91,6 +96,13 @@ impl Resource for Subscription {
             Field::UPDATE_TIME.rest_only(),
         ])
         .cascade();
+
+    const ACTIONS: &'static [Action] = &[
+        Action::typed::<SendTestEvent>("SendTestEvent", Http::Post, "subscriptions/{uid=**}:sendTestEvent")
+            .authorization(Authorization::At("uid", &[cap("subscriptions.update")])),
+        Action::typed::<RedeliverEvent>("RedeliverEvent", Http::Post, "subscriptions/{uid=**}:redeliverEvent")
+            .authorization(Authorization::At("uid", &[cap("subscriptions.update")])),
+    ];
 
     fn example() -> Self {
         Self {
