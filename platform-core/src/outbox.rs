@@ -22,14 +22,14 @@ use platform_engine::{
 
 use crate::resources::events::{
     DeadLetter, DeadReason, Delivery, DeliveryState, DeliveryStatus, Mode, PendingEvent, Subscription, dead_letter,
-    delivery, subscription,
+    delivery, is_test_event,
 };
 
 mod attempt;
 mod bodies;
 mod redeliver;
 
-pub use attempt::{Attempt, Exchange, MAX_HEADERS, MAX_RECEIVED, MAX_SENT, Settled};
+pub use attempt::{Attempt, Exchange, MAX_RECEIVED, MAX_SENT, Settled};
 pub use bodies::lost_bodies;
 
 /// The maximum number of successful deliveries that are logged per commit; failed ones are always logged. Our choice,
@@ -296,7 +296,7 @@ impl Outbox<'_> {
             let status = &mut lease.status;
             let attempts = if status.event_id == pending.event.id { status.attempts } else { 0 };
             // Whoever sends a test event waits for its row.
-            let is_waited_for = attempts > 0 || subscription::is_test(&pending.event);
+            let is_waited_for = attempts > 0 || is_test_event(&pending.event);
             let is_unlogged = index < first_logged && !is_waited_for && matches!(outcome, Outcome::Delivered(_));
             // Further attempts at an event overwrite its row.
             if attempts == 0 && !is_unlogged {

@@ -20,7 +20,7 @@ use futures_util::FutureExt;
 use parking_lot::Mutex;
 use platform_core::{
     outbox::{Attempt, Exchange, Lease, LeaseResult, MAX_LOGGED, Outbox, Outcome, Settled, Waiting},
-    resources::events::{DeadReason, Mode, PendingEvent},
+    resources::events::{DeadReason, Mode, PendingEvent, is_test_event},
 };
 use platform_engine::{
     error::Result, event::Event, platform::Platform, store::Position, timestamp::Timestamp, uid::Uid,
@@ -186,9 +186,10 @@ impl Acknowledged {
     fn push(&mut self, settled: Settled) {
         self.outcomes.push(settled);
         self.since.get_or_insert_with(Instant::now);
-        // Only the first event can have been attempted before, which the log always shows.
+        // The log always shows test events, and an event that was attempted before, which can only be the first.
         let unlogged = self.outcomes.len().checked_sub(MAX_LOGGED + 1).filter(|index| *index > 0);
-        if let Some(settled) = unlogged.and_then(|index| self.outcomes.get_mut(index)) {
+        let unlogged = unlogged.and_then(|index| self.outcomes.get_mut(index));
+        if let Some(settled) = unlogged.filter(|settled| !is_test_event(&settled.pending.event)) {
             settled.attempt.exchange = Exchange::default();
         }
     }

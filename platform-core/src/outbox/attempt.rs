@@ -5,16 +5,16 @@ use std::{collections::BTreeMap, time::Duration};
 use platform_engine::timestamp::Timestamp;
 
 use super::{Outcome, PendingEvent};
-use crate::resources::events::{Delivery, delivery::Message};
+use crate::resources::events::{
+    Delivery,
+    delivery::{MAX_HEADERS, Message},
+};
 
 /// The maximum number of bytes of an event's body in the delivery log. Our choice.
 pub const MAX_SENT: usize = 8 << 10;
 
 /// The maximum number of bytes of a response's body in the delivery log. Our choice.
 pub const MAX_RECEIVED: usize = 2 << 10;
-
-/// The maximum number of bytes of the names and values of a message's headers in the delivery log. Our choice.
-pub const MAX_HEADERS: usize = 2 << 10;
 
 /// The value of a header that is not shown.
 const REMOVED: &str = "(removed)";

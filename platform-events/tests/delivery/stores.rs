@@ -176,7 +176,8 @@ async fn a_test_event_is_delivered_and_a_dead_letter_redelivered_by_its_id() {
         let delivering = world.deliver(&sink, |options| options.policy.refusals = 1);
         let run = async |action: usize, request: serde_json::Value| {
             let request = request.as_object().unwrap().clone();
-            let action = &Subscription::ACTIONS[action];
+            let subscriptions = world.platform.registered().iter().find(|one| one.kind.name == "Subscription");
+            let action = &subscriptions.unwrap().actions[action];
             world.platform.run(Some(&world.operator), Subscription::KIND, action, &request).await.unwrap()
         };
         let sent = run(0, serde_json::json!({ "uid": subscription })).await;

@@ -68,6 +68,8 @@ pub struct Message {
 const MESSAGE: &[Field] = &[
     Field::string_map("headers")
         .about("The headers by name, at most 2 KiB. Those of secrets have the value `(removed)`.")
+        .max_len(MAX_HEADERS)
+        .max_items(MAX_HEADERS)
         .output_only(),
     Field::string("body").about("The beginning of the body as text.").multiline().output_only(),
     Field::bool("truncated").about("Whether there were more headers, or the body is longer.").output_only(),
@@ -89,6 +91,9 @@ pub enum DeliveryState {
     /// The event was given up and is now a dead letter.
     Dead,
 }
+
+/// The maximum number of bytes of the names and values of a message's headers in the delivery log. Our choice.
+pub const MAX_HEADERS: usize = 2 << 10;
 
 /// The number of rows of a subscription's delivery log.
 pub const LOG_LEN: i64 = 100;

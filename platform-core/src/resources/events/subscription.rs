@@ -4,7 +4,8 @@ use platform_engine::{
     BoxFuture,
     context::Context,
     error::{Error, Result},
-    kind::{Action, Authorization, Change, Field, Http, Kind, Method, Parent, Resource, parent_uid},
+    event::Event,
+    kind::{Change, Field, Kind, Method, Parent, Resource, parent_uid},
     store::Epoch,
     timestamp::Timestamp,
     uid::Uid,
@@ -15,10 +16,13 @@ use serde_json::Value;
 use super::super::{data_of, domain};
 use crate::capabilities::cap;
 
-mod test_event;
+/// The type of test events, without the installation's prefix. Our own: the contract has no such event.
+pub(super) const TEST_EVENT: &str = "events.subscription.test.v1";
 
-pub(crate) use test_event::is_test;
-use test_event::{RedeliverEvent, SendTestEvent};
+/// Returns whether an event is a test event, which a person has sent to one subscription.
+pub fn is_test_event(event: &Event) -> bool {
+    event.ty.strip_suffix(TEST_EVENT).is_some_and(|prefix| prefix.ends_with('.'))
+}
 
 /// A URL that receives the events of a group and its descendants, from the creation of the subscription on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -96,13 +100,6 @@ impl Resource for Subscription {
             Field::UPDATE_TIME.rest_only(),
         ])
         .cascade();
-
-    const ACTIONS: &'static [Action] = &[
-        Action::typed::<SendTestEvent>("SendTestEvent", Http::Post, "subscriptions/{uid=**}:sendTestEvent")
-            .authorization(Authorization::At("uid", &[cap("subscriptions.update")])),
-        Action::typed::<RedeliverEvent>("RedeliverEvent", Http::Post, "subscriptions/{uid=**}:redeliverEvent")
-            .authorization(Authorization::At("uid", &[cap("subscriptions.update")])),
-    ];
 
     fn example() -> Self {
         Self {

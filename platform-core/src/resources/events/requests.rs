@@ -1,11 +1,11 @@
-//! Test events, and events that are delivered again (`docs/api.md`, Events).
+//! The actions of subscriptions: test events, and events that are delivered again (`docs/api.md`, Events).
 
 use platform_engine::{
     BoxFuture,
     context::Context,
     error::{Error, Result},
-    event::{Draft, Event, EventLog},
-    kind::{Field, Handler, Resource, parent_uid},
+    event::{Draft, EventLog},
+    kind::{Action, Authorization, Field, Handler, Http, Resource, parent_uid},
     store::{Key, Require},
     uid::Uid,
     write::Write,
@@ -14,30 +14,31 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
-    super::super::{domain, field},
+    super::{domain, field},
     Subscription,
+    subscription::TEST_EVENT,
 };
-use crate::{event_log::PendingEvents, outbox::Outbox};
+use crate::{capabilities::cap, event_log::PendingEvents, outbox::Outbox};
 
-/// The type of test events, without the installation's prefix. Our own: the contract has no such event.
-const TEST: &str = "events.subscription.test.v1";
-
-/// Returns whether an event is a test event.
-pub(crate) fn is_test(event: &Event) -> bool {
-    event.ty.strip_suffix(TEST).is_some_and(|prefix| prefix.ends_with('.'))
-}
+/// The actions of [`Subscription`].
+pub const ACTIONS: &[Action] = &[
+    Action::typed::<SendTestEvent>("SendTestEvent", Http::Post, "subscriptions/{uid=**}:sendTestEvent")
+        .authorization(Authorization::At("uid", &[cap("subscriptions.update")])),
+    Action::typed::<RedeliverEvent>("RedeliverEvent", Http::Post, "subscriptions/{uid=**}:redeliverEvent")
+        .authorization(Authorization::At("uid", &[cap("subscriptions.update")])),
+];
 
 /// `SendTestEvent`: records a test event for one subscription.
-pub(super) struct SendTestEvent;
+struct SendTestEvent;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct TestRequest {
+struct TestRequest {
     uid: Uid,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct TestResponse {
+struct TestResponse {
     event_id: String,
 }
 
@@ -51,7 +52,7 @@ impl Handler for SendTestEvent {
     fn run<'a>(cx: &'a Context<'a>, TestRequest { uid }: TestRequest) -> BoxFuture<'a, Result<TestResponse>> {
         Box::pin(async move {
             let place = (domain::EVENTS, Subscription::KIND.plural);
-            let mut draft = Draft::custom(TEST, place, Subscription::KIND.name, &uid, &parent_uid(&uid)?);
+            let mut draft = Draft::custom(TEST_EVENT, place, Subscription::KIND.name, &uid, &parent_uid(&uid)?);
             draft.body.insert("uid".to_owned(), json!(uid));
             let event = cx.event_of(draft)?;
             let mut write = Write::default();
@@ -67,17 +68,17 @@ impl Handler for SendTestEvent {
 }
 
 /// `RedeliverEvent`: delivers an event again that is still stored.
-pub(super) struct RedeliverEvent;
+struct RedeliverEvent;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct RedeliverRequest {
+struct RedeliverRequest {
     uid: Uid,
     event_id: String,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct RedeliverResponse {}
+struct RedeliverResponse {}
 
 impl Handler for RedeliverEvent {
     const REQUEST: &'static [Field] = &[
