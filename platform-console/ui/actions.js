@@ -6,6 +6,7 @@ import { capitalized, words } from "./format.js";
 import { childrenOf, listAddress, nameOf, noun, partsOf, referrersOf } from "./kinds.js";
 import { readForm, formFields, showProblems } from "./form.js";
 import { removeBinding } from "./access.js";
+import { sendTestEvent } from "./deliveries.js";
 import { may } from "./me.js";
 import { findNames } from "./names.js";
 
@@ -50,10 +51,12 @@ export function actionsOrMenu(kind, resource, changed) {
 }
 
 function open(kind, resource, action, changed) {
+  if (action.name === "SendTestEvent") return sendTestEvent(resource, action);
   const fields = inputs(kind, action);
   const path = target(action.path, { [variable(kind, action)]: resource.uid });
   const name = actionLabel(kind, action);
-  openDialog(`${name}: ${nameOf(kind, resource)}`, [fields.length ? null : h("p", null, `${name} for this ${noun(kind)}?`), formFields(fields, {}, "")], {
+  const named = nameOf(kind, resource);
+  openDialog(named === resource.uid ? name : `${name}: ${named}`, [fields.length ? null : h("p", null, `${name} for this ${noun(kind)}?`), formFields(fields, {}, "")], {
     action: name,
     submit: async (form, problems) => {
       try {

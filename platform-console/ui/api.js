@@ -11,7 +11,20 @@ export class ApiError extends Error {
     this.reason = of("ErrorInfo").reason ?? "";
     this.violations = of("BadRequest").fieldViolations ?? [];
     this.blocked = of("PreconditionFailure").violations ?? [];
+    this.taught = taught(of("ErrorInfo").metadata ?? {});
   }
+}
+
+/** Returns in words what a denial tells a caller who may see the place; nothing for other errors. */
+function taught({ capabilities, roles, bindings, narrowed }) {
+  if (!capabilities) return [];
+  const list = (text) => (text ?? "").split(",").filter(Boolean).join(", ");
+  const own = (bindings ?? "").split(",").filter(Boolean).map((one) => one.replace("@", " at ")).join(", ");
+  return [
+    `You lack ${list(capabilities)} there.`,
+    narrowed ? "Your role bindings give it; your token does not allow it." : `Roles that have it: ${list(roles) || "none that you may see"}.`,
+    `Your role bindings that count there: ${own || "none"}.`,
+  ];
 }
 
 /** The path below which a proxy has the server; empty for most. */

@@ -5,6 +5,7 @@ import { call, curl, markdown, target } from "./api.js";
 import { label, shortUid, words } from "./format.js";
 import { accessAddress, childrenOf, editAddress, itemAddress, kindNamed, listAddress, nameOf, newAddress, noun, parentOf, partsOf, pathOf, referrersOf, title, top, treeAddress } from "./kinds.js";
 import { explainer } from "./access.js";
+import { attemptOf, eventFacts, redeliverButton } from "./deliveries.js";
 import { factsOf } from "./advisories.js";
 import { mayCall } from "./me.js";
 import { fields } from "./values.js";
@@ -22,7 +23,9 @@ export async function showItem(main, kind, params) {
   const again = () => showItem(main, kind, params);
   /** Shows the resource again after an action on a part of it, and once more when the server has had time to act. */
   const changed = () => {
-    const show = () => again().catch((error) => main.isConnected && toast(error.message));
+    // A dead letter that is delivered again is not one any more.
+    const failed = (error) => main.isConnected && (error.status === 404 ? gone() : toast(error.message));
+    const show = () => again().catch(failed);
     show();
     setTimeout(() => main.isConnected && show(), 2000);
   };
@@ -30,17 +33,19 @@ export async function showItem(main, kind, params) {
   const parent = parentOf(uid);
   const gone = () => (location.hash = parent && kindNamed(kind.parent)?.methods.get ? itemAddress(kindNamed(kind.parent), parent) : listAddress(kind));
   const drawn = pictures(kind, item);
+  const attempt = attemptOf(kind, item);
   const line = curl("GET", path);
   main.replaceChildren(
     crumbs(kind, uid),
     h(
       "div",
       { class: "head" },
-      h("div", null, h("h1", { tabindex: -1 }, nameOf(kind, item)), h("p", null, item.description || words(kind.name)), factsOf(kind, item)),
+      h("div", null, h("h1", { tabindex: -1 }, nameOf(kind, item)), h("p", null, item.description || words(kind.name)), factsOf(kind, item), eventFacts(kind, item)),
       h(
         "div",
         { class: "buttons" },
-        actionsOrMenu(kind, item, again),
+        actionsOrMenu(kind, item, kind.domain === "events" ? changed : again),
+        redeliverButton(kind, item, changed),
         explainer() && (isTop || kind.parent === top()?.name) ? h("a", { class: "button", href: accessAddress({ uid }) }, "Who has access") : null,
         mayCall(kind, "update", uid) ? h("a", { class: "button", href: editAddress(kind, uid) }, "Edit") : null,
         mayCall(kind, "delete", uid) ? h("button", { type: "button", class: "danger", onclick: () => confirmDelete(kind, item, gone) }, "Delete") : null,
@@ -51,7 +56,8 @@ export async function showItem(main, kind, params) {
     h(
       "div",
       { class: "columns" },
-      card("Details", null, h("div", { class: "body" }, fields(kind.fields, item)), h("details", { class: "body small" }, h("summary", null, "JSON and request"), h("div", { class: "curl" }, h("code", { tabindex: 0 }, line), copyButton(line)), h("pre", { class: "json", tabindex: 0 }, JSON.stringify(item, null, 2)))),
+      attempt,
+      card("Details", null, h("div", { class: "body" }, fields(attempt ? kind.fields.filter((field) => !field.unlisted) : kind.fields, item)), h("details", { class: "body small" }, h("summary", null, "JSON and request"), h("div", { class: "curl" }, h("code", { tabindex: 0 }, line), copyButton(line)), h("pre", { class: "json", tabindex: 0 }, JSON.stringify(item, null, 2)))),
       comeFirst(kind) ? drawn : null,
       partsOf(kind).map((part) => partCard(part, uid, changed)),
       comeFirst(kind) ? null : drawn,

@@ -140,11 +140,12 @@ export function errorBox(error, left = error.violations) {
     "div",
     { class: "alert" },
     h("strong", null, error.message || String(error)),
-    left?.length || blocked.length
+    left?.length || blocked.length || error.taught?.length
       ? h(
           "ul",
           null,
           (left ?? []).map((one) => h("li", null, h("code", null, one.field), ": ", one.description)),
+          (error.taught ?? []).map((one) => h("li", null, one)),
           blocked.map((one) => h("li", null, one.description, one.subject ? [" (", h("code", null, one.subject), ")"] : null)),
         )
       : null,

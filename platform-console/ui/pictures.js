@@ -4,7 +4,7 @@
 import { h, svg, card, errorBox, freshId } from "./dom.js";
 import { call, target } from "./api.js";
 import { bytes, capitalized, day, enumLabels, number, relative, words } from "./format.js";
-import { actionNamed, kindNamed, serviceAt } from "./kinds.js";
+import { actionNamed, itemAddress, kindNamed, serviceAt } from "./kinds.js";
 
 const COUNTS = "/registry/v1/vuln_reports/counts";
 const DAYS = 30;
@@ -104,12 +104,12 @@ function deliveries(subscription) {
     const step = width / Math.max(rows.length, 40);
     const columns = rows.map((row, at) => {
       const part = Math.min(row.attempts ?? 1, 10) / 10;
-      const bar = svg("rect", { class: `c-${row.state.toLowerCase()}`, x: at * step + 0.5, width: Math.max(1, step - 1.5), y: (height - 8) * (1 - part), height: 8 + (height - 8) * part, rx: 1.5 });
+      const bar = svg("rect", { class: `c-${row.state.toLowerCase()}`, x: at * step + 0.5, width: Math.max(1, step - 1.5), y: (height - 8) * (1 - part), height: 8 + (height - 8) * part, rx: 1.5, onclick: () => (location.hash = itemAddress(kind, row.uid)) });
       bar.append(svg("title", null, [row.eventType, labels.get(row.state), `${row.attempts} ${row.attempts === 1 ? "attempt" : "attempts"}`, row.httpStatus && `status ${row.httpStatus}`, row.error, relative(row.updateTime)].filter(Boolean).join(" · ")));
       return bar;
     });
     const counts = Object.entries(Object.groupBy(rows, (row) => row.state));
-    const caption = `The latest ${number(rows.length)} events, the oldest first: ${counts.map(([name, some]) => `${number(some.length)} ${labels.get(name).toLowerCase()}`).join(", ")}. A higher column took more attempts.`;
+    const caption = `The latest ${number(rows.length)} events, the oldest first: ${counts.map(([name, some]) => `${number(some.length)} ${labels.get(name).toLowerCase()}`).join(", ")}. A higher column took more attempts; a click shows the last one.`;
     const failed = rows.findLast((row) => row.error);
     return [
       h("figure", null, h("ul", { class: "legend" }, counts.map(([name, some]) => h("li", null, h("i", { class: `c-${name.toLowerCase()}` }), `${number(some.length)} ${labels.get(name).toLowerCase()}`))), svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": caption }, columns), h("figcaption", null, caption)),

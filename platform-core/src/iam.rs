@@ -5,6 +5,7 @@ use platform_engine::platform::Platform;
 
 mod authority;
 mod bootstrap;
+mod denial;
 mod epochs;
 mod giving;
 mod scim_users;

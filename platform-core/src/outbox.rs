@@ -22,16 +22,19 @@ use platform_engine::{
 
 use crate::resources::events::{
     DeadLetter, DeadReason, Delivery, DeliveryState, DeliveryStatus, Mode, PendingEvent, Subscription, dead_letter,
-    delivery,
+    delivery, is_test_event,
 };
 
+mod attempt;
 mod bodies;
+mod redeliver;
 
+pub use attempt::{Attempt, Exchange, MAX_RECEIVED, MAX_SENT, Settled};
 pub use bodies::lost_bodies;
 
 /// The maximum number of successful deliveries that are logged per commit; failed ones are always logged. Our choice,
 /// so that the log of a busy subscription costs little.
-const MAX_LOGGED: usize = 10;
+pub const MAX_LOGGED: usize = 10;
 
 /// The number of events that are read at once to sum up their sizes.
 const SIZES_PAGE: usize = 1000;
@@ -278,26 +281,23 @@ impl Outbox<'_> {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn record_outcomes(
-        self,
-        lease: &mut Lease,
-        outcomes: Vec<(PendingEvent, Outcome)>,
-        millis: i64,
-    ) -> Result<bool> {
+    pub async fn record_outcomes(self, lease: &mut Lease, outcomes: Vec<Settled>, millis: i64) -> Result<bool> {
         let now = self.0.now();
         let mut write = Write::default();
         write.require_or_retry(lease.require_unchanged());
-        let dead = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Dead(..)));
-        let dead: Vec<u64> = dead.map(|(pending, _)| pending.event.weight()).collect();
+        let dead = outcomes.iter().filter(|settled| matches!(settled.outcome, Outcome::Dead(..)));
+        let dead: Vec<u64> = dead.map(|settled| settled.pending.event.weight()).collect();
         // Shared data that may have no reference after this commit.
         let mut released = self.evict_dead_letters(&lease.subscription.uid, &dead, &mut write).await?;
         let first_logged = outcomes.len().saturating_sub(MAX_LOGGED);
         let mut logged = HashSet::new();
         let mut rows = Vec::new();
-        for (index, (pending, outcome)) in outcomes.into_iter().enumerate() {
+        for (index, Settled { pending, outcome, attempt }) in outcomes.into_iter().enumerate() {
             let status = &mut lease.status;
             let attempts = if status.event_id == pending.event.id { status.attempts } else { 0 };
-            let is_unlogged = index < first_logged && attempts == 0 && matches!(outcome, Outcome::Delivered(_));
+            // Whoever sends a test event waits for its row.
+            let is_waited_for = attempts > 0 || is_test_event(&pending.event);
+            let is_unlogged = index < first_logged && !is_waited_for && matches!(outcome, Outcome::Delivered(_));
             // Further attempts at an event overwrite its row.
             if attempts == 0 && !is_unlogged {
                 status.logged += 1;
@@ -312,6 +312,9 @@ impl Outbox<'_> {
                 update_time: Some(now),
                 ..Delivery::default()
             };
+            if !is_unlogged {
+                attempt::show(&mut row, attempt, &pending.event.data);
+            }
             let key = Key::new(PendingEvent::KIND.name, pending.uid.clone());
             match outcome {
                 Outcome::Delivered(code) => {

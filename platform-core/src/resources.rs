@@ -52,7 +52,7 @@ pub const KINDS: &[Registered] = &[
     Registered::of::<advisory::ResolvedVulnsReport>(),
     Registered::of::<libraries::Artifact>(),
     Registered::of::<libraries::ArtifactVersion>(),
-    Registered::of::<events::Subscription>(),
+    Registered::of::<events::Subscription>().with_actions(events::requests::ACTIONS),
     Registered::of::<events::PendingEvent>(),
     Registered::of::<events::EventBody>(),
     Registered::of::<events::DeliveryStatus>(),

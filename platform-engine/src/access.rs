@@ -8,6 +8,7 @@ mod authenticate;
 mod authority;
 mod caller;
 mod capability;
+mod denial;
 mod grants;
 mod revocations;
 
@@ -15,5 +16,6 @@ pub use authenticate::Authenticator;
 pub use authority::{Authority, FixedGrants};
 pub use caller::{ActsAs, Caller, Narrowing, RegistrationId, Session};
 pub use capability::{Capabilities, Capability, CapabilitySet};
+pub use denial::{Denied, Explanation};
 pub use grants::{AsOf, Grants, Nodes, topmost};
 pub use revocations::{Credential, Revocations};

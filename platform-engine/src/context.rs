@@ -19,7 +19,7 @@ use crate::{
         AsOf, Caller, Capabilities, Capability, CapabilitySet, Grants, Narrowing, Nodes, RegistrationId, topmost,
     },
     error::{Code, Error, Result},
-    event::{Audience, Draft, Recorded},
+    event::{Audience, Draft, Event, Recorded},
     kind::{Kind, Registered, Roots, Verb},
     options::RequestOptions,
     platform::Platform,
@@ -31,6 +31,7 @@ use crate::{
 };
 
 mod commit;
+mod denial;
 mod reads;
 
 /// The maximum number of attempts of an operation while the data that it depends on keeps changing.
@@ -278,7 +279,7 @@ impl<'a> Context<'a> {
     /// # Errors
     /// PERMISSION_DENIED otherwise, the same whether or not the resource exists.
     pub fn demand(&self, uid: &str, capabilities: &[Capability]) -> Result<()> {
-        if self.allows(uid, capabilities) { Ok(()) } else { Err(Error::denied()) }
+        if self.allows(uid, capabilities) { Ok(()) } else { Err(self.denied(uid, capabilities.iter().copied())) }
     }
 
     /// Checks that the caller may call this method for the uid, whether or not the resource exists (`docs/api.md`,
@@ -483,14 +484,22 @@ impl<'a> Context<'a> {
         if subscriptions.is_empty() && !platform.streams().wants(&draft.group) {
             return Ok(());
         }
-        let (settings, entropy, now) = (platform.settings(), platform.entropy(), self.now());
-        let (prefix, url) = (settings.event_type_prefix.as_str(), settings.public_url.as_str());
-        let event = draft.finish(entropy, now, prefix, url, self.caller.map(|caller| &caller.identity))?;
+        let event = self.event_of(draft)?;
         if let Some(log) = platform.event_log().filter(|_| !subscriptions.is_empty()) {
-            log.record(entropy, now, write, &event, &subscriptions)?;
+            log.record(platform.entropy(), self.now(), write, &event, &subscriptions)?;
         }
         write.recorded.push(Recorded { event, subscriptions });
         Ok(())
+    }
+
+    /// Returns the event of a draft, made by the caller now.
+    ///
+    /// # Errors
+    /// INTERNAL when the body cannot be written as JSON.
+    pub fn event_of(&self, draft: Draft) -> Result<Event> {
+        let (settings, entropy) = (self.platform.settings(), self.platform.entropy());
+        let (prefix, url) = (settings.event_type_prefix.as_str(), settings.public_url.as_str());
+        draft.finish(entropy, self.now(), prefix, url, self.caller.map(|caller| &caller.identity))
     }
 
     /// Adds the event of a standard method, if the kind's table names one. `reply` is the resource as the method

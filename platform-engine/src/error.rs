@@ -12,14 +12,15 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    etag::Tag,
     kind::Kind,
     store::{Cause, StoreError},
 };
 
 mod conditions;
+mod denial;
 mod violations;
 
+pub use denial::Denial;
 pub use violations::{FieldViolation, Violations};
 
 /// The result of an operation of the platform.
@@ -36,8 +37,9 @@ struct Inner {
     message: String,
     domain: &'static str,
     details: Vec<Detail>,
-    /// The current tag of the resource, for a precondition that does not hold.
-    etag: Option<Tag>,
+    denial: Option<Denial>,
+    /// The metadata of the ErrorInfo.
+    metadata: Vec<(&'static str, String)>,
     source: Option<Cause>,
 }
 
@@ -134,7 +136,9 @@ impl Error {
     /// The client receives the message unchanged. Prefer the constructors below, which add details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self(Box::new(Inner { code, reason: None, message, domain: "", details: Vec::new(), etag: None, source: None }))
+        let (details, metadata) = (Vec::new(), Vec::new());
+        let inner = Inner { code, reason: None, message, domain: "", details, denial: None, metadata, source: None };
+        Self(Box::new(inner))
     }
 
     /// Returns INVALID_ARGUMENT for a request with these violations. The message has the first one, the BadRequest all.
@@ -328,10 +332,13 @@ impl Error {
             "" => service_domain.to_owned(),
             domain => format!("{domain}.{service_domain}"),
         };
-        let mut info = typed("ErrorInfo", json!({ "reason": self.reason(), "domain": domain }));
-        if let (Value::Object(info), Some(etag)) = (&mut info, inner.etag) {
-            info.insert("metadata".to_owned(), json!({ "etag": etag.to_string() }));
+        let mut info =
+            Map::from_iter([("reason".to_owned(), json!(self.reason())), ("domain".to_owned(), json!(domain))]);
+        if !inner.metadata.is_empty() {
+            let metadata = inner.metadata.iter().map(|(key, value)| ((*key).to_owned(), json!(value)));
+            info.insert("metadata".to_owned(), Value::Object(metadata.collect()));
         }
+        let info = typed("ErrorInfo", Value::Object(info));
         let details = std::iter::once(info).chain(inner.details.iter().map(|detail| detail.to_json(service_domain)));
         Status { code: inner.code as i32, message: inner.message.clone(), details: details.collect() }
     }

@@ -33,6 +33,7 @@ pub use crate::{etag::Reply, verbs::ListReply};
 mod blobs;
 mod builder;
 mod check;
+mod denial;
 mod events;
 mod grants_cache;
 mod methods;
@@ -231,7 +232,10 @@ impl Platform {
                 // The grants may be the data that has changed: resolve them again.
                 self.forget(caller);
             }
-            result
+            match result {
+                Err(error) if error.denial().is_some() => Err(self.explained(&cx, error).await),
+                result => result,
+            }
         })
         .await
     }

@@ -19,8 +19,8 @@ use std::{
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use platform_core::{
-    outbox::{Lease, LeaseResult, Outbox, Outcome, Waiting},
-    resources::events::{DeadReason, Mode, PendingEvent},
+    outbox::{Attempt, Exchange, Lease, LeaseResult, MAX_LOGGED, Outbox, Outcome, Settled, Waiting},
+    resources::events::{DeadReason, Mode, PendingEvent, is_test_event},
 };
 use platform_engine::{
     error::Result, event::Event, platform::Platform, store::Position, timestamp::Timestamp, uid::Uid,
@@ -164,7 +164,7 @@ struct Lane<'a> {
 /// Events that are acknowledged and not yet settled.
 #[derive(Default)]
 struct Acknowledged {
-    outcomes: Vec<(PendingEvent, Outcome)>,
+    outcomes: Vec<Settled>,
     /// When the first of `outcomes` was acknowledged.
     since: Option<Instant>,
     /// The position after which to read on: that of the last event read, provided that all events before it are
@@ -180,6 +180,18 @@ impl Acknowledged {
 
     fn is_due(&self) -> bool {
         self.outcomes.len() >= MAX_BATCH || self.time_left().is_zero()
+    }
+
+    /// Adds an event. Forgets what attempts sent and received that the delivery log will not show.
+    fn push(&mut self, settled: Settled) {
+        self.outcomes.push(settled);
+        self.since.get_or_insert_with(Instant::now);
+        // The log always shows test events, and an event that was attempted before, which can only be the first.
+        let unlogged = self.outcomes.len().checked_sub(MAX_LOGGED + 1).filter(|index| *index > 0);
+        let unlogged = unlogged.and_then(|index| self.outcomes.get_mut(index));
+        if let Some(settled) = unlogged.filter(|settled| !is_test_event(&settled.pending.event)) {
+            settled.attempt.exchange = Exchange::default();
+        }
     }
 }
 
@@ -301,7 +313,7 @@ impl Lane<'_> {
             shared.backlogs.lock().remove(subscription);
             return Ok(0);
         }
-        let unsettled = self.acknowledged.outcomes.iter().map(|(pending, _)| pending);
+        let unsettled = self.acknowledged.outcomes.iter().map(|settled| &settled.pending);
         if (unsettled.len() + waiting.events.len()) as u64 == waiting.total {
             // All pending events are in memory.
             let weights = unsettled.chain(&waiting.events).map(|pending| pending.event.weight());
@@ -328,8 +340,8 @@ impl Lane<'_> {
 
     /// Makes the oldest events dead letters because the backlog is over a limit.
     async fn give_up_oldest(&mut self, oldest: Vec<PendingEvent>) -> Result<Batch> {
-        let dead: Vec<_> =
-            oldest.into_iter().map(|event| (event, Outcome::Dead(DeadReason::BacklogFull, None))).collect();
+        let dead = oldest.into_iter().map(|event| (event, Outcome::Dead(DeadReason::BacklogFull, None)).into());
+        let dead: Vec<_> = dead.collect();
         let (subscription, count) = (&self.lease.subscription.uid, dead.len());
         tracing::warn!(%subscription, count, "the backlog is over its limit: the oldest events become dead letters");
         self.settle(dead).await
@@ -344,7 +356,7 @@ impl Lane<'_> {
             {
                 return Ok(Batch::LeaseLost);
             }
-            let answer = self.attempt(&pending.event).await;
+            let (answer, attempt) = self.attempt(&pending.event).await;
             if !matches!(answer.status(), Some(200..=299)) {
                 // Settle first: the acknowledgements change the delivery status by which this failure is judged.
                 if !self.acknowledged.outcomes.is_empty()
@@ -354,12 +366,11 @@ impl Lane<'_> {
                 }
                 // The event must be read again, together with those after it.
                 self.acknowledged.last = None;
-                return self.handle_failure(pending, answer).await;
+                return self.handle_failure(pending, answer, attempt).await;
             }
             metrics::acknowledged(&pending.event, self.shared.now());
             let outcome = self.outcome(&pending.event, answer);
-            self.acknowledged.outcomes.push((pending, outcome));
-            self.acknowledged.since.get_or_insert_with(Instant::now);
+            self.acknowledged.push(Settled { pending, outcome, attempt });
             if self.slow || self.shared.stopping.load(Ordering::SeqCst) {
                 self.acknowledged.last = None;
                 return self.settle_acknowledged().await;
@@ -368,7 +379,12 @@ impl Lane<'_> {
         Ok(Batch::More)
     }
 
-    async fn handle_failure(&mut self, pending: PendingEvent, answer: DeliveryResult) -> Result<Batch> {
+    async fn handle_failure(
+        &mut self,
+        pending: PendingEvent,
+        answer: DeliveryResult,
+        attempt: Attempt,
+    ) -> Result<Batch> {
         let outcome = self.outcome(&pending.event, answer);
         let (subscription, event) = (&self.lease.subscription.uid, &pending.event.id);
         match &outcome {
@@ -385,16 +401,17 @@ impl Lane<'_> {
                 tracing::warn!(%subscription, event, ?reason, error, "an event becomes a dead letter");
             }
         }
-        self.settle(vec![(pending, outcome)]).await
+        self.settle(vec![Settled { pending, outcome, attempt }]).await
     }
 
     fn outcome(&self, event: &Event, answer: DeliveryResult) -> Outcome {
         self.shared.options.policy.outcome(&self.lease, event, answer, self.shared.now())
     }
 
-    async fn attempt(&mut self, event: &Event) -> DeliveryResult {
-        let start = Instant::now();
-        let delivery = AssertUnwindSafe(self.shared.sink.deliver(&self.lease.subscription, event)).catch_unwind();
+    async fn attempt(&mut self, event: &Event) -> (DeliveryResult, Attempt) {
+        let (start, time, mut exchange) = (Instant::now(), self.shared.now(), Exchange::default());
+        let delivery = self.shared.sink.deliver(&self.lease.subscription, event, &mut exchange);
+        let delivery = AssertUnwindSafe(delivery).catch_unwind();
         let answer = match tokio::time::timeout(self.shared.options.timeout, delivery).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => DeliveryResult::Failed("the sink panicked".to_owned()),
@@ -408,8 +425,9 @@ impl Lane<'_> {
             Some(500..) => "5xx",
             _ => "none",
         };
-        metrics::attempted(class, start.elapsed());
-        answer
+        let took = start.elapsed();
+        metrics::attempted(class, took);
+        (answer, Attempt::new(time, took, exchange))
     }
 
     /// Settles acknowledged events, and renews the lease even when there are none.
@@ -419,11 +437,10 @@ impl Lane<'_> {
         self.settle(outcomes).await
     }
 
-    async fn settle(&mut self, outcomes: Vec<(PendingEvent, Outcome)>) -> Result<Batch> {
-        let reasons: Vec<_> = outcomes.iter().filter_map(|(_, outcome)| dead_reason(outcome)).collect();
-        let removed =
-            outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Delivered(_) | Outcome::Dead(..)));
-        let removed = removed.map(|(pending, _)| pending.event.weight()).fold(0, u64::saturating_add);
+    async fn settle(&mut self, outcomes: Vec<Settled>) -> Result<Batch> {
+        let reasons: Vec<_> = outcomes.iter().filter_map(|settled| dead_reason(&settled.outcome)).collect();
+        let removed = outcomes.iter().filter(|one| matches!(one.outcome, Outcome::Delivered(_) | Outcome::Dead(..)));
+        let removed = removed.map(|settled| settled.pending.event.weight()).fold(0, u64::saturating_add);
         let lease = millis(self.shared.options.lease);
         if !Outbox::of(&self.shared.platform).record_outcomes(&mut self.lease, outcomes, lease).await? {
             return Ok(Batch::LeaseLost);

@@ -3,18 +3,19 @@
 use std::{fmt::Debug, time::Duration};
 
 use async_trait::async_trait;
-use platform_core::resources::events::Subscription;
+use platform_core::{outbox::Exchange, resources::events::Subscription};
 use platform_engine::event::Event;
 
 /// Receives events. A dispatcher calls a sink for one event of a subscription at a time, and for many subscriptions
 /// concurrently.
 #[async_trait]
 pub trait Sink: Debug + Send + Sync + 'static {
-    /// Delivers an event and returns the result.
+    /// Delivers an event and returns the result. Adds to `exchange` what it sends and receives, which the delivery log
+    /// shows; a sink that has no headers and no response of its own leaves it as it is.
     ///
     /// May be called again with the same event, even after a crash: [`Event::id`] identifies duplicates. The future is
     /// dropped when it takes longer than [`Options::timeout`](crate::Options::timeout).
-    async fn deliver(&self, subscription: &Subscription, event: &Event) -> DeliveryResult;
+    async fn deliver(&self, subscription: &Subscription, event: &Event, exchange: &mut Exchange) -> DeliveryResult;
 }
 
 /// The result of delivering an event.

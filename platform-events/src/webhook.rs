@@ -1,6 +1,6 @@
 //! Webhooks: CloudEvents 1.0 in HTTP binary mode, each with a token that vouches for the event.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use http::{
 };
 use http_body_util::{BodyExt, Full, Limited};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use platform_core::resources::events::Subscription;
+use platform_core::{outbox::Exchange, resources::events::Subscription};
 use platform_engine::{event::Event, timestamp::Timestamp};
 use platform_oidc::Issuer;
 use platform_outbound::{
@@ -22,8 +22,7 @@ use sha2::{Digest, Sha256};
 
 use crate::sink::{DeliveryResult, Sink};
 
-/// The maximum size of a response body that is read so that its connection can be reused, in bytes. A longer body is
-/// cut off. Our choice.
+/// The maximum size of a response body that is read, in bytes. A longer body is cut off. Our choice.
 const MAX_RESPONSE_BODY: usize = 64 * 1024;
 
 /// The time limit for the end of a response body. Our choice.
@@ -47,7 +46,8 @@ pub struct WebhookOptions {
     pub allow_private: bool,
     /// The certificate authorities to trust, and the proxy.
     pub network: Network,
-    /// Called with the headers of each request, to add to them, such as the trace of the delivery. None by default.
+    /// Called with the headers of each request, to add to them, such as the trace of the delivery. None by default. The
+    /// log of deliveries shows them, except those that are marked as sensitive or have the name of a secret.
     pub stamp: Option<fn(&mut HeaderMap)>,
     /// The resolver of names; None for the system's. Tests substitute their own.
     pub lookup: Option<Arc<dyn reach::Lookup>>,
@@ -90,6 +90,11 @@ fn result<B>(response: &Response<B>) -> DeliveryResult {
     }
 }
 
+/// Returns the value of a header as text; nothing of one that is marked as sensitive.
+fn text(value: &HeaderValue) -> Cow<'_, str> {
+    if value.is_sensitive() { "(removed)".into() } else { String::from_utf8_lossy(value.as_bytes()) }
+}
+
 /// Posts events to the URLs of their subscriptions.
 ///
 /// Does not follow redirects. Unless the options allow private addresses, it connects only to
@@ -114,13 +119,33 @@ impl Webhook {
         Ok(Self { issuer, client, options })
     }
 
-    async fn post(&self, subscription: &Subscription, event: &Event) -> Result<DeliveryResult, String> {
+    async fn post(
+        &self,
+        subscription: &Subscription,
+        event: &Event,
+        exchange: &mut Exchange,
+    ) -> Result<DeliveryResult, String> {
         let request = self.request(subscription, event)?;
+        for (name, value) in request.headers() {
+            exchange.sent(name.as_str(), &text(value));
+        }
         let answer = self.client.request(request).await.map_err(|error| causes(&error))?;
+        for (name, value) in answer.headers() {
+            exchange.received(name.as_str(), &text(value));
+        }
         let result = result(&answer);
-        // The body is irrelevant. It is read, within bounds, only so that the connection can be reused.
-        let rest = Limited::new(answer.into_body(), MAX_RESPONSE_BODY).collect();
-        drop(tokio::time::timeout(RESPONSE_BODY_TIMEOUT, rest).await);
+        // The result does not depend on the body. It is read, within bounds, for the log of deliveries and so that the
+        // connection can be reused.
+        let mut rest = Limited::new(answer.into_body(), MAX_RESPONSE_BODY);
+        let read = async {
+            while let Some(Ok(frame)) = rest.frame().await {
+                if let Some(bytes) = frame.data_ref() {
+                    exchange.received_body(bytes);
+                }
+            }
+        };
+        // The time limit is not a failure.
+        let _ = tokio::time::timeout(RESPONSE_BODY_TIMEOUT, read).await;
         Ok(result)
     }
 
@@ -170,8 +195,8 @@ impl Webhook {
 
 #[async_trait]
 impl Sink for Webhook {
-    async fn deliver(&self, subscription: &Subscription, event: &Event) -> DeliveryResult {
-        match self.post(subscription, event).await {
+    async fn deliver(&self, subscription: &Subscription, event: &Event, exchange: &mut Exchange) -> DeliveryResult {
+        match self.post(subscription, event, exchange).await {
             Ok(result) => result,
             Err(reason) => {
                 DeliveryResult::Failed(reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect())

@@ -31,7 +31,7 @@ use opentelemetry_sdk::{
     trace::{SdkTracer, SdkTracerProvider, Span},
 };
 use pin_project_lite::pin_project;
-use platform_core::resources::events::Subscription;
+use platform_core::{outbox::Exchange, resources::events::Subscription};
 use platform_engine::{error::Code, event::Event};
 use platform_events::{DeliveryResult, Sink};
 use platform_http::Called;
@@ -288,12 +288,12 @@ struct TracedSink<S> {
 
 #[async_trait]
 impl<S: Sink> Sink for TracedSink<S> {
-    async fn deliver(&self, subscription: &Subscription, event: &Event) -> DeliveryResult {
+    async fn deliver(&self, subscription: &Subscription, event: &Event, exchange: &mut Exchange) -> DeliveryResult {
         use opentelemetry::context::FutureExt;
 
         let Tracing { tracer, threshold, .. } = &self.tracing;
         if fastrand::u64(1..) > *threshold {
-            return self.sink.deliver(subscription, event).await;
+            return self.sink.deliver(subscription, event, exchange).await;
         }
         let attributes = [
             KeyValue::new("event.id", event.id.clone()),
@@ -302,7 +302,7 @@ impl<S: Sink> Sink for TracedSink<S> {
         ];
         let span = tracer.span_builder("deliver").with_kind(SpanKind::Producer).with_attributes(attributes);
         let scope = Scope::new().with_span(span.start_with_context(tracer, &Scope::new()));
-        let result = self.sink.deliver(subscription, event).with_context(scope.clone()).await;
+        let result = self.sink.deliver(subscription, event, exchange).with_context(scope.clone()).await;
         match result.status() {
             Some(status) => {
                 scope.span().set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));

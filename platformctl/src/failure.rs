@@ -78,6 +78,9 @@ impl Failure {
                 let about = if subject.is_empty() { String::new() } else { format!(" ({subject})") };
                 notes.push(format!("{}: {}{about}", text(violation, "type"), text(violation, "description")));
             }
+            if let Some(metadata) = detail.get("metadata") {
+                notes.extend(taught(metadata));
+            }
             let name = text(detail, "resourceName");
             if !name.is_empty() {
                 resource = name;
@@ -140,6 +143,32 @@ impl Failure {
     }
 }
 
+/// Returns in words what a denial tells a caller who may see the place (`docs/api.md`, Denials); nothing for other
+/// errors.
+fn taught(metadata: &Value) -> Vec<String> {
+    let list = |key: &str| {
+        let text = metadata.get(key).and_then(Value::as_str).unwrap_or_default();
+        text.split(',').filter(|item| !item.is_empty()).collect::<Vec<_>>()
+    };
+    let (missing, place) = (list("capabilities"), list("place").concat());
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let or_none = |text: String, none: &str| if text.is_empty() { none.to_owned() } else { text };
+    let bindings: Vec<_> = list("bindings").into_iter().map(|one| one.replacen('@', " at ", 1)).collect();
+    let way = if list("narrowed").is_empty() {
+        format!("roles that have it: {}", or_none(list("roles").join(", "), "none that you may see"))
+    } else {
+        "your role bindings give it, but your token does not allow it".to_owned()
+    };
+    let bindings = or_none(bindings.join(", "), "none");
+    vec![
+        format!("you lack {} at {place}", missing.join(", ")),
+        way,
+        format!("your role bindings that count there: {bindings}"),
+    ]
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "error: {}", printable(&self.0.message))?;
@@ -179,6 +208,27 @@ mod tests {
             "error: the server rejected the request [INVALID_ARGUMENT]\n  name: is required\n  request id: r-1\n";
         assert_eq!(failure.to_string(), shown);
         assert_eq!(failure.exit(), Exit::Failed);
+    }
+
+    #[test]
+    fn a_denial_says_what_is_missing_and_who_has_it() {
+        let shown = |metadata: Value| {
+            let details = json!([{ "reason": "PERMISSION_DENIED", "domain": "registry", "metadata": metadata }]);
+            let body = json!({ "code": 7, "message": "Permission denied", "details": details });
+            Failure::of_answer(403, &body, "", false).to_string()
+        };
+        let metadata = json!({
+            "capabilities": "repo.delete", "place": "u/1", "roles": "cleaner,owner", "bindings": "viewer@u,editor@u/2",
+        });
+        assert_eq!(
+            shown(metadata),
+            "error: Permission denied [PERMISSION_DENIED]\n  you lack repo.delete at u/1\n  \
+             roles that have it: cleaner, owner\n  \
+             your role bindings that count there: viewer at u, editor at u/2\n"
+        );
+        let narrowed = json!({ "capabilities": "repo.delete", "place": "u", "narrowed": "true" });
+        assert!(shown(narrowed).contains("your token does not allow it"));
+        assert_eq!(shown(json!({})), "error: Permission denied [PERMISSION_DENIED]\n");
     }
 
     #[test]

@@ -364,6 +364,18 @@ def redelivered_from_the_command_line(at: Browser, dead: str) -> None:
     platformctl(server, "run", "dead-letters", "redeliver-dead-letter", "--uid", uid)
     at.wait.until(lambda _: event in Sink.delivered, f"{event} was not delivered: {Sink.delivered}")
     assert platformctl(server, "get", "dead-letters", "-o", "name") == ""
+    # A test event, what happened to it, and the same event again by its id.
+    subscription = uid.rsplit("/", 1)[0]
+    Sink.status, Sink.delivered = 422, []
+    sent = json.loads(platformctl(server, "run", "subscriptions", "send-test-event", "--uid", subscription))["eventId"]
+    at.wait.until(lambda _: server.call("GET", dead)["totalCount"] == "1", "no dead letter")
+    row = platformctl(server, "get", "deliveries", "--event-id", sent, "-o", "name").strip()
+    shown = json.loads(platformctl(server, "get", "deliveries", row, "-o", "json"))
+    assert shown["request"]["headers"]["ce-id"] == sent and shown["request"]["headers"]["authorization"] == "(removed)", shown
+    assert shown["response"]["body"] == "answered with 422" and shown["response"]["headers"]["set-cookie"] == "(removed)", shown
+    Sink.status = 204
+    platformctl(server, "run", "subscriptions", "redeliver-event", "--uid", subscription, "--event-id", sent)
+    at.wait.until(lambda _: Sink.delivered == [sent], f"{sent} was not delivered: {Sink.delivered}")
 
 
 def platformctl(server: Server, *words: str) -> str:

@@ -45,8 +45,13 @@ class Sink(http.server.BaseHTTPRequestHandler):
         status = type(self).status
         if status == 204:
             type(self).delivered.append(self.headers.get("ce-id"))
+        body = f"answered with {status}".encode() if status != 204 else b""
         self.send_response(status)
+        self.send_header("x-receiver", "console-check")
+        self.send_header("set-cookie", "session=hush")
+        self.send_header("content-length", str(len(body)))
         self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, *_) -> None:
         pass

@@ -6,11 +6,12 @@ import tempfile
 import urllib.error
 import urllib.request
 
-from console_browser import Browser, browser, serving
+from console_browser import Browser, Sink, browser, serving, sink
 from console_data import Data, fill
 from selenium.webdriver.common.keys import Keys
 from server import Server, binary
 
+SINKS = ("--allow-http-sinks", "--allow-private-sinks")
 WIDE, NARROW = (1280, 800), (390, 844)
 
 
@@ -273,6 +274,47 @@ def found(at: Browser) -> None:
     at.shows("CGA-0007", "main tbody")
 
 
+def happened(at: Browser, data: Data) -> None:
+    """What happened to an event: a test event, its request and its response, and redelivery, by mouse and keyboard."""
+    server, payments = at.server, data.groups["acme/payments"]
+    # A sink that is gone pauses the subscription, so that nothing happens by itself.
+    with sink(410) as url:
+        subscription = server.call("POST", f"/events/v2/subscriptions/{quoted(payments)}", {"sink": url})["uid"]
+        at.go(f"/subscriptions/item?uid={quoted(subscription)}", "127.0.0.1")
+        at.press("Send test event", ".head")
+        at.shows("One event is sent to", "dialog")
+        at.audit("job-test-event", ("dark",))
+        at.point("dialog button.primary")
+        # The result is the page of the delivery.
+        at.settled("events.subscription.test.v1")
+        at.gone("dialog")
+        for text in ("the sink responded with status 410", "Delivery is paused."):
+            at.shows(text, ".facts")
+        for text in ("ce-id", "(removed)", "x-receiver", "answered with 410", '"uid"'):
+            at.shows(text, "main")
+        assert "hush" not in at.text("main") and "Bearer" not in at.text("main")
+        audit(at, "delivery")
+        # With the keyboard: the event is attempted again now, and the page shows it.
+        Sink.status = 204
+        at.page.execute_script("scrollTo(0, 0); document.querySelector('main h1').focus()")
+        at.tab_to("Redeliver")
+        at.keys(Keys.ENTER)
+        at.shows("The event is attempted again now", "dialog")
+        at.tab_to("Redeliver", 5)
+        at.keys(Keys.ENTER)
+        at.gone("dialog")
+        at.shows("The sink acknowledged the event with status 204", ".facts")
+        assert "Redeliver" not in at.text(".head .buttons"), "a delivered event is not stored"
+        # The strip of the subscription leads to the same page.
+        at.go(f"/subscriptions/item?uid={quoted(subscription)}", "127.0.0.1")
+        at.shows("Delivered", "main")
+        at.point("svg.chart rect")
+        at.settled("events.subscription.test.v1")
+        event = at.run("[...document.querySelectorAll('dl.fields dt')].find((one) => one.textContent === 'Event id').nextSibling.textContent")
+        assert event in Sink.delivered, (event, Sink.delivered)
+        server.call("DELETE", f"/events/v2/subscriptions/{quoted(subscription)}")
+
+
 def token_of(server: Server, identity: str, *more: str) -> str:
     command = [binary(), "token", *more, "--identity", identity, "--data-dir", str(server.data), "--public-url", server.url]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
@@ -304,6 +346,8 @@ def as_viewer(at: Browser, data: Data) -> None:
     at.go(f"/groups/edit?uid={quoted(payments)}", "Edit payments")
     at.fill("[data-path=description]", "typed by grace")
     at.press("Save changes")
+    for text in ("You lack groups.update there.", "Roles that have it:", "owner", "viewer at"):
+        at.shows(text, "[role=alert]")
     at.press("Why, and who can change it", "[role=alert]")
     at.press("Stay", "dialog")
     at.gone("dialog")
@@ -323,7 +367,7 @@ def as_viewer(at: Browser, data: Data) -> None:
 
 
 def jobs(source: str) -> None:
-    with tempfile.TemporaryDirectory() as folder, serving(pathlib.Path(folder), "memory") as server:
+    with tempfile.TemporaryDirectory() as folder, serving(pathlib.Path(folder), "memory", *SINKS) as server:
         data = fill(server)
         with browser(server, source) as at:
             at.size(*WIDE)
@@ -335,6 +379,7 @@ def jobs(source: str) -> None:
             denied(at, data)
             kept(at, data)
             found(at)
+            happened(at, data)
             as_viewer(at, data)
             at.check_faults()
             print(f"the console answers what people ask ({at.audited} audits)")

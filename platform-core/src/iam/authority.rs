@@ -7,14 +7,17 @@ use std::{
 
 use async_trait::async_trait;
 use platform_engine::{
-    access::{AsOf, Authority, Caller, Capabilities, CapabilitySet, Grants, Session},
+    access::{AsOf, Authority, Caller, Capabilities, CapabilitySet, Denied, Explanation, Grants, Session},
     error::{Error, Result},
     kind::Resource,
     store::{Epoch, Key, Query, Scope, Store},
     uid::Uid,
 };
 
-use super::epochs::{bindings_epoch, identity_epoch, organization_epoch, provider_epoch};
+use super::{
+    denial,
+    epochs::{bindings_epoch, identity_epoch, organization_epoch, provider_epoch},
+};
 use crate::resources::iam::{
     DirectoryUser, ExternalGroupRoleMapping, Identity, IdentityProvider, Role, RoleBinding, identity, role,
 };
@@ -32,6 +35,15 @@ impl Authority for RoleBindings {
     /// between the reads therefore makes them stale, and their first use in the affected organization detects that.
     async fn grants(&self, store: &dyn Store, known: &Capabilities, caller: &Caller, operator: bool) -> Result<Grants> {
         resolve(store, known, caller, operator).await
+    }
+
+    async fn explain(
+        &self,
+        store: &dyn Store,
+        known: &Capabilities,
+        denied: &Denied<'_>,
+    ) -> Result<Option<Explanation>> {
+        denial::explain(store, known, denied).await
     }
 }
 

@@ -29,7 +29,10 @@ pub(crate) fn may_give(cx: &Context<'_>, group: &str, given: CapabilitySet, fiel
     if !given.intersection(internal(cx)).is_empty() && !cx.is_operator() {
         return Err(Error::invalid_field(field, "must not have capabilities that are internal to the installation"));
     }
-    if can_give(cx, group, given) { Ok(()) } else { Err(Error::denied()) }
+    if can_give(cx, group, given) {
+        return Ok(());
+    }
+    Err(cx.denied(group, cx.platform().capabilities().in_set(given)))
 }
 
 /// Rejects giving a role at a group where the role is not available, or where the caller does not hold all of its

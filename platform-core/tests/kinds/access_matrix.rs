@@ -159,7 +159,10 @@ fn request(world: &World, action: &str, group: &Uid) -> Value {
         "RegenerateScimToken" => {
             json!({ "identityProviderUid": format!("{group}/0000000000000000"), "etag": "e" })
         }
-        "ResumeDelivery" | "RedeliverDeadLetter" => json!({ "uid": format!("{group}/0000000000000000") }),
+        "RedeliverEvent" => json!({ "uid": format!("{group}/0000000000000000"), "eventId": "e" }),
+        "ResumeDelivery" | "RedeliverDeadLetter" | "SendTestEvent" => {
+            json!({ "uid": format!("{group}/0000000000000000") })
+        }
         "SetScimEnabled" => {
             json!({ "identityProviderUid": format!("{group}/0000000000000000"), "enabled": true, "etag": "e" })
         }

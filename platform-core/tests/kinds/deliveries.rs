@@ -43,6 +43,7 @@ pub(crate) fn lease(world: &World, subscription: &Uid, holder: &str) -> Lease {
 }
 
 pub(crate) fn settle(world: &World, lease: &mut Lease, outcomes: Vec<(PendingEvent, Outcome)>) -> bool {
+    let outcomes = outcomes.into_iter().map(Into::into).collect();
     block_on(Outbox::of(&world.platform).record_outcomes(lease, outcomes, LEASE)).unwrap()
 }
 

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt::Debug};
 
 use async_trait::async_trait;
 
-use super::{AsOf, Caller, Capabilities, CapabilitySet, Grants};
+use super::{AsOf, Caller, Capabilities, CapabilitySet, Denied, Explanation, Grants};
 use crate::{
     error::{Error, Result},
     store::Store,
@@ -25,6 +25,22 @@ pub trait Authority: Debug + Send + Sync + 'static {
     /// # Errors
     /// UNAUTHENTICATED when the identity does not exist or its sign-in has ended, and those of the store.
     async fn grants(&self, store: &dyn Store, known: &Capabilities, caller: &Caller, operator: bool) -> Result<Grants>;
+
+    /// Explains a denial to a caller who may see the place; `None`, which is the default, leaves it unexplained.
+    ///
+    /// Called for each denied request, so what it reads must be bounded. It must not depend on whether the place exists,
+    /// except for callers who may know that.
+    ///
+    /// # Errors
+    /// Those of the store. The denial then remains unexplained.
+    async fn explain(
+        &self,
+        _store: &dyn Store,
+        _known: &Capabilities,
+        _denied: &Denied<'_>,
+    ) -> Result<Option<Explanation>> {
+        Ok(None)
+    }
 }
 
 /// Grants that are fixed when the platform is built: for services that control access elsewhere, and for tests.

@@ -33,8 +33,9 @@ impl Error {
     }
 
     fn of_condition(reason: &'static str, message: &str, etag: Option<Tag>) -> Self {
-        let error = Self::new(Code::Aborted, message);
-        Self(Box::new(Inner { reason: Some(reason), etag, ..*error.0 }))
+        let error = Self::new(Code::Aborted, message)
+            .with_metadata(etag.map(|tag| ("etag", tag.to_string())).into_iter().collect());
+        Self(Box::new(Inner { reason: Some(reason), ..*error.0 }))
     }
 
     /// Returns whether a precondition of the request is the reason: it does not hold, or is not checked. HTTP has a status

@@ -410,7 +410,7 @@ impl<R> Change<R> {
 pub struct Registered {
     /// The table.
     pub kind: &'static Kind,
-    /// [`Resource::ACTIONS`].
+    /// [`Resource::ACTIONS`], or those of [`Registered::with_actions`].
     pub actions: &'static [Action],
     pub(crate) type_id: fn() -> TypeId,
     /// The serde form of the example.
@@ -454,6 +454,13 @@ impl Registered {
             parent_for_create: R::parent_for_create,
             without_secrets: R::without_secrets,
         }
+    }
+
+    /// Sets the actions, for those that use kinds below this one: the file of a kind cannot depend on its children.
+    #[must_use]
+    pub const fn with_actions(mut self, actions: &'static [Action]) -> Self {
+        self.actions = actions;
+        self
     }
 }
 

@@ -143,7 +143,8 @@ impl Platform {
         request: &impl Serialize,
     ) -> Result<S> {
         let unknown = || Error::new(Code::Unimplemented, format!("{} has no action {action}", R::KIND.name));
-        let action = R::ACTIONS.iter().find(|known| known.name == action).ok_or_else(unknown)?;
+        let actions = self.registered_of::<R>()?.actions;
+        let action = actions.iter().find(|known| known.name == action).ok_or_else(unknown)?;
         let Value::Object(request) = serde_json::to_value(request).map_err(Error::internal)? else {
             return Err(Error::internal("the request of an action must be a JSON object"));
         };

@@ -1,11 +1,12 @@
 //! Errors on the wire, and facts that they must not reveal (`docs/api.md`, Errors and Access).
 
 use platform_engine::{
-    access::Caller,
+    access::{Caller, Narrowing},
     error::{Error, Result},
     kind::{Authorization, Verb},
     uid::Uid,
 };
+use platform_testkit::CountingStore;
 use serde_json::{Value, json};
 
 use crate::{
@@ -217,10 +218,10 @@ fn a_malformed_uid_is_rejected_by_field_name_before_access_is_decided() {
     }
 }
 
-/// Calls every method with a uid, as a caller without capabilities, and returns the errors as (method, bytes).
+/// Calls every method with a uid and returns the errors as (method, bytes), without bytes for a success.
 fn denials(world: &World, caller: &Caller, uid: &str) -> Vec<(String, String)> {
     let bytes = |done: Result<()>| {
-        let error: Error = done.expect_err("an error");
+        let Err(error) = done else { return String::new() };
         let bytes = serde_json::to_string(&error.status("platform.test")).unwrap() + &error.to_string();
         // The caller sent the uid itself.
         bytes.replace(uid, "UID")
@@ -279,9 +280,94 @@ fn permission_denied_is_byte_for_byte_the_same_for_existing_and_missing_resource
             assert!(of_existing.len() > 60);
             for (existing, missing) in of_existing.iter().zip(&of_missing) {
                 assert_eq!(existing, missing, "{uid} to {:?}", caller.identity);
+                let explained = ["metadata", "capabilities", "repo.list"].iter().any(|part| existing.1.contains(part));
+                assert!(!existing.1.is_empty() && !explained, "{existing:?} to {:?}", caller.identity);
             }
         }
     }
+    // A denial that is explained to a caller who may see the groups does not depend on the resource either.
+    let seer = world.holder(&world.org, &["groups.list", "roles.list"]);
+    // Whether a group exists, the caller may know.
+    for uid in existing.iter().filter(|uid| !uid.is_root() && **uid != group) {
+        let missing = Uid::opaque(format!("{}/0000000000000000", uid.parent().unwrap()));
+        let denied = |uid: &Uid| {
+            let mut all = denials(&world, &seer, uid);
+            all.retain(|(_, bytes)| bytes.contains("PERMISSION_DENIED"));
+            all
+        };
+        let [of_existing, of_missing] = [uid, &missing].map(denied);
+        assert!(of_existing.iter().filter(|(_, bytes)| bytes.contains("metadata")).count() > 50);
+        assert_eq!(of_existing, of_missing, "{uid}");
+    }
+}
+
+#[test]
+fn a_denial_teaches_a_caller_who_may_see_the_group() {
+    let world = World::new();
+    let (group, operator) = (world.group(&world.org), &world.operator);
+    let repo = world.repo(&group);
+    let custom = |group: &str, capabilities: &[&str]| {
+        let role = world.role(group, capabilities);
+        world.get(operator, "Role", &role).unwrap()["name"].as_str().unwrap().to_owned()
+    };
+    let cleaner = custom(&group, &["repo.delete"]);
+    let elsewhere = custom(&world.group(&world.org), &["repo.delete"]);
+    let viewer = world.member("viewer", &world.org);
+    let error = world.delete(&viewer, "Repo", &repo).unwrap_err();
+    assert_eq!(error.message(), "Permission denied");
+    let told = |error: &Error, key: &str| error.metadata(key).map(str::to_owned);
+    assert_eq!(told(&error, "capabilities").as_deref(), Some("repo.delete"));
+    assert_eq!(told(&error, "place").as_deref(), Some(repo.as_str()));
+    assert_eq!(told(&error, "bindings"), Some(format!("viewer@{}", world.org)));
+    assert_eq!(told(&error, "narrowed"), None);
+    // The role with the fewest capabilities comes first. A role that cannot be bound there is not named.
+    let roles = told(&error, "roles").unwrap();
+    let roles: Vec<_> = roles.split(',').collect();
+    assert!(roles[0] == cleaner && roles.contains(&"owner") && !roles.contains(&elsewhere.as_str()), "{roles:?}");
+    for role in &roles[1..] {
+        let role = world.get(operator, "Role", &built_in(role)).unwrap();
+        assert!(role["capabilities"].as_array().unwrap().contains(&json!("CAP_REPO_DELETE")), "{role}");
+    }
+    assert_eq!(world.status(&error)["details"][0]["metadata"]["capabilities"], "repo.delete");
+    // Only the roles that the caller may list are named, and built-in ones.
+    let seer = world.holder(&world.org, &["groups.list"]);
+    let roles = told(&world.delete(&seer, "Repo", &repo).unwrap_err(), "roles").unwrap();
+    assert!(!roles.contains(&cleaner) && roles.contains("owner"), "{roles}");
+    // A token that is narrowed says so.
+    let owner = world.member("owner", &world.org);
+    let known = world.platform.capabilities();
+    let allowed = ["groups.list", "repo.list"].map(|name| known.by_name(name).unwrap());
+    let narrowed = owner.narrowed(Narrowing::new([(world.org.clone(), allowed.into_iter().collect())]));
+    let error = world.delete(&narrowed, "Repo", &repo).unwrap_err();
+    assert_eq!(told(&error, "narrowed").as_deref(), Some("true"));
+    // A caller who gives a role without holding it learns which capabilities are missing.
+    let binder = world.holder(&world.org, &["groups.list", "roles.list", "role_bindings.create"]);
+    let given = json!({ "identityUid": viewer.identity, "roleUid": built_in("registry.pull") });
+    let error = world.create(&binder, "RoleBinding", &group, given).unwrap_err();
+    assert!(told(&error, "capabilities").is_some_and(|missing| missing.contains("repo.list")), "{error:?}");
+}
+
+#[test]
+fn an_explanation_of_a_denial_is_bounded_and_costs_bounded_reads() {
+    let (store, calls) = CountingStore::in_memory();
+    let world = World::over(store);
+    let mut place = world.org.clone();
+    let caller = world.holder(&place, &["groups.list", "roles.list"]);
+    for _ in 0..8 {
+        place = world.group(&place);
+        for _ in 0..5 {
+            world.bind(&caller, &world.role(&place, &["repo.delete", "groups.list"]), &place);
+        }
+    }
+    let denied = || world.create(&caller, "Repo", &place, json!({ "name": "a" })).unwrap_err();
+    let first = denied();
+    let before = calls.reads();
+    assert_eq!(world.status(&denied()), world.status(&first));
+    let reads = calls.reads() - before;
+    assert!(reads <= 5, "{reads} reads");
+    let list = |key: &str| first.metadata(key).unwrap().split(',').count();
+    assert!(list("bindings") <= 5 && list("roles") <= 10, "{first:?}");
+    assert!(world.status(&first).to_string().len() < 4 << 10);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::common::{World, block_on, code, text, uid_of, violated_fields};
 
 pub(crate) use crate::deliveries::*;
 
+mod attempts;
 mod bodies;
 mod delivered;
 mod recorded;

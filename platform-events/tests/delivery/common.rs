@@ -13,9 +13,9 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use platform_core::{
     iam::{Bootstrap, Iam},
-    outbox::Outbox,
+    outbox::{Exchange, Outbox},
     resources::{
-        events::{DeadLetter, DeliveryStatus, SinkPolicy, Subscription},
+        events::{DeadLetter, Delivery, DeliveryStatus, SinkPolicy, Subscription},
         iam::Group,
         registry::Repo,
     },
@@ -156,6 +156,11 @@ impl World {
         self.platform.get(&self.operator, subscription).await.unwrap()
     }
 
+    /// Returns the first row of a subscription's delivery log.
+    pub(crate) async fn delivery(&self, subscription: &Uid) -> Delivery {
+        self.platform.get(&self.operator, &format!("{subscription}/{:016x}", 1)).await.unwrap()
+    }
+
     pub(crate) async fn dead(&self) -> Vec<DeadLetter> {
         let pairs = [("page_size".to_owned(), "200".to_owned())];
         let request = ListRequest::from_query(DeadLetter::KIND, &pairs).unwrap();
@@ -265,7 +270,7 @@ pub(crate) fn respond(status: u16) -> (Duration, DeliveryResult) {
 
 #[async_trait]
 impl Sink for Scripted {
-    async fn deliver(&self, subscription: &Subscription, event: &Event) -> DeliveryResult {
+    async fn deliver(&self, subscription: &Subscription, event: &Event, _: &mut Exchange) -> DeliveryResult {
         let sink = subscription.sink.clone();
         self.times.lock().entry(sink.clone()).or_default().push(Instant::now());
         self.in_progress.fetch_add(1, Ordering::SeqCst);

@@ -12,7 +12,7 @@ use std::{
 use platform_core::{
     outbox::{Outbox, lost_bodies},
     resources::{
-        events::{DeadLetter, Subscription},
+        events::{DeadLetter, Delivery, DeliveryState, Subscription},
         registry::Repo,
     },
 };
@@ -163,5 +163,34 @@ async fn shared_data_is_available_to_each_sink_and_deleted_after_the_last() {
         delivering.stop().await;
         assert_eq!(complete.load(Ordering::SeqCst), 4 * 40 + 2 * 40, "{store:?}");
         assert_eq!((world.count("DeadLetter").await, world.count("EventBody").await), (0, 0), "{store:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_test_event_is_delivered_and_a_dead_letter_redelivered_by_its_id() {
+    let dir = tempfile::tempdir().unwrap();
+    for store in stores(dir.path()) {
+        let world = World::over(Arc::clone(&store)).await;
+        let subscription = world.subscribe(&world.org, "https://a.test/").await;
+        let sink = Scripted::new(|_, _, attempt| respond(if attempt == 1 { 400 } else { 200 }));
+        let delivering = world.deliver(&sink, |options| options.policy.refusals = 1);
+        let run = async |action: usize, request: serde_json::Value| {
+            let request = request.as_object().unwrap().clone();
+            let subscriptions = world.platform.registered().iter().find(|one| one.kind.name == "Subscription");
+            let action = &subscriptions.unwrap().actions[action];
+            world.platform.run(Some(&world.operator), Subscription::KIND, action, &request).await.unwrap()
+        };
+        let sent = run(0, serde_json::json!({ "uid": subscription })).await;
+        while world.dead().await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        run(1, serde_json::json!({ "uid": subscription, "eventId": sent["eventId"] })).await;
+        sink.wait_for("https://a.test/", 1).await;
+        delivering.stop().await;
+        assert_eq!(sink.ids(), [sent["eventId"].as_str().unwrap()], "{store:?}");
+        let row: Delivery = world.platform.get(&world.operator, &format!("{subscription}/{:016x}", 2)).await.unwrap();
+        assert_eq!((row.state, row.event_id.as_str()), (DeliveryState::Delivered, sink.ids()[0].as_str()), "{store:?}");
+        let request = row.request.unwrap();
+        assert_eq!((request.body.contains(subscription.as_str()), request.truncated), (true, false), "{store:?}");
     }
 }

@@ -11,7 +11,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use platform_core::resources::events::{DeliveryStatus, Subscription};
+use platform_core::{
+    outbox::Exchange,
+    resources::events::{Delivery, DeliveryStatus, Subscription},
+};
 use platform_engine::{event::Event, uid::Uid};
 use platform_events::{DeliveryResult, Sink, Webhook, WebhookOptions, check_public_sink};
 use platform_keys::Algorithm;
@@ -52,7 +55,8 @@ fn event() -> Event {
 async fn a_receiver_gets_a_cloudevent_with_a_token_that_this_platform_does_not_accept() {
     let receiver = Receiver::start(|_| 200).await;
     let issuer = issuer();
-    let answer = webhook(Arc::clone(&issuer)).deliver(&subscription(receiver.url()), &event()).await;
+    let answer =
+        webhook(Arc::clone(&issuer)).deliver(&subscription(receiver.url()), &event(), &mut Exchange::default()).await;
     assert_eq!(answer, DeliveryResult::Status(200));
     let (head, body) = receiver.requests().remove(0);
     let header = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default();
@@ -102,7 +106,8 @@ async fn a_redirect_is_not_followed() {
         }
     })
     .await;
-    let answer = webhook(issuer()).deliver(&subscription(format!("http://{sink}/")), &event()).await;
+    let answer =
+        webhook(issuer()).deliver(&subscription(format!("http://{sink}/")), &event(), &mut Exchange::default()).await;
     assert_eq!((answer, trap.requests().len()), (DeliveryResult::Status(307), 0));
 }
 
@@ -130,7 +135,9 @@ async fn the_retry_after_of_a_failure_is_read() {
             }
         })
         .await;
-        let answer = webhook(issuer()).deliver(&subscription(format!("http://{sink}/")), &event()).await;
+        let answer = webhook(issuer())
+            .deliver(&subscription(format!("http://{sink}/")), &event(), &mut Exchange::default())
+            .await;
         let status = head.split(' ').next().unwrap().parse().unwrap();
         let expected = later.map_or(DeliveryResult::Status(status), |(status, seconds)| {
             DeliveryResult::Later(status, Duration::from_secs(seconds))
@@ -158,7 +165,7 @@ async fn the_body_of_a_huge_response_is_cut_off() {
     })
     .await;
     let webhook = webhook(issuer());
-    let answer = webhook.deliver(&subscription(format!("http://{sink}/")), &event()).await;
+    let answer = webhook.deliver(&subscription(format!("http://{sink}/")), &event(), &mut Exchange::default()).await;
     assert_eq!(answer, DeliveryResult::Status(200), "the status alone decides");
     // The webhook closes the connection while it is still in use. The sum includes the data in the system's socket
     // buffers.
@@ -184,7 +191,8 @@ async fn endless_interim_responses_fail_the_attempt_and_close_the_connection() {
         }
     })
     .await;
-    let answer = webhook(issuer()).deliver(&subscription(format!("http://{sink}/")), &event()).await;
+    let answer =
+        webhook(issuer()).deliver(&subscription(format!("http://{sink}/")), &event(), &mut Exchange::default()).await;
     assert!(matches!(&answer, DeliveryResult::Failed(reason) if reason.contains("interim")), "{answer:?}");
     // Includes the data in the system's socket buffers.
     assert!(on_closed.await.unwrap() < 32 << 20);
@@ -202,8 +210,43 @@ async fn a_response_with_a_huge_head_fails_the_attempt() {
         }
     })
     .await;
-    let answer = webhook(issuer()).deliver(&subscription(format!("http://{sink}/")), &event()).await;
+    let answer =
+        webhook(issuer()).deliver(&subscription(format!("http://{sink}/")), &event(), &mut Exchange::default()).await;
     assert!(matches!(answer, DeliveryResult::Failed(_)), "{answer:?}");
+}
+
+#[tokio::test]
+async fn the_log_shows_the_request_and_the_response_without_secrets() {
+    let unavailable = raw(|mut stream| async move {
+        let _ = stream.read(&mut [0; 4096]).await;
+        let head = "HTTP/1.1 503 Unavailable\r\nserver: test\r\nset-cookie: session=hush\r\ncontent-length: 5000";
+        let _ = stream.write_all(format!("{head}\r\n\r\n{}", "busy ".repeat(1000)).as_bytes()).await;
+    })
+    .await;
+    let world = World::new().await;
+    let subscription = world.subscribe(&world.org, &format!("http://{unavailable}/")).await;
+    world.repos(&world.org, 1).await;
+    let stamp: fn(&mut http::HeaderMap) = |headers| {
+        let mut value = http::HeaderValue::from_static("hush");
+        value.set_sensitive(true);
+        headers.insert("x-internal", value);
+    };
+    let options =
+        WebhookOptions { allow_http: true, allow_private: true, stamp: Some(stamp), ..WebhookOptions::default() };
+    let _delivering = world.deliver_to(Arc::new(Webhook::new(issuer(), options).unwrap()), |_| {});
+    let row = loop {
+        let row = world.platform.get::<Delivery>(&world.operator, &format!("{subscription}/{:016x}", 1)).await;
+        match row {
+            Ok(row) => break row,
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    };
+    assert!(!format!("{row:?}").contains("hush") && !format!("{row:?}").contains("Bearer"), "{row:?}");
+    let (request, response) = (row.request.unwrap(), row.response.unwrap());
+    assert_eq!((&*request.headers["ce-id"], request.truncated), (&*row.event_id, false));
+    assert!(request.body.contains(r#""body":{"#) && request.headers["authorization"] == "(removed)", "{request:?}");
+    assert_eq!((&*response.headers["server"], &*response.headers["set-cookie"]), ("test", "(removed)"));
+    assert!(response.truncated && response.body.starts_with("busy busy") && response.body.len() == 2048);
 }
 
 #[tokio::test]
@@ -228,6 +271,9 @@ async fn an_attempt_at_a_silent_sink_fails_after_the_timeout() {
     };
     assert_eq!(status.error, "the sink did not respond in time");
     assert_eq!(world.waiting(&silent).await, 1);
+    // The log shows how far the attempt got.
+    let row = world.delivery(&silent).await;
+    assert!(row.response.is_none() && row.request.unwrap().headers.contains_key("ce-id"), "{:?}", row.response);
 }
 
 #[tokio::test]
@@ -268,7 +314,10 @@ async fn an_embedder_can_add_headers_such_as_the_trace_of_a_delivery() {
     let options =
         WebhookOptions { allow_http: true, allow_private: true, stamp: Some(stamp), ..WebhookOptions::default() };
     let webhook = Webhook::new(issuer(), options).unwrap();
-    assert_eq!(webhook.deliver(&subscription(receiver.url()), &event()).await, DeliveryResult::Status(200));
+    assert_eq!(
+        webhook.deliver(&subscription(receiver.url()), &event(), &mut Exchange::default()).await,
+        DeliveryResult::Status(200)
+    );
     let [(head, _)] = &receiver.requests()[..] else { panic!("one request") };
     assert_eq!(head.headers["traceparent"], "00-1-2-01");
     assert!(head.headers.contains_key("ce-id"));
@@ -317,7 +366,9 @@ async fn private_addresses_are_not_connected_to_in_any_notation() {
         "[fd00::1]",
         "100.64.0.1",
     ] {
-        let answer = webhook_to_public.deliver(&subscription(format!("http://{host}:{port}/")), &event()).await;
+        let answer = webhook_to_public
+            .deliver(&subscription(format!("http://{host}:{port}/")), &event(), &mut Exchange::default())
+            .await;
         assert!(matches!(answer, DeliveryResult::Failed(_)), "{host}: {answer:?}");
     }
     // A name with a private address, alone or together with a public one, as in DNS rebinding.
@@ -325,8 +376,9 @@ async fn private_addresses_are_not_connected_to_in_any_notation() {
         let lookup: Arc<dyn Lookup> = Arc::new(FixedAddresses(addresses));
         let webhook_to_public =
             Webhook::new(issuer(), WebhookOptions { lookup: Some(lookup), ..options.clone() }).unwrap();
-        let answer =
-            webhook_to_public.deliver(&subscription(format!("http://receiver.example.com:{port}/")), &event()).await;
+        let answer = webhook_to_public
+            .deliver(&subscription(format!("http://receiver.example.com:{port}/")), &event(), &mut Exchange::default())
+            .await;
         assert!(matches!(&answer, DeliveryResult::Failed(reason) if reason.contains("public")), "{answer:?}");
     }
     assert_eq!(trap.connections(), 0);
@@ -357,7 +409,10 @@ fn a_sink_at_a_private_address_is_rejected_and_a_name_is_not() {
 async fn plain_http_is_rejected_unless_allowed() {
     let receiver = Receiver::start(|_| 200).await;
     let options = WebhookOptions { allow_private: true, ..WebhookOptions::default() };
-    let answer = Webhook::new(issuer(), options).unwrap().deliver(&subscription(receiver.url()), &event()).await;
+    let answer = Webhook::new(issuer(), options)
+        .unwrap()
+        .deliver(&subscription(receiver.url()), &event(), &mut Exchange::default())
+        .await;
     assert_eq!(
         (answer, receiver.connections()),
         (DeliveryResult::Failed("the sink must be an https URL".to_owned()), 0)

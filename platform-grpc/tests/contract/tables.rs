@@ -27,6 +27,8 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("GroupsService.SetResourceLimit | ", "our own method, served by REST only"),
     ("GroupsService.RemoveResourceLimit | ", "our own method, served by REST only"),
     ("GroupsService.ListResourceLimits | ", "our own method, served by REST only"),
+    ("SubscriptionsService.SendTestEvent | ", "our own method, served by REST only"),
+    ("SubscriptionsService.RedeliverEvent | ", "our own method, served by REST only"),
     ("IdentitiesService.RevokeTokens | ", "our own method, served by REST only"),
     ("IdentityMetadata.hubspotUtk: ", "accepted and not stored"),
     ("UpdateIdentityMetadataRequest.identityMetadata.hubspotUtk: ", "accepted and not stored"),

@@ -168,7 +168,12 @@ pub(crate) fn schemas(platform: &Platform) -> Map<String, Value> {
                 },
                 "metadata": {
                     "type": "object", "additionalProperties": { "type": "string" },
-                    "description": "Further facts, such as the current `etag` of the resource.",
+                    "description": "Of ETAG_MISMATCH, the current `etag` of the resource. Of PERMISSION_DENIED, if the \
+                                    caller may see the place: `capabilities`, the names of those that the caller lacks \
+                                    at `place`; `roles`, the names of roles that have them; `bindings`, the caller's \
+                                    own role bindings that count there, each as the role, `@` and the uid of its \
+                                    group; `narrowed`, which is `true` if only the token does not allow the request. \
+                                    Lists are separated by commas.",
                 },
             }),
         ),

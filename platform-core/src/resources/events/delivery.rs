@@ -1,4 +1,7 @@
-//! The delivery log: the outcomes of a subscription's latest events (`docs/api.md`, Events).
+//! The delivery log: the outcomes of a subscription's latest events, and the last attempt at each (`docs/api.md`,
+//! Events).
+
+use std::collections::BTreeMap;
 
 use platform_engine::{
     kind::{Column, Field, Kind, Method, Param, Parent, Resource, Type},
@@ -36,11 +39,41 @@ pub struct Delivery {
     pub error: String,
     /// When the next attempt is due.
     pub next_attempt_time: Option<Timestamp>,
+    /// When the last attempt began.
+    pub attempt_time: Option<Timestamp>,
+    /// How long it took, in seconds, such as `0.012s`.
+    pub duration: String,
+    /// What it sent.
+    pub request: Option<Message>,
+    /// What came back; `None` without a response.
+    pub response: Option<Message>,
     /// When the row was first written.
     pub create_time: Option<Timestamp>,
     /// When the row was last written.
     pub update_time: Option<Timestamp>,
 }
+
+/// A request or a response of an attempt, as far as the log shows it (`docs/api.md`, Events).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Message {
+    /// The headers by name, in lower case. Those of secrets have the value `(removed)`.
+    pub headers: BTreeMap<String, String>,
+    /// The beginning of the body, as text.
+    pub body: String,
+    /// Whether there were more headers, or the body is longer.
+    pub truncated: bool,
+}
+
+const MESSAGE: &[Field] = &[
+    Field::string_map("headers")
+        .about("The headers by name, at most 2 KiB. Those of secrets have the value `(removed)`.")
+        .max_len(MAX_HEADERS)
+        .max_items(MAX_HEADERS)
+        .output_only(),
+    Field::string("body").about("The beginning of the body as text.").multiline().output_only(),
+    Field::bool("truncated").about("Whether there were more headers, or the body is longer.").output_only(),
+];
 
 /// The state of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, VariantNames)]
@@ -58,6 +91,9 @@ pub enum DeliveryState {
     /// The event was given up and is now a dead letter.
     Dead,
 }
+
+/// The maximum number of bytes of the names and values of a message's headers in the delivery log. Our choice.
+pub const MAX_HEADERS: usize = 2 << 10;
 
 /// The number of rows of a subscription's delivery log.
 pub const LOG_LEN: i64 = 100;
@@ -97,6 +133,16 @@ impl Resource for Delivery {
                 .output_only(),
             Field::string("error").about("Why the last attempt failed.").output_only(),
             Field::timestamp("nextAttemptTime").about("When the next delivery attempt is due.").output_only(),
+            Field::timestamp("attemptTime").about("When the last attempt began.").output_only(),
+            Field::new("duration", Type::Duration).about("How long the last attempt took.").output_only(),
+            Field::message("request", MESSAGE)
+                .about("What the last attempt sent, with the first 8 KiB of the body. Lists leave it out.")
+                .output_only()
+                .unlisted(),
+            Field::message("response", MESSAGE)
+                .about("What the sink answered, with the first 2 KiB of the body. Lists leave it out.")
+                .output_only()
+                .unlisted(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,
         ])
@@ -115,8 +161,17 @@ impl Resource for Delivery {
             http_status: 503,
             error: "the sink responded with status 503".to_owned(),
             next_attempt_time: Some(Timestamp::EPOCH),
+            attempt_time: Some(Timestamp::EPOCH),
+            duration: "0.012s".to_owned(),
+            request: Some(message("ce-id", "3f2c8f5e-0d6b-4c0e-9a53-1b2c3d4e5f60", r#"{"body":{"name":"nginx"}}"#)),
+            response: Some(message("server", "nginx", "try again later")),
             create_time: Some(Timestamp::EPOCH),
             update_time: Some(Timestamp::EPOCH),
         }
     }
+}
+
+fn message(name: &str, value: &str, body: &str) -> Message {
+    let headers = BTreeMap::from([(name.to_owned(), value.to_owned())]);
+    Message { headers, body: body.to_owned(), truncated: true }
 }

@@ -4,6 +4,7 @@ use platform_engine::{
     BoxFuture,
     context::Context,
     error::{Error, Result},
+    event::Event,
     kind::{Change, Field, Kind, Method, Parent, Resource, parent_uid},
     store::Epoch,
     timestamp::Timestamp,
@@ -14,6 +15,14 @@ use serde_json::Value;
 
 use super::super::{data_of, domain};
 use crate::capabilities::cap;
+
+/// The type of test events, without the installation's prefix. Our own: the contract has no such event.
+pub(super) const TEST_EVENT: &str = "events.subscription.test.v1";
+
+/// Returns whether an event is a test event, which a person has sent to one subscription.
+pub fn is_test_event(event: &Event) -> bool {
+    event.ty.strip_suffix(TEST_EVENT).is_some_and(|prefix| prefix.ends_with('.'))
+}
 
 /// A URL that receives the events of a group and its descendants, from the creation of the subscription on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
