@@ -25,12 +25,12 @@ use platform_engine::{
     kind::{self, Authorization, ListPage, Run},
     offload::{Pace, SLICE},
     platform::{ActionReply, Platform},
-    request::ListRequest,
+    request::{FILTER, ListRequest},
 };
 use platform_http::{BoxError, Called, Limits, Origin, Shares, bearer, within};
 use prost_reflect::DescriptorPool;
 use serde_json::{Map, Value};
-use tonic::{Status, body::Body, server::UnaryService};
+use tonic::{Status, body::Body, metadata::MetadataMap, server::UnaryService};
 use tonic_web::GrpcWebLayer;
 use tower::{Layer, Service, service_fn};
 
@@ -38,7 +38,7 @@ use crate::{
     codec::AsBytes,
     deadline, decode,
     encode::Plan,
-    frame,
+    filter, frame,
     item_cache::ItemCache,
     methods::{self, BadContract, Method, Operation},
     mount::Mount,
@@ -309,8 +309,16 @@ impl Inner {
     }
 
     /// Runs a call and returns its reply as protobuf.
-    async fn reply(&self, method: &Method, origin: &Origin, principal: Principal, bytes: Bytes) -> Result<Message> {
+    async fn reply(
+        &self,
+        method: &Method,
+        origin: &Origin,
+        principal: Principal,
+        metadata: &MetadataMap,
+        bytes: Bytes,
+    ) -> Result<Message> {
         let Self { platform, .. } = self;
+        let filter = filter::of(&method.operation, metadata)?;
         if bytes.len() > SLICE {
             // Receiving the message has taken as long as a slice of work.
             platform.offload().pause().await;
@@ -328,7 +336,9 @@ impl Inner {
         let demand_caller = || caller.as_ref().ok_or_else(Error::missing_token);
         let resource = match &method.operation {
             Operation::List(registered, page) => {
-                let request = ListRequest::from_json(registered.kind, decode::object(message)?)?;
+                let mut request = decode::object(message)?;
+                request.extend(filter.map(|filter| (FILTER.name.to_owned(), Value::String(filter))));
+                let request = ListRequest::from_json(registered.kind, request)?;
                 let reply = platform.list_erased(caller.as_ref(), registered, &request).await?;
                 let mut parts = Parts::new(origin);
                 page.encode(&reply, &self.items, Pace::new(platform.offload()), &mut parts).await?;
@@ -492,7 +502,8 @@ impl<'a> UnaryService<Bytes> for Call<'a> {
         let Self { inner, method, origin, ref mut principal, ref mut parts } = *self;
         let (principal, parts) = (std::mem::take(principal), parts.take());
         Box::pin(async move {
-            let reply = match inner.reply(method, origin, principal, request.into_inner()).await {
+            let (metadata, _, bytes) = request.into_parts();
+            let reply = match inner.reply(method, origin, principal, &metadata, bytes).await {
                 Ok(Message::Whole(bytes)) => Ok(bytes),
                 Ok(Message::Parts(long)) => {
                     if let Some(parts) = parts {
