@@ -21,7 +21,7 @@ PAGES = (
     ROOT / "README.md",
     ROOT / "docs" / "quick-start.md",
     ROOT / "docs" / "tutorial.md",
-    *(HOW_TO / name for name in ("version-1.md", "backup.md", "command-line.md", "observe.md")),
+    *(HOW_TO / name for name in ("version-1.md", "backup.md", "command-line.md", "search.md", "observe.md")),
 )
 # Options of the servers of pages that need other ones.
 OPTIONS = {"backup.md": ("--store", "sqlite"), "observe.md": ("--metrics-listen", "127.0.0.1:0", "--slow-request", "1s")}

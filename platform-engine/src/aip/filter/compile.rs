@@ -1,6 +1,6 @@
 //! Filters with the types of their fields.
 
-use super::{At, Comparator, Comparison, Expression, Invalid, Literal, Text};
+use super::{Comparator, Comparison, Expression, Invalid, Literal, Text};
 use crate::{
     duration::Duration,
     fields::named,
@@ -149,8 +149,12 @@ impl Target {
                 Type::Message(fields) => {
                     let Some(field) = named(fields, name).filter(|field| is_shown(field)) else {
                         let known: Vec<_> = fields.iter().filter(|one| is_shown(one)).map(|one| one.name).collect();
-                        let of = if shown.is_empty() { format!("lists of {}", kind.plural) } else { format!("`{shown}`") };
-                        return invalid(format!("must not compare `{name}`: {of} have the fields {}", known.join(", ")));
+                        let of =
+                            if shown.is_empty() { format!("lists of {}", kind.plural) } else { format!("`{shown}`") };
+                        return invalid(format!(
+                            "must not compare `{name}`: {of} have the fields {}",
+                            known.join(", ")
+                        ));
                     };
                     path.push(Step::Field(field.name));
                     ty = field.ty;
@@ -184,8 +188,7 @@ fn join(path: &mut String, name: &str) {
 
 /// Compiles a comparison of a field with a value, or with several that are combined by operators.
 fn compare(argument: &Expression, comparison: &Comparison, target: &Target) -> Result<Test> {
-    let each =
-        |all: &[Expression]| all.iter().map(|one| compare(one, comparison, target)).collect::<Result<Vec<_>>>();
+    let each = |all: &[Expression]| all.iter().map(|one| compare(one, comparison, target)).collect::<Result<Vec<_>>>();
     Ok(match argument {
         Expression::And(all) => Test::All(each(all)?),
         Expression::Or(all) => Test::Any(each(all)?),
@@ -226,7 +229,9 @@ fn compare_one(literal: &Literal, comparison: &Comparison, target: &Target) -> R
             return Ok(Test::Value { path, is: Is::Set(element_of(field.ty)) });
         }
         Type::Map(_) => return unfit("it is a map, of which a key is compared, such as `map.key = value`"),
-        Type::Message(_) => return unfit("it is a message, of which a field is compared, such as `message.field = value`"),
+        Type::Message(_) => {
+            return unfit("it is a message, of which a field is compared, such as `message.field = value`");
+        }
         Type::List(_) => return unfit("it is a list of lists"),
         Type::Bytes => return unfit("it has bytes, which only `:*` tests"),
         Type::Bool | Type::Enum(_) if is_ordered => return unfit("its values have no order"),
@@ -260,7 +265,9 @@ fn operand(literal: &Literal, ty: &Type, is_ordered: bool) -> Result<Operand> {
     let Some(text) = literal.text.as_plain() else {
         return match (is_text, is_ordered) {
             (true, false) => Ok(Operand::Text(literal.text.clone())),
-            (true, true) => invalid("must not have a wildcard where texts are ordered; write `\\*` for the character".into()),
+            (true, true) => {
+                invalid("must not have a wildcard where texts are ordered; write `\\*` for the character".into())
+            }
             (false, _) => invalid("must not have a wildcard, which only texts have".into()),
         };
     };

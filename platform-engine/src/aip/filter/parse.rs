@@ -16,7 +16,7 @@ pub fn parse(text: &str) -> Result<Option<Expression>> {
     if text.len() > MAX_LEN {
         return Err(Invalid::new(At(1), format!("must be at most {MAX_LEN} bytes long")));
     }
-    let mut parser = Parser { text, rest: text, depth: 0, terms: 0 };
+    let mut parser = Parser { text, rest: text, depth: 0, terms: 0, of_values: false };
     parser.skip_space();
     if parser.rest.is_empty() {
         return Ok(None);
@@ -34,6 +34,8 @@ struct Parser<'t> {
     rest: &'t str,
     depth: usize,
     terms: usize,
+    /// Whether this is within the parentheses after a comparator.
+    of_values: bool,
 }
 
 /// A value, before it is known whether it names a field.
@@ -83,7 +85,8 @@ impl<'t> Parser<'t> {
 
     /// `term: [NOT | -] simple`
     fn term(&mut self) -> Result<Expression> {
-        let is_negative = match self.rest.strip_prefix('-') {
+        // Among values, `-` is the sign of a number.
+        let is_negative = match self.rest.strip_prefix('-').filter(|_| !self.of_values) {
             Some(rest) => {
                 self.rest = rest;
                 true
@@ -102,9 +105,12 @@ impl<'t> Parser<'t> {
     /// `simple: restriction | composite`, `restriction: comparable [comparator arg]`
     fn simple(&mut self) -> Result<Expression> {
         if self.rest.starts_with('(') {
-            return self.composite(Self::expression);
+            return self.composite();
         }
         self.count_term()?;
+        if self.of_values {
+            return self.value();
+        }
         let word = self.word()?;
         let before = self.rest;
         self.skip_space();
@@ -120,12 +126,12 @@ impl<'t> Parser<'t> {
     }
 
     /// `composite: ( expression )`
-    fn composite(&mut self, inner: fn(&mut Self) -> Result<Expression>) -> Result<Expression> {
+    fn composite(&mut self) -> Result<Expression> {
         let open = self.at();
         self.enter()?;
         self.skip(1);
         self.skip_space();
-        let expression = inner(self)?;
+        let expression = self.expression()?;
         self.skip_space();
         if !self.rest.starts_with(')') {
             return Err(Invalid::new(open, "has a `(` without a `)`"));
@@ -137,21 +143,28 @@ impl<'t> Parser<'t> {
 
     /// `arg: comparable | composite`: a value, or values that are combined by operators.
     fn argument(&mut self, symbol: &str) -> Result<Expression> {
-        if self.rest.starts_with('(') {
-            let at = self.at();
-            let values = self.composite(Self::expression)?;
-            return match first_comparison(&values) {
-                None => Ok(values),
-                Some(_) => Err(Invalid::new(at, format!("must have only values in the parentheses after `{symbol}`"))),
-            };
+        match self.rest.chars().next() {
+            None | Some(')' | ',') => Err(self.invalid(format!("must have a value after `{symbol}`"))),
+            Some('(') => {
+                let before = std::mem::replace(&mut self.of_values, true);
+                let values = self.composite()?;
+                self.of_values = before;
+                Ok(values)
+            }
+            Some(_) => self.value(),
         }
+    }
+
+    fn value(&mut self) -> Result<Expression> {
         let at = self.at();
         let text = match self.rest.chars().next() {
-            None | Some(')' | ',') => return Err(self.invalid(format!("must have a value after `{symbol}`"))),
             Some(quote @ ('"' | '\'')) => Text::of_parts(self.string(quote)?),
-            Some(_) => {
-                let value = self.take_text(|rest| rest.starts_with(['=', '<', '>']) || rest.starts_with("!="))?;
-                Text::of_parts(value.split('*').map(str::to_owned).collect())
+            _ => {
+                let text = self.take_text(|rest| rest.starts_with(['=', '<', '>']) || rest.starts_with("!="))?;
+                if self.of_values {
+                    Self::not_an_operator(text, at)?;
+                }
+                Text::of_parts(text.split('*').map(str::to_owned).collect())
             }
         };
         Ok(Expression::Literal(Literal { text, at }))
@@ -164,11 +177,10 @@ impl<'t> Parser<'t> {
             let added = match self.rest.chars().next() {
                 Some(quote @ ('"' | '\'')) => self.string(quote)?,
                 _ => {
-                    let text = self.take_text(|rest| {
-                        rest.starts_with(['.', '=', '<', '>', ':']) || rest.starts_with("!=")
-                    })?;
+                    let text =
+                        self.take_text(|rest| rest.starts_with(['.', '=', '<', '>', ':']) || rest.starts_with("!="))?;
                     if path.is_empty() {
-                        self.not_an_operator(text, at)?;
+                        Self::not_an_operator(text, at)?;
                     }
                     text.split('*').map(str::to_owned).collect()
                 }
@@ -190,7 +202,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Rejects an operator where a value must be.
-    fn not_an_operator(&self, text: &str, at: At) -> Result<()> {
+    fn not_an_operator(text: &str, at: At) -> Result<()> {
         match text {
             "AND" | "OR" | "NOT" => Err(Invalid::new(at, format!("must have a condition here, and not `{text}`"))),
             _ if ["and", "or", "not"].contains(&text.to_ascii_lowercase().as_str()) => {
@@ -247,7 +259,9 @@ impl<'t> Parser<'t> {
                     Some('t') => add('\t'),
                     Some('u') => match self.unicode() {
                         Some(c) => add(c),
-                        None => return Err(Invalid::new(at, "must have the four hex digits of a character after `\\u`")),
+                        None => {
+                            return Err(Invalid::new(at, "must have the four hex digits of a character after `\\u`"));
+                        }
                     },
                     _ => {
                         let rule = "must have `\\`, a quote, `*`, `n`, `r`, `t` or `u` after a backslash";
@@ -343,15 +357,3 @@ fn one_or(mut operands: Vec<Expression>, all: fn(Vec<Expression>) -> Expression)
         }
     }
 }
-
-fn first_comparison(expression: &Expression) -> Option<&Comparison> {
-    match expression {
-        Expression::And(all) | Expression::Or(all) => all.iter().find_map(first_comparison),
-        Expression::Not(inner) => first_comparison(inner),
-        Expression::Comparison(comparison) => Some(comparison),
-        Expression::Literal(_) => None,
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -51,7 +51,8 @@ impl Filter {
                         continue;
                     }
                 } else if is_filter_key(kind, field)
-                    && let Some(values) = operands.iter().map(|one| one.key().filter(|key| !key.is_too_long())).collect()
+                    && let Some(values) =
+                        operands.iter().map(|one| one.key().filter(|key| !key.is_too_long())).collect()
                 {
                     plan.filters.push(store::Filter::AnyOf { key: field.name, values });
                     continue;

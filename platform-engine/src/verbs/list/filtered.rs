@@ -137,9 +137,8 @@ fn compare(order: Order, one: &Position, other: &Position) -> Ordering {
 /// Returns the page of a query among all resources that match.
 fn page(query: &Query, matches: Vec<(Position, Bytes)>) -> Found {
     let total = matches.len() as u64;
-    let is_before = |position: &Position| {
-        query.after.as_ref().is_some_and(|after| compare(query.order, position, after).is_le())
-    };
+    let is_before =
+        |position: &Position| query.after.as_ref().is_some_and(|after| compare(query.order, position, after).is_le());
     let skip = usize::try_from(query.skip).unwrap_or(usize::MAX);
     let mut rest = matches.into_iter().skip_while(|(position, _)| is_before(position)).skip(skip).peekable();
     let (mut items, mut bytes, mut last) = (Vec::new(), 0_usize, None);
