@@ -166,7 +166,7 @@ fn length_terms_and_depth_are_bounded() {
     let nested = |depth: usize| format!("{}a{}", "(".repeat(depth), ")".repeat(depth));
     assert!(parse(&nested(MAX_DEPTH)).is_ok());
     assert!(rule(&nested(MAX_DEPTH + 1)).starts_with("must not be nested more than 16 deep"));
-    assert!(rule(&nested(MAX_LEN / 2)).starts_with("must not be nested more than 16 deep"));
+    assert!(rule(&nested(MAX_LEN / 2 - 1)).starts_with("must not be nested more than 16 deep"));
     assert!(rule(&"-(".repeat(MAX_LEN / 2)).starts_with("must not be nested more than 16 deep"));
     assert!(rule(&"a".repeat(MAX_LEN + 1)).starts_with("must be at most 8192 bytes long"));
 }

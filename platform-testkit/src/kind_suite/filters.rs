@@ -14,7 +14,7 @@ use super::{
 };
 
 /// The most values of a field that it is compared with.
-const VALUES: usize = 3;
+const VALUES: usize = 2;
 
 /// A field at the top or within messages, lists and maps, that lists show.
 struct Leaf {
