@@ -14,7 +14,7 @@ pub use import::{advisories, artifacts, oci_documents, oci_layout, osv_json, osv
 
 use platform_core::{pattern::Pattern, resources::KINDS};
 use platform_engine::{
-    aip::{field_mask::Mask, order_by, page_token::PageKeys},
+    aip::{field_mask::Mask, filter, order_by, page_token::PageKeys},
     json,
     uid::Uid,
 };
@@ -34,6 +34,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("json_body", json_body),
     ("jwks", jwks),
     ("jwt", jwt),
+    ("filter", filter_text),
     ("mask", mask),
     ("oci_documents", oci_documents),
     ("oci_layout", oci_layout),
@@ -61,6 +62,22 @@ pub fn order_by_text(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     for registered in KINDS.iter().chain(platform_v1::resources::KINDS) {
         let _ = order_by::parse(text, registered.kind.fields);
+    }
+}
+
+/// Parses and compiles a filter for every kind: its canonical form is parsed to itself.
+pub fn filter_text(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(Some(expression)) = filter::parse(text) else { return };
+    let printed = expression.to_string();
+    // The canonical form has quotes, which can make it longer than a filter may be.
+    if printed.len() <= filter::MAX_LEN {
+        assert_eq!(filter::parse(&printed), Ok(Some(expression.clone())));
+    }
+    for registered in KINDS.iter().chain(platform_v1::resources::KINDS) {
+        if let Ok(filter) = filter::Filter::compile(&expression, registered.kind) {
+            filter.passes(&serde_json::json!({ "uid": "0", "name": text, "bundles": [text], "syncConfig": {} }));
+        }
     }
 }
 

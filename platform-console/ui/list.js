@@ -17,6 +17,12 @@ const MAX_COLUMNS = 6;
 /** The number of filters that are always in sight, if there are many. */
 const MAX_FILTERS = 3;
 
+/** The parameter of every list that filters by any field. */
+const FILTER = { name: "filter", type: "string", about: "A filter over the fields, such as name:*ngi* AND createTime > 2026-01-31T00:00:00Z" };
+
+/** Returns the parameters of a list that are filters. */
+const paramsOf = (list) => [...list.params, FILTER];
+
 /** The most resources that an order or filter of the page, which the server does not have, looks at. */
 const WINDOW = 2000;
 
@@ -99,7 +105,7 @@ function queryOf(kind, state) {
   if (state.under) query.push([state.mode === "in" ? "uidp.children_of" : "uidp.descendants_of", state.under]);
   const order = isLocalOrder(kind, state.order) ? usual(kind) : state.order;
   if (order) query.push(["order_by", order]);
-  for (const param of list.params) {
+  for (const param of paramsOf(list)) {
     const value = state.filters[param.name];
     if (value == null || value === "" || isInPath(list, param.name)) continue;
     if (param.type.list) for (const one of value.split(/[\s,]+/).filter(Boolean)) query.push([param.name, one]);
@@ -125,7 +131,7 @@ function filterInput(kind, param, value, props) {
   if (type === "bool") return choice([["", "any"], ["true", "Yes"], ["false", "No"]]);
   const uidOf = uidOfParam(kind, param);
   if (uidOf) return uidInput({ uidOf }, value, { ...text, placeholder: "name, path or uid" });
-  return [h("input", { ...text, value, placeholder: type.list ? "a, b, …" : type === "timestamp" ? "2026-01-31T00:00:00Z" : null })];
+  return [h("input", { ...text, value, placeholder: type.list ? "a, b, …" : type === "timestamp" ? "2026-01-31T00:00:00Z" : param === FILTER ? "name:*ngi* AND …" : null })];
 }
 
 const isLocalOrder = (kind, order) => Boolean(specialOf(kind).local?.[order.split(" ")[0]]);
@@ -328,7 +334,7 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
       const select = h("select", { id, name: `f.${one.name}` }, h("option", { value: "" }, "any"), one.options.map(([name, text]) => h("option", { value: name, selected: name === state.filters[one.name] }, text)));
       rows.push(field(id, one.label, select));
     }
-    for (const param of list.params.toSorted((one, other) => rankOf(one) - rankOf(other))) {
+    for (const param of paramsOf(list).toSorted((one, other) => rankOf(one) - rankOf(other))) {
       const id = freshId();
       const value = state.filters[param.name] ?? "";
       const props = { id, name: `f.${param.name}`, title: param.about };
@@ -358,7 +364,7 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
       const place = form.elements.namedItem("under");
       state.under = place ? uidIn(place) : "";
       state.mode = data.get("mode") === "in" ? "in" : "";
-      for (const { name } of [...(special.filters ?? []), ...list.params]) {
+      for (const { name } of [...(special.filters ?? []), ...paramsOf(list)]) {
         const input = inputs.get(name);
         state.filters[name] = input?.dataset.names ? uidIn(input) : (data.get(`f.${name}`) ?? "").trim();
       }

@@ -1,12 +1,16 @@
 //! Requests of lists, parsed from a query string or from JSON into one canonical form.
 
-use std::{collections::BTreeSet, fmt, marker::PhantomData};
+use std::{collections::BTreeSet, fmt, marker::PhantomData, sync::Arc};
 
 use serde_json::{Map, Value};
 
 use crate::{
     access::Capabilities,
-    aip::{order_by, page_token::Binding},
+    aip::{
+        filter::{self, Filter as Condition},
+        order_by,
+        page_token::Binding,
+    },
     error::{Result, Violations},
     fields::{self, is_named},
     kind::{self, By, Field, Kind, Method, Param, Resource, Type, Verb},
@@ -38,6 +42,15 @@ pub const PAGE_TOKEN: Field = Field::string("pageToken")
 /// The parameter for the order of a list.
 pub const ORDER_BY: Field =
     Field::string("orderBy").about("A field to order by, optionally followed by ` asc` or ` desc`.");
+/// The parameter for the filter of a list (AIP-160). gRPC has it in the metadata, because the messages of the contract
+/// have no such field.
+pub const FILTER: Field = Field::string("filter")
+    .about(
+        "A filter over the fields of the resources (AIP-160), such as `name:*ngi* AND createTime > 2026-01-31T00:00:00Z`.",
+    )
+    .multiline()
+    .max_len(filter::MAX_LEN)
+    .rest_only();
 /// The parameter for the number of resources that a list skips.
 pub const SKIP: Field =
     Field::new("skip", Type::Int32).about("The number of resources to pass over, counted from the page token.");
@@ -62,6 +75,7 @@ pub const LIST_FIELDS: &[Field] = &[
         ],
     )
     .about("Hierarchy filters; several combine by AND."),
+    FILTER,
     PAGE_SIZE,
     PAGE_TOKEN,
     ORDER_BY,
@@ -81,6 +95,8 @@ pub fn list_fields(kind: &'static Kind) -> impl Iterator<Item = &'static Field> 
 pub struct ListRequest {
     pub(crate) uidp: UidpFilter,
     pub(crate) filters: Vec<Filter>,
+    /// The parameter `filter`.
+    pub(crate) condition: Option<Arc<Condition>>,
     pub(crate) order: Order,
     pub(crate) page_size: usize,
     pub(crate) page_token: String,
@@ -140,6 +156,11 @@ impl ListRequest {
             violations.add("order_by", rule);
             Order { by: OrderBy::Uid, descending: false }
         });
+        let condition = condition(kind, text(FILTER.name));
+        let (condition, written) = condition.unwrap_or_else(|invalid| {
+            violations.add(FILTER.name, invalid.to_string());
+            Default::default()
+        });
         // A required parameter with an invalid value is missing here too, but has a violation already.
         if violations.is_empty() {
             let own = method.map_or(&[][..], |list| list.params).iter().map(|param| &param.field);
@@ -154,10 +175,13 @@ impl ListRequest {
         let filters = method.map(|list| filters(list, &values)).unwrap_or_default();
         // Page tokens are bound to the parsed request and not to its text, so that a token is valid for the same list
         // in another spelling. The page size and `skip` are not part of it and may differ from page to page.
-        let binding = bind_filters(bind_list(kind, order, &uidp), &filters);
+        let mut binding = bind_filters(bind_list(kind, order, &uidp), &filters);
+        if condition.is_some() {
+            binding = binding.with(FILTER.name, [written.as_bytes()]);
+        }
         let of = method.and_then(|list| list.of).map(|(param, _)| text(param)).filter(|uid| !uid.is_empty());
         let of = of.map(Uid::opaque);
-        Ok(Self { uidp, filters, order, page_size, page_token, skip, of, binding })
+        Ok(Self { uidp, filters, condition, order, page_size, page_token, skip, of, binding })
     }
 
     /// Adds filters. Page tokens are bound to them too.
@@ -166,6 +190,16 @@ impl ListRequest {
         self.filters.extend(filters);
         self
     }
+}
+
+/// Returns the filter that a text means, and its canonical form.
+fn condition(
+    kind: &'static Kind,
+    text: &str,
+) -> std::result::Result<(Option<Arc<Condition>>, String), filter::Invalid> {
+    let Some(expression) = filter::parse(text)? else { return Ok(Default::default()) };
+    let compiled = Condition::compile(&expression, kind)?;
+    Ok((Some(Arc::new(compiled)), expression.to_string()))
 }
 
 /// Returns the binding of a list of all resources that pass the hierarchy filter.
@@ -245,6 +279,12 @@ impl<R: Resource> ListBuilder<R> {
     #[must_use]
     pub fn children_of(self, uid: &str) -> Self {
         self.filter("uidp.childrenOf", uid)
+    }
+
+    /// Restricts the list to the resources that pass a filter (`docs/api.md`, Filters), such as `name:*ngi*`.
+    #[must_use]
+    pub fn matching(self, filter: &str) -> Self {
+        self.filter(FILTER.name, filter)
     }
 
     /// Sets the order: the name of a sortable field, and optionally ` desc`.

@@ -38,6 +38,7 @@ mod codec;
 mod deadline;
 mod decode;
 mod encode;
+mod filter;
 mod frame;
 mod item_cache;
 mod parts;

@@ -348,7 +348,12 @@ impl ProtoFile {
                     self.message(&request, vec![Line::new(&resource, kind.name, "The resource."), mask]);
                 }
                 Verb::List => {
-                    self.fields(0, "", &request, &list_fields(kind).collect::<Vec<_>>())?;
+                    self.fields(
+                        0,
+                        "",
+                        &request,
+                        &list_fields(kind).filter(|field| !field.rest_only).collect::<Vec<_>>(),
+                    )?;
                     let page = vec![
                         Line::new(
                             kind.plural.to_snake_case(),

@@ -27,12 +27,17 @@ use platform_engine::{
     offload::{Pace, SLICE},
     options::RequestOptions,
     platform::{ActionReply, Platform},
-    request::ListRequest,
+    request::{FILTER, ListRequest},
 };
 use platform_http::{BoxError, Called, Limits, Origin, Shares, bearer, preconditions, validate_only, within};
 use prost_reflect::DescriptorPool;
 use serde_json::{Map, Value};
-use tonic::{Status, body::Body, metadata::MetadataValue, server::UnaryService};
+use tonic::{
+    Status,
+    body::Body,
+    metadata::{MetadataMap, MetadataValue},
+    server::UnaryService,
+};
 use tonic_web::GrpcWebLayer;
 use tower::{Layer, Service, service_fn};
 
@@ -40,7 +45,7 @@ use crate::{
     codec::AsBytes,
     deadline, decode,
     encode::Plan,
-    frame,
+    filter, frame,
     item_cache::ItemCache,
     methods::{self, BadContract, Method, Operation},
     mount::Mount,
@@ -319,9 +324,11 @@ impl Inner {
         origin: &Origin,
         principal: Principal,
         options: &RequestOptions,
+        metadata: &MetadataMap,
         bytes: Bytes,
     ) -> Result<(Message, Option<Tag>)> {
         let Self { platform, .. } = self;
+        let filter = filter::of(&method.operation, metadata)?;
         if bytes.len() > SLICE {
             // Receiving the message has taken as long as a slice of work.
             platform.offload().pause().await;
@@ -339,7 +346,9 @@ impl Inner {
         let demand_caller = || caller.as_ref().ok_or_else(Error::missing_token);
         let resource = match &method.operation {
             Operation::List(registered, page) => {
-                let request = ListRequest::from_json(registered.kind, decode::object(message)?)?;
+                let mut request = decode::object(message)?;
+                request.extend(filter.map(|filter| (FILTER.name.to_owned(), Value::String(filter))));
+                let request = ListRequest::from_json(registered.kind, request)?;
                 let reply = platform.list_erased(caller.as_ref(), registered, &request).await?;
                 let mut parts = Parts::new(origin);
                 page.encode(&reply, &self.items, Pace::new(platform.offload()), &mut parts).await?;
@@ -522,7 +531,8 @@ impl<'a> UnaryService<Bytes> for Call<'a> {
         let Self { inner, method, origin, ref mut principal, options, ref mut parts } = *self;
         let (principal, parts) = (std::mem::take(principal), parts.take());
         Box::pin(async move {
-            let (reply, tag) = match inner.reply(method, origin, principal, options, request.into_inner()).await {
+            let (metadata, _, bytes) = request.into_parts();
+            let (reply, tag) = match inner.reply(method, origin, principal, options, &metadata, bytes).await {
                 Ok((Message::Whole(bytes), tag)) => (Ok(bytes), tag),
                 Ok((Message::Parts(long), _)) => {
                     if let Some(parts) = parts {

@@ -18,6 +18,7 @@ use super::clock::TestClock;
 mod access;
 mod conditions;
 mod creates;
+mod filters;
 mod lists;
 mod steps;
 mod updates;
@@ -56,6 +57,7 @@ mod updates;
 /// | [`sort_keys_order_both_ways`](Self::sort_keys_order_both_ways) | lists |
 /// | [`default_order_is_that_of_the_table`](Self::default_order_is_that_of_the_table) | lists |
 /// | [`list_parameters_filter`](Self::list_parameters_filter) | lists |
+/// | [`filters_select_by_each_field`](Self::filters_select_by_each_field) | lists |
 /// | [`each_capability_is_required`](Self::each_capability_is_required) | with [`KindSuite::callers`] |
 ///
 /// The checks of lists need resources with different values: the two bodies of a pair should differ in every field that
@@ -248,6 +250,7 @@ impl<'a> KindSuite<'a> {
         ("sort_keys_order_both_ways", |suite| suite.sort_keys_order_both_ways()),
         ("default_order_is_that_of_the_table", |suite| suite.default_order_is_that_of_the_table()),
         ("list_parameters_filter", |suite| suite.list_parameters_filter()),
+        ("filters_select_by_each_field", |suite| suite.filters_select_by_each_field()),
         ("each_capability_is_required", |suite| suite.each_capability_is_required()),
     ];
 }

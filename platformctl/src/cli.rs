@@ -160,7 +160,7 @@ fn get(kinds: &Kinds) -> Command {
         let kind = registered.kind;
         let mut command = of_kind(kind, format!("List {}, or get some of them", plural(kind))).arg(output());
         if kind.serves(Verb::Get) {
-            command = command.arg(uids("The resources to get [default: list them]"));
+            command = command.arg(uids("The resources to get, or parts of names with `*` to list [default: list all]"));
         }
         let Some(list) = kind.method(Verb::List).filter(|list| list.served) else { return command };
         if !matches!(kind.parent, Parent::None) {
@@ -179,6 +179,13 @@ fn get(kinds: &Kinds) -> Command {
                     .hide_possible_values(true)
                     .help(format!("Order by a field, followed by ` desc` for the reverse [default: {}]", list.order)),
             )
+            .arg(
+                Arg::new("filter")
+                    .long("filter")
+                    .value_name("FILTER")
+                    .help("Only resources that pass a filter (AIP-160), such as 'name:*ngi* AND createTime > 2026-01-31T00:00:00Z'")
+                    .help_heading("Filters"),
+            )
             .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("Read all pages").conflicts_with("limit"))
             .arg(
                 Arg::new("limit")
@@ -194,7 +201,7 @@ fn get(kinds: &Kinds) -> Command {
                     .value_parser(value_parser!(u32))
                     .help("Skip this many resources first"),
             );
-        let taken = ["output", "under", "order-by", "all", "limit", "skip"];
+        let taken = ["output", "under", "order-by", "filter", "all", "limit", "skip"];
         let parameters = options::of_list(list);
         command.args(parameters.iter().map(|leaf| {
             let is_variable = api::is_in_path(kind, list, leaf.field.name);

@@ -103,3 +103,8 @@ fn a_list_without_order_by_has_the_default_order() {
 fn every_list_parameter_filters() {
     each_kind(|suite| suite.list_parameters_filter());
 }
+
+#[test]
+fn a_filter_selects_by_each_field_that_lists_show_as_a_model_does() {
+    each_kind(|suite| suite.filters_select_by_each_field());
+}

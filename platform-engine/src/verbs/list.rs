@@ -1,5 +1,7 @@
 //! Lists (AIP-132, AIP-158; `docs/api.md`, Lists).
 
+mod filtered;
+
 use std::borrow::Cow;
 
 use bytes::Bytes;
@@ -72,29 +74,44 @@ pub(crate) async fn list_in(
             .open(now, &binding, token)
             .map_err(|rule| Error::invalid_field("page_token", rule.to_string()))?,
     };
-    let page = cx
-        .page(Query {
-            kind: kind.name,
-            scopes: scopes.into_vec(),
-            filters: request.filters.clone(),
-            order: request.order,
-            after,
-            skip: request.skip,
-            limit: request.page_size,
-            bytes: PAGE_BYTES,
-            count: true,
-            epochs: Default::default(),
-        })
-        .await?;
-    let (items, next) = completed(cx, registered, request.order, page.items).await?;
-    // A page that is cut short continues after its own last resource, and not after the last one that the store read.
-    let next = next.or(page.next);
+    let query = Query {
+        kind: kind.name,
+        scopes: scopes.into_vec(),
+        filters: request.filters.clone(),
+        order: request.order,
+        after,
+        skip: request.skip,
+        limit: request.page_size,
+        bytes: PAGE_BYTES,
+        count: true,
+        epochs: Default::default(),
+    };
+    let Found { items, next, total } = match &request.condition {
+        None => indexed(cx, registered, query).await?,
+        Some(filter) => filtered::list(cx, registered, filter, query).await?,
+    };
     Ok(ListReply {
         items,
         next_page_token: next.map(|next| platform.page_keys().issue(now, &binding, &next)),
-        total_count: page.total.unwrap_or_default(),
+        total_count: total,
         skipped: request.skip,
     })
+}
+
+/// A page of rendered resources, the position of the last one if there are more, and the number on all pages.
+struct Found {
+    items: Vec<Bytes>,
+    next: Option<Position>,
+    total: u64,
+}
+
+/// Returns the page that the store finds.
+async fn indexed(cx: &Context<'_>, registered: &Registered, query: Query) -> Result<Found> {
+    let order = query.order;
+    let page = cx.page(query).await?;
+    let (items, next) = completed(cx, registered, order, page.items).await?;
+    // A page that is cut short continues after its own last resource, and not after the last one that the store read.
+    Ok(Found { items, next: next.or(page.next), total: page.total.unwrap_or_default() })
 }
 
 /// Renders resources for a list. If not all of them fit into [`PAGE_BYTES`], returns the first ones and the position of
@@ -106,16 +123,13 @@ async fn completed(
     stored: Vec<Item>,
 ) -> Result<(Vec<Bytes>, Option<Position>)> {
     let kind = registered.kind;
-    let is_cut = kind.fields.iter().any(|field| field.unlisted);
-    if !is_cut && stored.iter().all(|item| is_current(kind, item.rendering)) {
+    if !is_cut(kind) && stored.iter().all(|item| is_current(kind, item.rendering)) {
         // The replies have the stored bytes, which the store has already limited.
         return Ok((stored.into_iter().map(|item| item.body).collect(), None));
     }
     let (mut items, mut bytes, mut pace) = (Vec::with_capacity(stored.len()), 0_usize, cx.pace());
     for some in stored.chunks(AT_ONCE) {
-        let bodies = some.iter().map(|item| (item.rendering, item.body.clone())).collect();
-        for body in rendered(cx, registered, bodies).await? {
-            let body = if is_cut { listed(kind, &body)? } else { body };
+        for body in shown(cx, registered, some).await? {
             bytes = bytes.saturating_add(body.len());
             pace.step(body.len()).await;
             if bytes > PAGE_BYTES
@@ -127,6 +141,19 @@ async fn completed(
         }
     }
     Ok((items, None))
+}
+
+/// Returns resources as lists show them.
+async fn shown(cx: &Context<'_>, registered: &Registered, stored: &[Item]) -> Result<Vec<Bytes>> {
+    let kind = registered.kind;
+    let bodies = stored.iter().map(|item| (item.rendering, item.body.clone())).collect();
+    let bodies = rendered(cx, registered, bodies).await?;
+    if is_cut(kind) { bodies.iter().map(|body| listed(kind, body)).collect() } else { Ok(bodies) }
+}
+
+/// Returns whether lists omit fields of a kind.
+fn is_cut(kind: &Kind) -> bool {
+    kind.fields.iter().any(|field| field.unlisted)
 }
 
 /// Returns a record's position in an order, as a store would.

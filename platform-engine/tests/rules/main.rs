@@ -41,6 +41,8 @@ mod custom_kinds;
 mod epochs;
 mod errors;
 mod events;
+mod filter_grammar;
+mod filtered_lists;
 mod filters;
 mod lists;
 mod live_grants;

@@ -25,7 +25,31 @@ struct Request {
     verb: &'static str,
     path: String,
     body: Value,
+    /// The filter of a list.
+    filter: &'static str,
 }
+
+impl Request {
+    fn new(method: &'static str, message: Value, verb: &'static str, path: String, body: Value) -> Self {
+        Self { method, message, verb, path, body, filter: "" }
+    }
+}
+
+/// Filters of lists: without an index, with one, with a range of a sort key, and rejected ones.
+const FILTERS: [&str; 12] = [
+    "",
+    "",
+    "name:*1* AND description:*",
+    "name = \"name-1*\" OR bundles:base",
+    "name = (name-1 OR name-2 OR name-3)",
+    "name >= name-2 AND name < name-3 AND NOT bundles:ai",
+    "catalogTier = CATALOG_TIER_BASE name:name-1*",
+    "createTime > 2020-01-01T00:00:00Z AND -catalogTier:*",
+    "fips",
+    "name = name-1 and bundles:ai",
+    "nosuch = 1",
+    "description = \"\\u00e9\"",
+];
 
 /// The known resources, from which requests are generated.
 struct World {
@@ -93,13 +117,13 @@ impl World {
                 let (parent, repo) = (self.one_of(|world| &world.groups), self.repo());
                 let path = format!("/registry/v2/repos/{parent}");
                 let message = json!({ "parent": parent, "repo": repo });
-                Request { method: "registry.v2.ReposService/CreateRepo", message, verb: "POST", path, body: repo }
+                Request::new("registry.v2.ReposService/CreateRepo", message, "POST", path, repo)
             }
             2 => {
                 let uid = self.one_of(|world| &world.repos);
                 let path = format!("/registry/v2/repos/{uid}");
                 let message = json!({ "uid": uid });
-                Request { method: "registry.v2.ReposService/GetRepo", message, verb: "GET", path, body: Value::Null }
+                Request::new("registry.v2.ReposService/GetRepo", message, "GET", path, Value::Null)
             }
             3 | 4 => {
                 let (uid, repo) = (self.one_of(|world| &world.repos), self.repo());
@@ -110,19 +134,13 @@ impl World {
                 let uid = self.one_of(|world| &world.repos);
                 let path = format!("/registry/v2/repos/{uid}");
                 let message = json!({ "uid": uid });
-                Request {
-                    method: "registry.v2.ReposService/DeleteRepo",
-                    message,
-                    verb: "DELETE",
-                    path,
-                    body: Value::Null,
-                }
+                Request::new("registry.v2.ReposService/DeleteRepo", message, "DELETE", path, Value::Null)
             }
             6 => {
                 let (parent, name) = (self.one_of(|world| &world.groups), self.name());
                 let path = format!("/iam/v2/groups/{parent}");
                 let (body, message) = (json!({ "name": name }), json!({ "parent": parent, "group": { "name": name } }));
-                Request { method: "iam.v2.GroupsService/CreateGroup", message, verb: "POST", path, body }
+                Request::new("iam.v2.GroupsService/CreateGroup", message, "POST", path, body)
             }
             7 => {
                 // Never the organization: deleting it would leave no caller with any grants.
@@ -130,7 +148,7 @@ impl World {
                 let uid = if uid == ORG { format!("{ORG}/{}", "f".repeat(16)) } else { uid };
                 let path = format!("/iam/v2/groups/{uid}");
                 let message = json!({ "uid": uid });
-                Request { method: "iam.v2.GroupsService/DeleteGroup", message, verb: "DELETE", path, body: Value::Null }
+                Request::new("iam.v2.GroupsService/DeleteGroup", message, "DELETE", path, Value::Null)
             }
             8 => self.update_of_iam(),
             9 => {
@@ -142,26 +160,29 @@ impl World {
                 let body: Value = self.some_of(forms).into();
                 let path = format!("/iam/v2/identities/{parent}");
                 let message = json!({ "parent": parent, "identity": body });
-                Request { method: "iam.v2.IdentitiesService/CreateIdentity", message, verb: "POST", path, body }
+                Request::new("iam.v2.IdentitiesService/CreateIdentity", message, "POST", path, body)
             }
             10 => {
                 let (parent, identity) = (self.one_of(|world| &world.groups), self.one_of(|world| &world.identities));
                 let body: Value = self.some_of(json!({ "identityUid": identity, "roleUid": VIEWER })).into();
                 let path = format!("/iam/v2/roleBindings/{parent}");
                 let message = json!({ "parent": parent, "roleBinding": body });
-                Request { method: "iam.v2.RoleBindingsService/CreateRoleBinding", message, verb: "POST", path, body }
+                Request::new("iam.v2.RoleBindingsService/CreateRoleBinding", message, "POST", path, body)
             }
             _ => {
                 let orders = ["name", "name desc", "created_at", "updateTime desc", "digest", ""];
                 let (size, order) = (self.random.i32(-1..4), self.random.choice(orders).unwrap());
                 let (skip, below) = (self.random.i32(0..3), self.one_of(|world| &world.groups));
+                let filter = self.random.choice(FILTERS).unwrap();
+                let encoded = filter.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
                 let path = format!(
-                    "/registry/v2/repos?page_size={size}&skip={skip}&order_by={}&uidp.descendants_of={below}",
+                    "/registry/v2/repos?page_size={size}&skip={skip}&order_by={}&uidp.descendants_of={below}&filter={encoded}",
                     order.replace(' ', "%20")
                 );
                 let message =
                     json!({ "pageSize": size, "skip": skip, "orderBy": order, "uidp": { "descendantsOf": below } });
-                Request { method: "registry.v2.ReposService/ListRepos", message, verb: "GET", path, body: Value::Null }
+                let method = "registry.v2.ReposService/ListRepos";
+                Request { filter, ..Request::new(method, message, "GET", path, Value::Null) }
             }
         }
     }
@@ -221,7 +242,7 @@ impl World {
         if !mask.is_empty() {
             message["updateMask"] = mask.into();
         }
-        Request { method, message, verb: "PATCH", path, body }
+        Request::new(method, message, "PATCH", path, body)
     }
 
     /// Remembers the resource that a request created.
@@ -324,7 +345,9 @@ async fn all_stores_and_both_transports_give_the_same_replies() {
             answers.push(if status == 200 { Ok(without_token(reply)) } else { Err(reply) });
         }
         for platform in &platforms.by_grpc {
-            let reply = platform.call_as(&[("authorization", &token)], request.method, request.message.clone()).await;
+            let metadata = [("authorization", token.as_str()), ("x-filter", request.filter)];
+            let sent = if request.filter.is_empty() { &metadata[..1] } else { &metadata[..] };
+            let reply = platform.call_as(sent, request.method, request.message.clone()).await;
             if let Ok(reply) = &reply {
                 world.remember(&request, reply);
             }

@@ -19,6 +19,7 @@ pub(super) const CASES: &[Case] = cases![
     next_is_the_position_of_the_last_record_of_the_page,
     a_position_stays_valid_when_its_record_is_deleted,
     a_position_that_never_had_a_record_is_valid,
+    a_position_with_an_empty_uid_is_before_all_records_with_its_value,
     a_position_within_ties_continues_within_them,
     a_position_after_the_last_record_gives_an_empty_page,
     a_position_is_a_boundary_and_not_an_index_into_a_snapshot,
@@ -121,6 +122,22 @@ async fn a_position_that_never_had_a_record_is_valid(fixture: &mut Fixture) {
     assert_eq!(fixture.uids(&named().descending().after(after("4", "a"))).await, ["b", "a"]);
     assert_eq!(fixture.uids(&named().descending().after(after("3", "a"))).await, ["a"]);
     assert_eq!(fixture.uids(&things().after(after("", "aa"))).await, ["b", "c"]);
+}
+
+async fn a_position_with_an_empty_uid_is_before_all_records_with_its_value(fixture: &mut Fixture) {
+    put_forty(fixture).await;
+    let order = Order { by: OrderBy::Key("name"), descending: false };
+    let all = fixture.uids(&Query { order, ..things() }).await;
+    for (value, skipped) in [("", 0), ("n0", 0), ("n1", 6), ("n6", 35), ("n7", 40)] {
+        let after = Some(Position { value: KeyValue::text(value), uid: uid("") });
+        for scope in [Scope::Subtree(uid("x")), Scope::Subtree(uid("z")), Scope::Roots] {
+            let whole = fixture.uids(&Query { order, ..things_in(scope.clone()) }).await;
+            let rest: Vec<_> = whole.into_iter().filter(|uid| all.iter().skip(skipped).any(|one| one == uid)).collect();
+            assert_eq!(fixture.uids(&Query { order, after: after.clone(), ..things_in(scope) }).await, rest, "{value}");
+        }
+        let rest: Vec<_> = all.iter().skip(skipped).cloned().collect();
+        assert_eq!(fixture.uids(&Query { order, after, ..things() }).await, rest, "{value}");
+    }
 }
 
 async fn a_position_within_ties_continues_within_them(fixture: &mut Fixture) {

@@ -4,8 +4,9 @@ use std::io::{IsTerminal, Write, stdout};
 
 use clap::ArgMatches;
 use platform_engine::{
+    aip::filter::Text,
     kind::{By, Kind, Type, Verb},
-    request::{DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE},
+    request::{DEFAULT_PAGE_SIZE, FILTER, MAX_PAGE_SIZE},
 };
 use serde_json::Value;
 
@@ -13,16 +14,20 @@ use crate::{
     cli::options,
     failure::{Failure, Result},
     kinds::command_name,
+    names::name_field,
     output::{Format, Printer},
     session::{Session, format, progress, say, text, texts},
 };
 
 pub(super) fn run(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatches, out: &mut dyn Write) -> Result<()> {
     let named = texts(matches, "uid");
-    if !named.is_empty() {
+    if !named.is_empty() && !named.iter().any(|text| text.contains('*')) {
+        if text(matches, "filter").is_some() {
+            return Err(Failure::usage("--filter is for lists, and not for resources that are named"));
+        }
         return get(session, kind, &named, matches, out);
     }
-    let query = query(session, kind, matches)?;
+    let query = query(session, kind, &named, matches)?;
     let limit = match (matches.try_get_one::<u64>("limit").ok().flatten(), matches.try_get_one::<bool>("all")) {
         (Some(limit), _) => *limit,
         (None, Ok(Some(true))) => u64::MAX,
@@ -74,8 +79,31 @@ fn get(
     printer.end(found.len() as u64)
 }
 
+/// Returns the filter of a list: that of the command line, and that of the names, in which `*` stands for any text.
+fn filter(kind: &'static Kind, names: &[&str], matches: &ArgMatches) -> Result<Option<String>> {
+    let own = text(matches, "filter");
+    if names.is_empty() {
+        return Ok(own.map(str::to_owned));
+    }
+    let Some(field) = name_field(kind) else {
+        return Err(Failure::usage(format!("{} have no names; use --filter", command_name(kind).replace('-', " "))));
+    };
+    if let Some(path) = names.iter().find(|name| name.contains('/')) {
+        return Err(Failure::usage(format!("{path}: name the part before the last / with --under")));
+    }
+    let quoted = |name: &&str| Text::of_parts(name.split('*').map(str::to_owned).collect()).to_string();
+    let names = names.iter().map(quoted).collect::<Vec<_>>().join(" OR ");
+    let by_name = format!("{}:({names})", field.name);
+    Ok(Some(own.map_or_else(|| by_name.clone(), |own| format!("{by_name} AND ({own})"))))
+}
+
 /// Returns the parameters of a list.
-fn query(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatches) -> Result<Vec<(String, String)>> {
+fn query(
+    session: &Session<'_>,
+    kind: &'static Kind,
+    names: &[&str],
+    matches: &ArgMatches,
+) -> Result<Vec<(String, String)>> {
     let mut query = Vec::new();
     let mut add = |name: &str, value: String| query.push((name.to_owned(), value));
     if let Some(under) = text(matches, "under") {
@@ -83,6 +111,9 @@ fn query(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatches) -> Re
             "/" => add("uidp.in_root", "true".to_owned()),
             uid => add("uidp.descendants_of", uid.to_owned()),
         }
+    }
+    if let Some(filter) = filter(kind, names, matches)? {
+        add(FILTER.name, filter);
     }
     if let Some(order) = text(matches, "order-by") {
         add("order_by", order.to_owned());
