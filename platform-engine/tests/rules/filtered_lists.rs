@@ -100,7 +100,7 @@ fn a_field_that_lists_do_not_show_or_a_value_of_another_type_is_rejected_with_it
         ("Repo", "name = (a OR b = c)", "must have a name or a value here, and not `=` (at character 16)"),
         ("Repo", "size(name) > 1", "must not call `size`: no function is known (at character 1)"),
         // Secrets and what only requests have: a filter must not find out what replies do not show.
-        ("RoleBinding", "identityUid = x", "must not compare `identityUid`: lists of roleBindings have the fields"),
+        ("GroupInvite", "ttl = 60s", "must not compare `ttl`: lists of groupInvites have the fields"),
         ("IdentityProvider", "oidc.clientSecret = x", "must not compare `clientSecret`: `oidc` have the fields"),
         ("GroupInvite", "code = x", "must not compare `code`: lists of groupInvites have the fields"),
         ("Advisory", "origin = x", "must not compare `origin`: lists of advisories have the fields"),
