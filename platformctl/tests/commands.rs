@@ -68,6 +68,26 @@ fn a_list_has_the_filters_and_orders_of_its_kind_and_reads_all_pages() {
 }
 
 #[test]
+fn a_list_is_filtered_by_any_field_and_by_parts_of_names() {
+    let server = Server::start();
+    let ctl = server.ctl();
+    for name in ["nginx", "nginx-fips", "redis"] {
+        ctl.ok(&["create", "repos", "--under", "acme", "--name", name, "--description", &format!("the {name}")]);
+    }
+    let lines =
+        |words: &[&str]| ctl.ok(&[&["get", "repos", "-o", "jsonpath=$.name", "--order-by", "name"], words].concat());
+    assert_eq!(lines(&["ngi*"]), "nginx\nnginx-fips\n");
+    assert_eq!(lines(&["*fips", "redis"]), "nginx-fips\nredis\n");
+    assert_eq!(lines(&["*i*", "--filter", "description = \"the r*\" OR name = nginx"]), "nginx\nredis\n");
+    assert_eq!(lines(&["--filter", "NOT name:*fips AND description:*", "--under", "acme"]), "nginx\nredis\n");
+    let error = ctl.fails(1, &["get", "repos", "--filter", "nam = x"]);
+    assert!(error.contains("filter: must not compare `nam`"), "{error}");
+    assert!(ctl.fails(2, &["get", "repos", "acme/ngi*"]).contains("--under"));
+    assert!(ctl.fails(2, &["get", "repos", "nginx", "--filter", "name:*"]).contains("--filter is for lists"));
+    assert!(ctl.fails(2, &["get", "role-bindings", "x*"]).contains("have no names; use --filter"));
+}
+
+#[test]
 fn a_filter_by_a_reference_accepts_its_name() {
     let server = Server::start();
     let ctl = server.ctl();

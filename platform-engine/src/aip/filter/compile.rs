@@ -27,9 +27,9 @@ pub(super) struct Condition {
 /// What is tested of a resource.
 #[derive(Debug)]
 pub(super) enum Test {
-    All(Vec<Test>),
-    Any(Vec<Test>),
-    Not(Box<Test>),
+    All(Vec<Self>),
+    Any(Vec<Self>),
+    Not(Box<Self>),
     /// The value at a path. A list on the way passes if one of its elements does.
     Value {
         path: Vec<Step>,
@@ -52,7 +52,7 @@ pub(super) enum Is {
     /// It is set to something else than the default of its type.
     Set(Type),
     /// It compares so with the operand.
-    Compared(Order, Operand),
+    Compared(Order, Constant),
     /// A map has such a key.
     WithKey(Text),
 }
@@ -67,9 +67,9 @@ pub(super) enum Order {
     GreaterOrEqual,
 }
 
-/// The operand of a comparison.
+/// The value that fields are compared with.
 #[derive(Debug)]
-pub(super) enum Operand {
+pub(super) enum Constant {
     Text(Text),
     Bool(bool),
     Integer(i64),
@@ -259,12 +259,12 @@ const fn element_of(ty: Type) -> Type {
 }
 
 /// Reads the operand of a comparison with a field of this type.
-fn operand(literal: &Literal, ty: &Type, is_ordered: bool) -> Result<Operand> {
+fn operand(literal: &Literal, ty: &Type, is_ordered: bool) -> Result<Constant> {
     let invalid = |rule: String| Err(Invalid::new(literal.at, rule));
     let is_text = matches!(ty, Type::String | Type::FieldMask | Type::Capability);
     let Some(text) = literal.text.as_plain() else {
         return match (is_text, is_ordered) {
-            (true, false) => Ok(Operand::Text(literal.text.clone())),
+            (true, false) => Ok(Constant::Text(literal.text.clone())),
             (true, true) => {
                 invalid("must not have a wildcard where texts are ordered; write `\\*` for the character".into())
             }
@@ -273,23 +273,23 @@ fn operand(literal: &Literal, ty: &Type, is_ordered: bool) -> Result<Operand> {
     };
     match ty {
         Type::Bool => match text {
-            "true" => Ok(Operand::Bool(true)),
-            "false" => Ok(Operand::Bool(false)),
+            "true" => Ok(Constant::Bool(true)),
+            "false" => Ok(Constant::Bool(false)),
             _ => invalid("must be `true` or `false`".into()),
         },
         Type::Int32 | Type::Int64 => match text.parse() {
-            Ok(number) if !text.starts_with('+') => Ok(Operand::Integer(number)),
+            Ok(number) if !text.starts_with('+') => Ok(Constant::Integer(number)),
             _ => invalid("must be a whole number of 64 bits".into()),
         },
         Type::Enum(names) => {
             let by_number = || text.parse::<usize>().ok().and_then(|number| names.get(number));
             match names.iter().find(|name| **name == text).or_else(by_number) {
-                Some(name) => Ok(Operand::Name(name, names.first() == Some(name))),
+                Some(name) => Ok(Constant::Name(name, names.first() == Some(name))),
                 None => invalid(format!("must be one of {}", names.join(", "))),
             }
         }
-        Type::Timestamp => Timestamp::parse(text).map(Operand::Time).or_else(|rule| invalid(rule.to_string())),
-        Type::Duration => Duration::parse(text).map(Operand::Duration).or_else(|rule| invalid(rule.to_string())),
-        _ => Ok(Operand::Text(literal.text.clone())),
+        Type::Timestamp => Timestamp::parse(text).map(Constant::Time).or_else(|rule| invalid(rule.to_string())),
+        Type::Duration => Duration::parse(text).map(Constant::Duration).or_else(|rule| invalid(rule.to_string())),
+        _ => Ok(Constant::Text(literal.text.clone())),
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     Filter,
-    compile::{Is, Operand, Order, Step, Test},
+    compile::{Constant, Is, Order, Step, Test},
 };
 use crate::{duration::Duration, fields::is_empty, kind::Type, timestamp::Timestamp};
 
@@ -87,7 +87,7 @@ fn is_set(ty: &Type, value: &Value) -> bool {
     }
 }
 
-impl Operand {
+impl Constant {
     fn equals(&self, value: Option<&Value>) -> bool {
         match self {
             Self::Text(text) => text.matches(text_of(value)),

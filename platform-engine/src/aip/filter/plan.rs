@@ -2,7 +2,7 @@
 
 use super::{
     Filter,
-    compile::{Condition, Is, Operand, Order, Step, Test},
+    compile::{Condition, Constant, Is, Order, Step, Test},
 };
 use crate::{
     kind::{By, Field, Kind, Type, Verb},
@@ -45,8 +45,8 @@ impl Filter {
         for Condition { test, text } in &self.conditions {
             if let Some((field, operands)) = equalities(test).and_then(|(name, all)| Some((kind.field(name)?, all))) {
                 if field.name == "uid" {
-                    let uid = |operand: &&Operand| operand.as_text().map(Uid::opaque);
-                    if let Some(uids) = operands.iter().map(|one| uid(one)).collect() {
+                    let uid = |operand: &&Constant| operand.as_text().map(Uid::opaque);
+                    if let Some(uids) = operands.iter().map(uid).collect() {
                         plan.uids.push(uids);
                         continue;
                     }
@@ -94,14 +94,14 @@ const fn has_range(field: &Field) -> bool {
 }
 
 /// Returns the top-level field and its values, if a condition is that it has one of these.
-fn equalities(test: &Test) -> Option<(&'static str, Vec<&Operand>)> {
+fn equalities(test: &Test) -> Option<(&'static str, Vec<&Constant>)> {
     match test {
         Test::Value { path, is: Is::Compared(Order::Equal, operand) } => match path.as_slice() {
             [Step::Field(name)] => Some((name, vec![operand])),
             _ => None,
         },
         Test::Any(any) => {
-            let mut all: Option<(&'static str, Vec<&Operand>)> = None;
+            let mut all: Option<(&'static str, Vec<&Constant>)> = None;
             for test in any {
                 let (name, operands) = equalities(test)?;
                 match &mut all {
@@ -123,7 +123,7 @@ fn range(kind: &'static Kind, test: &Test) -> Option<Range> {
     let field = kind.field(name).filter(|field| field.name != "uid" && has_range(field))?;
     let bound = |value: KeyValue| (!value.is_too_long()).then_some(value);
     let (low, high) = match (order, operand) {
-        (Order::Equal, Operand::Text(text)) => {
+        (Order::Equal, Constant::Text(text)) => {
             let prefix = text.parts().first()?;
             let end = match text.as_plain() {
                 Some(text) => KeyValue::text(text),
@@ -133,8 +133,8 @@ fn range(kind: &'static Kind, test: &Test) -> Option<Range> {
             (bound(KeyValue::text(prefix))?, bound(end)?)
         }
         // A number that is not stored counts as 0, but its sort key is the first.
-        (Order::Equal, Operand::Integer(0)) => return None,
-        (Order::Greater | Order::GreaterOrEqual, Operand::Integer(number)) if *number <= 0 => return None,
+        (Order::Equal, Constant::Integer(0)) => return None,
+        (Order::Greater | Order::GreaterOrEqual, Constant::Integer(number)) if *number <= 0 => return None,
         (Order::Equal, operand) => (operand.bound()?, operand.bound()?),
         // The ends of a range belong to it. The few resources at an end that do not pass are read in vain.
         (Order::Less | Order::LessOrEqual, operand) => {
@@ -145,7 +145,7 @@ fn range(kind: &'static Kind, test: &Test) -> Option<Range> {
         }
     };
     // A text that may begin with anything has no range.
-    let is_whole = low.as_bytes().is_empty() && matches!(operand, Operand::Text(text) if text.as_plain().is_none());
+    let is_whole = low.as_bytes().is_empty() && matches!(operand, Constant::Text(text) if text.as_plain().is_none());
     (!is_whole).then_some(Range { key: field.name, low: Some(low), high: Some(high) })
 }
 
@@ -165,7 +165,7 @@ impl Range {
     }
 }
 
-impl Operand {
+impl Constant {
     fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => text.as_plain(),
@@ -191,7 +191,7 @@ impl Operand {
         match self {
             Self::Text(text) => text.as_plain().map(KeyValue::text),
             Self::Time(at) => Some(KeyValue::integer(at.millis())),
-            Self::Integer(number) => Some(*number).map(KeyValue::integer),
+            Self::Integer(number) => Some(KeyValue::integer(*number)),
             Self::Bool(_) | Self::Name(..) | Self::Duration(_) => None,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! What the filter keys and the uids answer becomes part of the store's query. The other conditions are evaluated on
 //! the resources of that query as the list shows them, one after another: all of them, for the exact total, but at most
-//! [`MAX_READ`] and [`MAX_READ_BYTES`]. Where a range of a sort key has all resources that pass, only that is read.
+//! [`MAX_READ`] (or [`MAX_READ_OPEN`]) and [`MAX_READ_BYTES`]. Where a range of a sort key has all resources that pass, only that is read.
 //!
 //! Every page reads all of them again, so that a page token is a position as in any list, and the total is that of the
 //! moment. Rejected: a cursor that remembers what was evaluated, which is state in the store.
@@ -27,6 +27,9 @@ use crate::{
 /// pauses.
 const MAX_READ: usize = 10_000;
 
+/// The same for a list that needs no token, whose callers have no share of their own in the work. Our choice.
+const MAX_READ_OPEN: usize = 1_000;
+
 /// The maximum length of these resources in bytes. Our choice.
 const MAX_READ_BYTES: usize = 32 << 20;
 
@@ -36,6 +39,7 @@ const MAX_READ_BYTES: usize = 32 << 20;
 /// INVALID_ARGUMENT on `filter` when more resources than allowed would have to be read, and those of the store.
 pub(super) async fn list(cx: &Context<'_>, registered: &Registered, filter: &Filter, query: Query) -> Result<Found> {
     let kind = registered.kind;
+    let most = if cx.caller().is_some() { MAX_READ } else { MAX_READ_OPEN };
     let Plan { filters, uids, range, rest } = filter.plan(kind);
     let (has_filters, mut query) = (!filters.is_empty(), query);
     let mut scopes = Scopes::disjoint(query.scopes);
@@ -51,18 +55,18 @@ pub(super) async fn list(cx: &Context<'_>, registered: &Registered, filter: &Fil
         for filter in any_of {
             shortest = shortest.min(count(cx, &query, vec![filter.clone()]).await?);
         }
-        if shortest > MAX_READ as u64 {
-            return Err(too_many(kind, &["its conditions together"]));
+        if shortest > most as u64 {
+            return Err(too_many(kind, most, &["its conditions together"]));
         }
     }
     if rest.is_empty() {
         return indexed(cx, registered, query).await;
     }
-    if range.is_none() && count(cx, &query, query.filters.clone()).await? > MAX_READ as u64 {
-        return Err(too_many(kind, &rest));
+    if range.is_none() && count(cx, &query, query.filters.clone()).await? > most as u64 {
+        return Err(too_many(kind, most, &rest));
     }
-    let matches = matches(cx, registered, filter, &query, range.as_ref()).await?;
-    Ok(page(&query, matches.ok_or_else(|| too_many(kind, &rest))?))
+    let matches = matches(cx, registered, filter, &query, range.as_ref(), most).await?;
+    Ok(page(&query, matches.ok_or_else(|| too_many(kind, most, &rest))?))
 }
 
 /// Returns the number of resources in the scopes of a query that pass these filters.
@@ -71,14 +75,15 @@ async fn count(cx: &Context<'_>, query: &Query, filters: Vec<store::Filter>) -> 
     Ok(cx.page(first).await?.total.unwrap_or_default())
 }
 
-/// Returns all resources of a query that pass a filter, in its order, each with its position; `None` if too many would
-/// have to be read.
+/// Returns all resources of a query that pass a filter, in its order, each with its position; `None` if more than `most`
+/// would have to be read, or too many bytes.
 async fn matches(
     cx: &Context<'_>,
     registered: &Registered,
     filter: &Filter,
     query: &Query,
     range: Option<&Range>,
+    most: usize,
 ) -> Result<Option<Vec<(Position, Bytes)>>> {
     let kind = registered.kind;
     let mut next =
@@ -94,7 +99,7 @@ async fn matches(
         let items = within(kind, next.order, &page.items, range)?;
         let is_last = items.len() < page.items.len();
         read = read.saturating_add(items.len());
-        if read > MAX_READ {
+        if read > most {
             return Ok(None);
         }
         for some in items.chunks(AT_ONCE) {
@@ -154,10 +159,10 @@ fn page(query: &Query, matches: Vec<(Position, Bytes)>) -> Found {
 }
 
 /// Returns the error for a filter whose evaluation would read too many resources, because no index answers this.
-fn too_many(kind: &'static Kind, what: &[&str]) -> Error {
+fn too_many(kind: &'static Kind, most: usize, what: &[&str]) -> Error {
     let indexed: Vec<_> = filter::indexed(kind).collect();
     let rule = format!(
-        "must select fewer resources by what has an index: no index answers {}, and more than {MAX_READ} resources, or \
+        "must select fewer resources by what has an index: no index answers {}, and more than {most} resources, or \
          {} MiB of them, would have to be read; narrow the list with `uidp.descendants_of`, or compare {}",
         what.join(" and "),
         MAX_READ_BYTES >> 20,
