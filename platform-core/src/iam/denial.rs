@@ -41,9 +41,10 @@ pub(super) async fn explain(
     let bound: Vec<RoleBinding> = read(store, own).await?;
     let listed = denied.held.iter().filter(|(_, held)| holds(held, cap("roles.list")));
     let scopes: Vec<_> = listed.map(|(uid, _)| children(uid)).collect();
-    let seen: Vec<Role> = match scopes.is_empty() {
-        true => Vec::new(),
-        false => read(store, Query { scopes, limit: MAX_READ, ..all::<Role>() }).await?,
+    let seen: Vec<Role> = if scopes.is_empty() {
+        Vec::new()
+    } else {
+        read(store, Query { scopes, limit: MAX_READ, ..all::<Role>() }).await?
     };
     let built_in = role::built_in_names().filter_map(|name| {
         let held = role::built_in_capabilities(known, &role::built_in_uid(name)?)?;

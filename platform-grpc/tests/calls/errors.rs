@@ -89,6 +89,33 @@ async fn both_transports_return_the_same_code_message_and_details() {
 }
 
 #[tokio::test]
+async fn both_transports_explain_a_denial_to_a_caller_who_may_see_the_group() {
+    let server = TestServer::new().await;
+    let repo = server.repo("nginx").await;
+    let create = async |path: String, body: Value| server.rest("POST", &path, body).await.1;
+    let claims = json!({ "issuer": "https://issuer.test", "subject": "robot" });
+    let identity = create(format!("/iam/v2/identities/{ORG}"), json!({ "name": "robot", "claimMatch": claims })).await;
+    let robot = identity["uid"].as_str().unwrap().to_owned();
+    let denied = async || {
+        let path = format!("/registry/v2/repos/{}", repo.replace('/', "%2F"));
+        let (_, rest) = server.rest_as(&robot, "DELETE", &path, Value::Null).await;
+        let token = [("authorization", &*robot)];
+        let grpc = server.call_as(&token, "registry.v2.ReposService/DeleteRepo", json!({ "uid": repo })).await;
+        assert_eq!(as_rest(&grpc.unwrap_err()), rest);
+        rest["details"].clone()
+    };
+    let unexplained = denied().await;
+    assert!(unexplained.as_array().unwrap().len() == 1 && unexplained[0].get("metadata").is_none(), "{unexplained}");
+    let (_, viewers) = server.rest("GET", "/iam/v2/roles?name=viewer", Value::Null).await;
+    let binding = json!({ "identityUid": robot, "roleUid": viewers["roles"][0]["uid"] });
+    create(format!("/iam/v2/roleBindings/{ORG}"), binding).await;
+    let metadata = denied().await[0]["metadata"].clone();
+    assert_eq!(metadata["capabilities"], "repo.delete");
+    assert_eq!((&metadata["place"], &metadata["bindings"]), (&json!(repo), &json!(format!("viewer@{ORG}"))));
+    assert!(metadata["roles"].as_str().unwrap().split(',').any(|role| role == "owner"), "{metadata}");
+}
+
+#[tokio::test]
 async fn a_forbidden_resource_and_a_missing_one_give_the_same_bytes() {
     let server = TestServer::new().await;
     let there = server.repo("nginx").await;
