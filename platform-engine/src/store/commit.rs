@@ -2,8 +2,13 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
+
 use super::{Conflict, Epoch, Key, KeyName, KeyValue, KindName, Put, UniqueKey};
 use crate::uid::Uid;
+
+/// The kind and the namespace of the puts of a preview, of which there are never records.
+const PREVIEW: &str = "Preview";
 
 /// An atomic change, and its requirements.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -23,6 +28,36 @@ impl Commit {
     /// put has, if that is greater.
     pub fn sequence(&self, next: u64) -> u64 {
         self.put.iter().filter_map(|put| put.revision).fold(next, u64::max)
+    }
+
+    /// Turns the commit into a preview, which changes nothing: it gets two more puts, which share a unique key. A store
+    /// checks unique keys last and in their order, so this conflict, which is returned, means that the commit would have
+    /// been applied. So no store needs another method, nor can one forget a check.
+    pub fn make_preview(&mut self) -> Conflict {
+        let in_delete = |delete: &Delete| match delete {
+            Delete::Key(key) => Some(key.uid.clone()),
+            Delete::Below(uid, _) => Some(uid.clone()),
+            Delete::With(..) => None,
+        };
+        // In an organization that the commit changes anyway.
+        let uid = self.put.first().map(|put| put.key.uid.clone());
+        let uid = uid.or_else(|| self.delete.iter().find_map(in_delete));
+        let uid = uid.or_else(|| self.raise.first().map(|epoch| epoch.uid.clone())).unwrap_or_default();
+        let shared = UniqueKey { space: PREVIEW, value: KeyValue::text(PREVIEW) };
+        for name in ["preview-1", "preview-2"] {
+            self.put.push(Put {
+                key: Key::new(PREVIEW, Uid::opaque(format!("{}/{name}", uid.root()))),
+                sort: Vec::new(),
+                filter: Vec::new(),
+                unique: vec![shared.clone()],
+                rendering: 0,
+                body: Bytes::new(),
+                private: Bytes::new(),
+                queue: false,
+                revision: None,
+            });
+        }
+        Conflict::Unique { put: self.put.len() - 1, unique: 0 }
     }
 
     /// Returns the conflict of the first unique key that two of the puts share, or that belongs to a record that the

@@ -1,10 +1,10 @@
 //! Unique keys: a value belongs to at most one record of the whole store.
 
-use platform_engine::store::{Commit, Conflict, Delete, KeyValue, Put, UniqueKey};
+use platform_engine::store::{Commit, Conflict, Delete, KeyValue, Put, Require, UniqueKey};
 
 use super::{
     Case, Fixture, cases,
-    records::{Describe, THING, key, part, text, thing, things, uid},
+    records::{Describe, THING, epoch, key, part, text, thing, things, uid},
 };
 
 pub(super) const CASES: &[Case] = cases![
@@ -17,6 +17,7 @@ pub(super) const CASES: &[Case] = cases![
     two_records_can_exchange_values_in_one_commit,
     two_puts_of_one_commit_cannot_have_the_same_value,
     the_conflict_names_the_first_taken_value,
+    a_preview_changes_nothing_and_fails_as_its_commit_would,
     a_record_may_have_several_values_in_one_space,
     spaces_and_values_are_not_concatenated,
     values_are_compared_bytewise,
@@ -104,6 +105,40 @@ async fn the_conflict_names_the_first_taken_value(fixture: &mut Fixture) {
         thing("d").owning("name", "x"),
     ]);
     assert_eq!(fixture.rejected(commit).await, taken(1, 2));
+}
+
+/// See [`Commit::make_preview`]: its conflict comes after all others, and means that there is no other.
+async fn a_preview_changes_nothing_and_fails_as_its_commit_would(fixture: &mut Fixture) {
+    fixture.put([thing("a").owning("name", "x"), thing("a/b")]).await;
+    let preview = |mut commit: Commit| {
+        let passed = commit.make_preview();
+        (commit, passed)
+    };
+    let requiring = |require| Commit { require: vec![require], ..puts([thing("a/c").owning("name", "y")]) };
+    for commit in [
+        puts([thing("c").owning("name", "y")]),
+        puts([thing("a").owning("name", "x")]),
+        Commit { delete: vec![Delete::Key(key("a"))], ..puts([thing("c").owning("name", "x")]) },
+        Commit { delete: vec![Delete::Below(uid("a"), vec![THING])], ..Commit::default() },
+        Commit { delete: vec![Delete::With(THING, "color", text("red"))], ..Commit::default() },
+        Commit { raise: vec![epoch("e")], ..Commit::default() },
+        requiring(Require::AtMost(THING, uid("a"), 3)),
+        Commit::default(),
+    ] {
+        let (commit, passed) = preview(commit);
+        assert_eq!(fixture.rejected(commit).await, passed);
+    }
+    for (commit, conflict) in [
+        (puts([thing("c").owning("name", "x")]), taken(0, 0)),
+        (requiring(Require::Absent(key("a"))), Conflict::Require(0)),
+        (requiring(Require::AtMost(THING, uid("a"), 2)), Conflict::Require(0)),
+    ] {
+        assert_eq!(fixture.rejected(preview(commit).0).await, conflict);
+    }
+    assert_eq!(fixture.uids(&things()).await, ["a", "a/b"]);
+    assert_eq!(fixture.store().get(&[], &[epoch("e")]).await.unwrap().epochs, [0]);
+    // Any number of previews leave nothing behind.
+    fixture.put([thing("c").owning("name", "y")]).await;
 }
 
 async fn a_record_may_have_several_values_in_one_space(fixture: &mut Fixture) {
