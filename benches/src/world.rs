@@ -8,6 +8,7 @@ use platform_engine::{
     access::{Authenticator, Caller},
     aip::page_token::PageKeys,
     kind::{Kind, Registered, Resource},
+    options::RequestOptions,
     platform::{ListReply, Platform, Settings},
     request::ListRequest,
     store::Store,
@@ -92,14 +93,14 @@ impl World {
 
     /// Gets a resource for the authenticated caller.
     pub fn get(&self, uid: &str) -> Bytes {
-        block_on(self.platform.get_erased(&self.caller, &self.listed, uid)).unwrap()
+        block_on(self.platform.get_erased(&self.caller, &self.listed, uid, RequestOptions::none())).unwrap().body
     }
 
     /// Checks the bearer token and gets a resource.
     pub fn get_with_token(&self, uid: &str) -> Bytes {
         let get = async {
             let caller = self.verifier.authenticate(&self.token).await.unwrap();
-            self.platform.get_erased(&caller, &self.listed, uid).await.unwrap()
+            self.platform.get_erased(&caller, &self.listed, uid, RequestOptions::none()).await.unwrap().body
         };
         block_on(get)
     }

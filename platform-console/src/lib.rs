@@ -20,7 +20,7 @@ use bytes::Bytes;
 use http::{
     HeaderName, HeaderValue, Method, StatusCode,
     header::{
-        ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY, VARY,
+        ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, REFERRER_POLICY, VARY,
         X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
     },
 };
@@ -28,6 +28,7 @@ use platform_engine::platform::Platform;
 use platform_http::{
     Reply, ReplyBody,
     mount::{Body, Call, Mount, Refusal, base_path},
+    preconditions,
 };
 use serde_json::{Value, json};
 
@@ -165,11 +166,12 @@ impl Mount for Console {
             Endpoint::Session => self.sessions.answer(&call, body).await,
             Endpoint::Links => self.sessions.link(&call).await,
             Endpoint::Markdown => markdown::answer(&call, body).await,
-            Endpoint::Landing => Ok(self.landing(&call)),
-            Endpoint::Page => Ok(self.page.reply(&call)),
-            Endpoint::Document => Ok(self.document.reply(&call)),
+            Endpoint::Landing => self.landing(&call),
+            Endpoint::Page => self.page.reply(&call),
+            Endpoint::Document => self.document.reply(&call),
             Endpoint::File(name) => {
-                assets::file(name).map(|file| file.reply(&call)).ok_or_else(|| call.origin.refused(Refusal::no_path()))
+                let file = assets::file(name).ok_or_else(|| call.origin.refused(Refusal::no_path()))?;
+                file.reply(&call)
             }
         }
     }
@@ -177,30 +179,31 @@ impl Mount for Console {
 
 impl Console {
     /// Answers `/`: a page for browsers, and JSON for other clients.
-    fn landing(&self, call: &Call<'_>) -> Reply {
+    fn landing(&self, call: &Call<'_>) -> Result<Reply, Refusal> {
         let accepts = call.head.headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let mut reply = if accepts.into_iter().any(|accept| accept.contains("text/html")) {
-            self.landing.reply(call)
+            self.landing.reply(call)?
         } else {
             platform_http::mount::json(self.index.to_string())
         };
         set(&mut reply, VARY, "accept");
-        reply
+        Ok(reply)
     }
 }
 
 impl Asset {
     /// Answers a GET with this file, or with 304 if the client already has it.
-    fn reply(&self, call: &Call<'_>) -> Reply {
-        let known = call.head.headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-        let is_known =
-            known.flat_map(|value| value.split(',')).any(|tag| tag.trim().trim_start_matches("W/") == self.etag);
-        let body = if is_known { Bytes::new() } else { self.body.clone() };
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT for a malformed precondition.
+    fn reply(&self, call: &Call<'_>) -> Result<Reply, Refusal> {
+        let known = preconditions(&call.head.headers)?.if_none_match.and_then(|tags| tags.find(&self.etag));
+        let body = if known.is_some() { Bytes::new() } else { self.body.clone() };
         let mut reply = Reply::new(ReplyBody::from(body));
-        if is_known {
+        if known.is_some() {
             *reply.status_mut() = StatusCode::NOT_MODIFIED;
         }
-        if let Ok(etag) = HeaderValue::from_str(&self.etag) {
+        if let Ok(etag) = HeaderValue::from_str(known.as_deref().unwrap_or(&self.etag)) {
             reply.headers_mut().insert(ETAG, etag);
         }
         for (name, value) in [
@@ -215,7 +218,7 @@ impl Asset {
         ] {
             set(&mut reply, name, value);
         }
-        reply
+        Ok(reply)
     }
 }
 

@@ -95,7 +95,10 @@ export function target(template, variables = {}, query = []) {
 }
 
 /** Calls the API. Returns the JSON of the reply; throws an `ApiError`. */
-export async function call(method, path, body, { signal } = {}) {
+export const call = async (...request) => (await exchange(...request)).answer;
+
+/** As `call`, and returns the entity tag of the resource, too. A write with `ifMatch` requires that it still has this tag. */
+export async function exchange(method, path, body, { signal, ifMatch } = {}) {
   const send = async () =>
     fetch(base + path, {
       method,
@@ -103,6 +106,7 @@ export async function call(method, path, body, { signal } = {}) {
       headers: {
         authorization: `Bearer ${await freshToken()}`,
         ...(body === undefined ? {} : { "content-type": "application/json" }),
+        ...(ifMatch ? { "if-match": ifMatch } : {}),
       },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
@@ -115,7 +119,7 @@ export async function call(method, path, body, { signal } = {}) {
   } catch {
     // A proxy answered.
   }
-  if (reply.ok) return answer;
+  if (reply.ok) return { answer, etag: reply.headers.get("etag") };
   if (reply.status === 401) lost();
   const error = new ApiError(reply.status, answer, reply.headers.get("x-request-id"));
   throw Object.assign(error, { why: hooks.why(error, method, path) });
@@ -135,10 +139,11 @@ export async function markdown(text) {
 const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
 
 /** Returns a request as a line for a shell, with the token in the variable TOKEN. */
-export function curl(method, path, body) {
+export function curl(method, path, body, { ifMatch } = {}) {
   const parts = ["curl -s"];
   if (method !== "GET") parts.push(`-X ${method}`);
   parts.push(`-H "Authorization: Bearer $TOKEN"`);
+  if (ifMatch) parts.push(`-H ${quoted(`If-Match: ${ifMatch}`)}`);
   if (body !== undefined) parts.push(`-d ${quoted(JSON.stringify(body))}`);
   return [...parts, quoted(location.origin + base + path)].join(" ");
 }

@@ -1,8 +1,8 @@
 // Forms for creates and updates, from the fields of a kind. An update sends the changed fields and a mask that names
 // them. Errors appear next to the fields that they name.
 
-import { h, card, copyButton, errorBox, freshId, toast } from "./dom.js";
-import { call, curl, target } from "./api.js";
+import { h, card, copyButton, dataTable, errorBox, freshId, toast } from "./dom.js";
+import { call, curl, exchange, target } from "./api.js";
 import { enumLabels, label } from "./format.js";
 import { itemAddress, listAddress, kindNamed, nameOf, noun, table, title, top } from "./kinds.js";
 import { loadMe } from "./me.js";
@@ -52,9 +52,14 @@ function showOnce(main, kind, created, secrets) {
 /** Shows the form that changes a resource. */
 export async function showEdit(main, kind, params) {
   const uid = params.get("uid");
-  const current = await call("GET", target(kind.methods.get.path, { uid }));
+  const read = () => exchange("GET", target(kind.methods.get.path, { uid }));
+  let { answer: current, etag } = await read();
   const fields = settable(kind, true);
-  const before = readForm(h("form", null, formFields(fields, current, "")), fields, "", true);
+  const valuesOf = (resource) => readForm(h("form", null, formFields(fields, resource, "")), fields, "", true);
+  const before = valuesOf(current);
+  // What the person has seen of the resource.
+  let seen = before;
+  const differ = (one, other) => fields.map((field) => field.name).filter((name) => JSON.stringify(one[name]) !== JSON.stringify(other[name]));
   await formScreen(main, kind, {
     heading: `Edit ${nameOf(kind, current)}`,
     action: "Save changes",
@@ -62,10 +67,33 @@ export async function showEdit(main, kind, params) {
     initial: current,
     request: (form) => {
       const sent = readForm(form, fields, "", true);
-      const changed = fields.filter((field) => JSON.stringify(sent[field.name]) !== JSON.stringify(before[field.name])).map((field) => field.name);
+      const changed = differ(sent, before);
       if (changed.length === 0) return null;
       const body = Object.fromEntries(changed.map((name) => [name, sent[name]]).filter(([, value]) => value !== undefined));
-      return ["PATCH", target(kind.methods.update.path, { uid }, [["updateMask", changed.join(",")]]), body];
+      return ["PATCH", target(kind.methods.update.path, { uid }, [["updateMask", changed.join(",")]]), body, { ifMatch: etag }];
+    },
+    // Somebody else has changed the resource. Other fields do not matter, as each request sets only its own.
+    conflict: async (form, problems, again) => {
+      const yours = readForm(form, fields, "", true);
+      ({ answer: current, etag } = await read());
+      const now = valuesOf(current);
+      const theirs = differ(now, seen);
+      const both = differ(yours, before).filter((name) => theirs.includes(name) && JSON.stringify(now[name]) !== JSON.stringify(yours[name]));
+      seen = now;
+      if (both.length === 0) return again();
+      const shown = (value) => h("td", null, h("code", null, value === undefined ? "none" : typeof value === "string" ? value : JSON.stringify(value)));
+      const rows = both.map((name) => h("tr", null, h("th", { scope: "row" }, label(name)), shown(now[name]), shown(yours[name])));
+      const reload = () => (release(), showEdit(main, kind, params));
+      problems.replaceChildren(
+        h(
+          "div",
+          { class: "alert conflict" },
+          h("strong", null, `Somebody else has changed this ${noun(kind)} since you opened it.`),
+          dataTable("Fields that both have changed", ["Field", "Now", "Yours"], rows),
+          h("div", { class: "buttons" }, h("button", { type: "button", class: "danger", onclick: again }, "Overwrite with mine"), h("button", { type: "button", onclick: reload }, "Drop mine")),
+        ),
+      );
+      problems.querySelector("button").focus();
     },
     done: () => {
       toast("Saved");
@@ -81,7 +109,7 @@ function backOf(kind, uid) {
   return itemAddress(isPart ? kindNamed(kind.parent) : kind, uid);
 }
 
-async function formScreen(main, kind, { heading, action, rows, initial, request, done, back }) {
+async function formScreen(main, kind, { heading, action, rows, initial, request, conflict, done, back }) {
   const problems = h("div", { role: "alert" });
   const line = h("code", { tabindex: 0 });
   const confirm = h("button", { class: "primary" }, action);
@@ -103,7 +131,7 @@ async function formScreen(main, kind, { heading, action, rows, initial, request,
     }
   }
   async function submit(event) {
-    event.preventDefault();
+    event?.preventDefault();
     problems.replaceChildren();
     confirm.disabled = true;
     try {
@@ -114,7 +142,8 @@ async function formScreen(main, kind, { heading, action, rows, initial, request,
       if (sent) await done(reply);
       else location.hash = back;
     } catch (error) {
-      showProblems(form, problems, error);
+      if (!conflict || error.reason !== "ETAG_MISMATCH") return showProblems(form, problems, error);
+      await conflict(form, problems, () => submit()).catch((failure) => showProblems(form, problems, failure));
     } finally {
       confirm.disabled = false;
     }

@@ -6,6 +6,7 @@ use platform_engine::{
     access::Caller,
     error::{Code, Error, Result, Violations},
     kind::{Kind, Registered, Verb},
+    options::RequestOptions,
     platform::Platform,
     request::ListRequest,
     store::KindName,
@@ -168,8 +169,9 @@ impl Seeder<'_> {
             *reference = self.reference(&field, reference).await?;
         }
         let Value::Object(body) = body else { return Ok(()) };
-        let created = self.platform.create_erased(&self.caller, registered, &parent, &body).await?;
-        let created: Value = serde_json::from_slice(&created).map_err(Error::internal)?;
+        let created =
+            self.platform.create_erased(&self.caller, registered, &parent, &body, RequestOptions::none()).await?;
+        let created: Value = serde_json::from_slice(&created.body).map_err(Error::internal)?;
         self.seeded.created += 1;
         let text = |name: &str| created.get(name).and_then(Value::as_str);
         if let (Some(uid), Some(name)) = (text("uid"), text("name")) {

@@ -21,15 +21,16 @@ use crate::{
     error::{Code, Error, Result},
     event::{Audience, Draft, Recorded},
     kind::{Kind, Registered, Roots, Verb},
+    options::RequestOptions,
     platform::Platform,
-    request_scope::RequestScope,
     scope::Scopes,
     store::{Epoch, Key, Page, Put, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
-    write::{Failed, Write},
+    write::Write,
 };
 
+mod commit;
 mod reads;
 
 /// The maximum number of attempts of an operation while the data that it depends on keeps changing.
@@ -59,6 +60,7 @@ pub struct Context<'a> {
     /// `None` for an operation that needs no caller. Its grants are empty.
     caller: Option<&'a Caller>,
     grants: Arc<Grants>,
+    options: &'a RequestOptions,
     basis: Shared<'a>,
     /// The conversion of the operation's events into those of another version of the API.
     conversion: Option<EventConversion>,
@@ -96,9 +98,15 @@ struct Basis {
 const MANY_PLACES: usize = 8;
 
 impl<'a> Context<'a> {
-    pub(crate) fn new(platform: &'a Platform, caller: Option<&'a Caller>, grants: Arc<Grants>) -> Self {
+    pub(crate) fn new(
+        platform: &'a Platform,
+        caller: Option<&'a Caller>,
+        grants: Arc<Grants>,
+        options: &'a RequestOptions,
+    ) -> Self {
         let basis = Basis { places: Vec::new(), as_of: grants.as_of(&[]), confirmed: false };
-        Self { platform, caller, grants, basis: Shared::Own(Mutex::new(basis)), conversion: None, pending: Vec::new() }
+        let basis = Shared::Own(Mutex::new(basis));
+        Self { platform, caller, grants, options, basis, conversion: None, pending: Vec::new() }
     }
 
     /// Returns the same operation as it is after this write: reads of records return its puts, with revision 0.
@@ -120,11 +128,17 @@ impl<'a> Context<'a> {
         Context { conversion: Some(convert), ..self.view() }
     }
 
+    /// Returns a part of the same operation that is about another resource.
+    pub(crate) fn part<'v>(&'v self) -> Context<'v> {
+        Context { options: self.options.of_part(), ..self.view() }
+    }
+
     fn view<'v>(&'v self) -> Context<'v> {
         Context {
             platform: self.platform,
             caller: self.caller,
             grants: Arc::clone(&self.grants),
+            options: self.options,
             basis: Shared::Of(self.basis()),
             conversion: self.conversion,
             pending: self.pending.clone(),
@@ -139,8 +153,13 @@ impl<'a> Context<'a> {
     }
 
     /// Returns the context of an operation without a caller, which has no grants that could become stale.
-    pub(crate) fn without_caller(platform: &'a Platform) -> Self {
-        Self::new(platform, None, Arc::new(Grants::none()))
+    pub(crate) fn without_caller(platform: &'a Platform, options: &'a RequestOptions) -> Self {
+        Self::new(platform, None, Arc::new(Grants::none()), options)
+    }
+
+    /// Returns the options of the request.
+    pub fn options(&self) -> &'a RequestOptions {
+        self.options
     }
 
     /// Returns the platform.
@@ -419,56 +438,6 @@ impl<'a> Context<'a> {
         let values = self.epochs(&epochs).await?;
         epochs.into_iter().zip(values).for_each(|(epoch, value)| write.require_or_retry(Require::Epoch(epoch, value)));
         Ok(())
-    }
-
-    /// Commits a write if the grants that this operation depends on are still current, publishes its events, and
-    /// returns the sequence of the commit. Depending on its table, a resource that references a deleted one
-    /// ([`Field::references`](crate::kind::Field::references)) is deleted by the same commit, or its field is cleared.
-    ///
-    /// Commit last. If the commit changes the caller's own grants, later reads in this context are stale, and the
-    /// operation would be retried although it is committed.
-    ///
-    /// # Errors
-    /// [`Error::stale`] when the grants have changed. Otherwise, the error that was given to the write for the first
-    /// requirement that does not hold; ALREADY_EXISTS when another resource has a unique value; FAILED_PRECONDITION
-    /// when a reference restricts a delete; INVALID_ARGUMENT when a referenced resource does not exist;
-    /// RESOURCE_EXHAUSTED when an organization would have more resources of a kind than its [quota](crate::quota); and
-    /// those of the store.
-    pub async fn commit(&self, mut write: Write) -> Result<u64> {
-        self.platform.dependents().complete(self.platform.store(), self.now(), &mut write).await?;
-        self.platform.require_quotas(&mut write).await?;
-        // The epochs are checked first: a caller whose grants were revoked must not learn of other conflicts.
-        let mut whole = Write::default();
-        let as_of = self.as_of();
-        for (epoch, value) in as_of.epochs.iter().zip(&*as_of.values) {
-            whole.require_or_retry(Require::Epoch(epoch.clone(), *value));
-        }
-        whole.append(write);
-        let recorded = std::mem::take(&mut whole.recorded);
-        let (commit, meaning) = whole.into_parts();
-        RequestScope::begin_change();
-        match self.platform.store().commit(commit).await {
-            Ok(committed) => {
-                self.confirmed(&as_of);
-                self.platform.publish(committed.sequence, recorded);
-                Ok(committed.sequence)
-            }
-            Err(error) => Err(match meaning.of(error) {
-                Failed::With(error) => error,
-                Failed::Cached(organization) => {
-                    self.platform.forget_organization(&organization);
-                    Error::stale()
-                }
-                Failed::Taken(rival) => {
-                    // The store reports the key and not its owner. When the lookup fails, the error names no resource.
-                    let other = match rival.query() {
-                        Some(query) => self.page(query).await.ok().and_then(|page| rival.find(page.items)),
-                        None => None,
-                    };
-                    rival.error(other.as_ref())
-                }
-            }),
-        }
     }
 
     /// Adds an event to the write of its change, for each subscription that matches. `draft` is called only when a

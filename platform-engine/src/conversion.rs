@@ -178,7 +178,7 @@ impl<C: Conversion> CreateRequest<C> {
 impl Action {
     /// Returns a create of a resource as a message of another version: a POST whose path has the parent.
     pub const fn create_as<C: Conversion>(name: &'static str, path: &'static str) -> Self {
-        let action = Self::new(name, Http::Post, path, Run::Once(create::<C>));
+        let action = Self::new(name, Http::Post, path, Run::Resource(create::<C>));
         let body = if C::ITEM.is_empty() { Part::Whole } else { Part::Field(C::ITEM) };
         let authorization = Authorization::As(C::Resource::KIND, Verb::Create, C::PARENT);
         let action = Self { event: event_of(C::Resource::KIND, Verb::Create), ..action };
@@ -188,7 +188,7 @@ impl Action {
     /// Returns an update that replaces a resource by a message of another version: a PUT whose path has the uid, in the
     /// first field of the request. Fields that the request does not have are cleared.
     pub const fn replace_as<C: Conversion>(name: &'static str, path: &'static str) -> Self {
-        let action = Self::new(name, Http::Put, path, Run::Once(replace::<C>));
+        let action = Self::new(name, Http::Put, path, Run::Resource(replace::<C>));
         let authorization = Authorization::As(C::Resource::KIND, Verb::Update, first(C::REQUEST));
         let action = Self { event: event_of(C::Resource::KIND, Verb::Update), ..action };
         action.request(C::REQUEST).response(C::FIELDS).authorization(authorization)
@@ -196,7 +196,7 @@ impl Action {
 
     /// Returns a delete of a resource by its uid, in the first field of the message.
     pub const fn delete_as<C: Conversion>(name: &'static str, path: &'static str) -> Self {
-        let action = Self::new(name, Http::Delete, path, Run::Once(delete::<C>));
+        let action = Self::new(name, Http::Delete, path, Run::Resource(delete::<C>));
         let authorization = Authorization::As(C::Resource::KIND, Verb::Delete, id::<C>());
         let action = Self { event: event_of(C::Resource::KIND, Verb::Delete), ..action };
         action.request(UidRequest::<C>::FIELDS).authorization(authorization)
@@ -204,7 +204,7 @@ impl Action {
 
     /// Returns a get of a resource by its uid, in this field of the request, as a message of another version.
     pub const fn get_as<C: Conversion>(name: &'static str, path: &'static str, request: &'static [Field]) -> Self {
-        let action = Self::new(name, Http::Get, path, Run::Once(get::<C>));
+        let action = Self::new(name, Http::Get, path, Run::Resource(get::<C>));
         let authorization = Authorization::As(C::Resource::KIND, Verb::Get, first(request));
         action.request(request).response(C::FIELDS).authorization(authorization)
     }
@@ -236,7 +236,7 @@ impl Action {
             other => other,
         };
         let run = Run::Once(run::<A>);
-        let action = Self { event: of.event, ..Self::new(name, of.http, path, run) };
+        let action = Self { event: of.event, has_preview: of.has_preview, ..Self::new(name, of.http, path, run) };
         action.request(A::REQUEST).response(A::RESPONSE).authorization(authorization)
     }
 

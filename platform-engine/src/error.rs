@@ -12,10 +12,12 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    etag::Tag,
     kind::Kind,
     store::{Cause, StoreError},
 };
 
+mod conditions;
 mod violations;
 
 pub use violations::{FieldViolation, Violations};
@@ -34,6 +36,8 @@ struct Inner {
     message: String,
     domain: &'static str,
     details: Vec<Detail>,
+    /// The current tag of the resource, for a precondition that does not hold.
+    etag: Option<Tag>,
     source: Option<Cause>,
 }
 
@@ -130,7 +134,7 @@ impl Error {
     /// The client receives the message unchanged. Prefer the constructors below, which add details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self(Box::new(Inner { code, reason: None, message, domain: "", details: Vec::new(), source: None }))
+        Self(Box::new(Inner { code, reason: None, message, domain: "", details: Vec::new(), etag: None, source: None }))
     }
 
     /// Returns INVALID_ARGUMENT for a request with these violations. The message has the first one, the BadRequest all.
@@ -324,7 +328,10 @@ impl Error {
             "" => service_domain.to_owned(),
             domain => format!("{domain}.{service_domain}"),
         };
-        let info = typed("ErrorInfo", json!({ "reason": self.reason(), "domain": domain }));
+        let mut info = typed("ErrorInfo", json!({ "reason": self.reason(), "domain": domain }));
+        if let (Value::Object(info), Some(etag)) = (&mut info, inner.etag) {
+            info.insert("metadata".to_owned(), json!({ "etag": etag.to_string() }));
+        }
         let details = std::iter::once(info).chain(inner.details.iter().map(|detail| detail.to_json(service_domain)));
         Status { code: inner.code as i32, message: inner.message.clone(), details: details.collect() }
     }

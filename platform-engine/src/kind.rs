@@ -28,7 +28,7 @@ pub use imported::{Imported, derived_uid, escaped, opaque_uid};
 pub use keys::{DerivedKey, Unique};
 pub use resource::{
     Action, Change, Handler, ListPage, Part, Registered, Resource, Run, RunEncoded, RunOnce, RunPages, RunRendered,
-    action_event, canonical, parent_uid, sent,
+    RunResource, action_event, canonical, parent_uid, sent,
 };
 pub(crate) use resource::{stored, typed};
 pub use rules::WriteRules;
@@ -521,6 +521,11 @@ impl Http {
     /// Returns whether requests have a body. The fields that are not in the path are in the query otherwise.
     pub const fn has_body(self) -> bool {
         matches!(self, Self::Post | Self::Patch | Self::Put)
+    }
+
+    /// Returns whether requests change nothing (RFC 9110 section 9.2.1).
+    pub const fn is_safe(self) -> bool {
+        matches!(self, Self::Get)
     }
 }
 

@@ -20,6 +20,7 @@ use crate::{
     event::{EventLog, Publisher},
     kind::{Kind, Registered, Resource},
     offload::Offload,
+    options::RequestOptions,
     seal::SealKeys,
     store::{Store, switched::SwitchedStore},
     timestamp::Timestamp,
@@ -27,7 +28,7 @@ use crate::{
     write::Dependents,
 };
 
-pub use crate::verbs::ListReply;
+pub use crate::{etag::Reply, verbs::ListReply};
 
 mod blobs;
 mod builder;
@@ -44,7 +45,7 @@ mod settings;
 pub use builder::{BuildError, Builder};
 pub use check::Invalid;
 use grants_cache::{GrantsCache, Holder};
-pub use methods::{ActionReply, List};
+pub use methods::{ActionReply, List, Revised};
 pub use put::{InvalidResource, PutReply};
 use quota_cache::QuotaCache;
 pub use response_cache::{Rendered, ResponseCache};
@@ -187,7 +188,7 @@ impl Platform {
     /// # Errors
     /// Those of the operation. One that [is stale](Error::is_stale) may be retried.
     pub async fn without_caller<T>(&self, operation: impl AsyncFnOnce(&Context<'_>) -> Result<T>) -> Result<T> {
-        operation(&Context::without_caller(self)).await
+        operation(&Context::without_caller(self, RequestOptions::none())).await
     }
 
     /// Runs an operation with the caller's grants, and retries it when the grants or the data that it has read change
@@ -201,8 +202,21 @@ impl Platform {
         caller: &'a Caller,
         operation: impl for<'c> Fn(&'c Context<'a>) -> BoxFuture<'c, Result<T>>,
     ) -> Result<T> {
+        self.with_options(caller, RequestOptions::none(), operation).await
+    }
+
+    /// Runs an operation as [`Platform::with_caller`] does, with the options of its request.
+    ///
+    /// # Errors
+    /// As [`Platform::with_caller`].
+    pub async fn with_options<'a, T>(
+        &'a self,
+        caller: &'a Caller,
+        options: &'a RequestOptions,
+        operation: impl for<'c> Fn(&'c Context<'a>) -> BoxFuture<'c, Result<T>>,
+    ) -> Result<T> {
         retry(|| async {
-            let cx = Context::new(self, Some(caller), self.grants_of(caller).await?);
+            let cx = Context::new(self, Some(caller), self.grants_of(caller).await?, options);
             let done = operation(&cx).await;
             // A result that was not read from the store may depend on cached grants that are stale. A failure of the store
             // does not, and must not be replaced by another one: the caller has to know that a write may have been

@@ -16,7 +16,7 @@ pub use create::Prepared;
 pub use list::{ListReply, PAGE_BYTES};
 pub use update::is_same;
 
-use std::sync::OnceLock;
+use std::{borrow::Cow, sync::OnceLock};
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -25,13 +25,14 @@ use crate::{
     aip::field_mask::Mask,
     context::Context,
     error::{Error, Result},
+    etag::Reply,
     fields::{self, Values},
     kind::{Kind, Registered, Verb, WriteRules},
     offload,
     request::ListRequest,
     scope::Scopes,
     uid::Uid,
-    write::{Write, is_current},
+    write::{CURRENT_RENDERING, Write, is_current},
 };
 
 /// The parsed body of a request, so that it is parsed only once even if the operation is retried.
@@ -106,6 +107,25 @@ async fn rendered(cx: &Context<'_>, registered: &Registered, stored: Vec<(u16, B
         .collect()
 }
 
+/// Returns whether a body that is `computed` or not is stored as replies show it.
+fn is_stored(kind: &Kind, computed: bool) -> bool {
+    !computed && is_current(kind, CURRENT_RENDERING)
+}
+
+/// Returns the reply of a write that was committed with this sequence. A preview has no tag, and no secret that only the
+/// reply of a create shows, because nobody could use it.
+fn written(cx: &Context<'_>, kind: &Kind, body: Bytes, sequence: u64, is_stored: bool) -> Result<Reply> {
+    if !cx.options().validate_only {
+        return Ok(Reply::new(body, sequence, is_stored));
+    }
+    if !kind.fields.iter().any(|field| field.once) {
+        return Ok(Reply { body, tag: None });
+    }
+    let body: Value = serde_json::from_slice(&body).map_err(Error::internal)?;
+    let body = fields::without(kind.fields, Cow::Owned(body), |field| field.once);
+    Ok(Reply { body: encode(&body)?, tag: None })
+}
+
 /// Encodes one body, and renders it if it is `computed`.
 pub(crate) async fn rendered_one(
     cx: &Context<'_>,
@@ -141,7 +161,7 @@ impl Context<'_> {
         parent: &str,
         body: &Map<String, Value>,
     ) -> Result<Prepared> {
-        create::prepare(self, registered, parent, body, &Once::default(), WriteRules::of(registered.kind)).await
+        create::prepare(&self.part(), registered, parent, body, &Once::default(), WriteRules::of(registered.kind)).await
     }
 
     /// Prepares an update without committing it, so that it can be part of another commit; empty if it changes nothing.
@@ -158,7 +178,7 @@ impl Context<'_> {
         rules: WriteRules,
     ) -> Result<Write> {
         let once = Once::default();
-        let prepared = update::prepare(self, registered, uid.clone(), body, Some(mask), &once, rules).await?;
+        let prepared = update::prepare(&self.part(), registered, uid.clone(), body, Some(mask), &once, rules).await?;
         Ok(if prepared.write.is_empty() { Write::default() } else { prepared.write })
     }
 
@@ -167,7 +187,7 @@ impl Context<'_> {
     /// # Errors
     /// NOT_FOUND, FAILED_PRECONDITION when a dependent restricts the delete, and those of the store.
     pub async fn delete(&self, registered: &Registered, uid: Uid) -> Result<()> {
-        delete::carry_out(self, registered, uid).await
+        delete::carry_out(&self.part(), registered, uid).await
     }
 
     /// Lists the resources of a kind in these scopes. The caller's capabilities are not checked.

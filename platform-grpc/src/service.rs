@@ -22,15 +22,17 @@ use platform_engine::{
     BoxFuture,
     access::{Authenticator, Caller},
     error::{Code, Error, Result},
+    etag::{Reply, Tag},
     kind::{self, Authorization, ListPage, Run},
     offload::{Pace, SLICE},
+    options::RequestOptions,
     platform::{ActionReply, Platform},
     request::ListRequest,
 };
-use platform_http::{BoxError, Called, Limits, Origin, Shares, bearer, within};
+use platform_http::{BoxError, Called, Limits, Origin, Shares, bearer, preconditions, validate_only, within};
 use prost_reflect::DescriptorPool;
 use serde_json::{Map, Value};
-use tonic::{Status, body::Body, server::UnaryService};
+use tonic::{Status, body::Body, metadata::MetadataValue, server::UnaryService};
 use tonic_web::GrpcWebLayer;
 use tower::{Layer, Service, service_fn};
 
@@ -274,6 +276,8 @@ impl Inner {
         B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
     {
         let principal = self.authenticate(method, origin, request.headers()).await?;
+        let options = RequestOptions::default().preconditions(preconditions(request.headers())?);
+        let options = options.validate_only(validate_only(request.headers())?);
         let is_mounted = matches!(method.operation, Operation::Mounted(..));
         let limits = if is_mounted { &self.token_limits } else { &self.limits };
         let (head, body) = request.into_parts();
@@ -281,8 +285,8 @@ impl Inner {
         let request = Request::from_parts(head, Full::new(message));
         let mut grpc = tonic::server::Grpc::new(AsBytes).max_decoding_message_size(limits.body);
         let mut parts = None;
-        let response =
-            grpc.unary(Call { inner: self, method, origin, principal, parts: Some(&mut parts) }, request).await;
+        let call = Call { inner: self, method, origin, principal, options: &options, parts: Some(&mut parts) };
+        let response = grpc.unary(call, request).await;
         Ok(match parts {
             Some(parts) => Response::from_parts(response.into_parts().0, parts.into_body()?),
             None => response,
@@ -308,8 +312,15 @@ impl Inner {
         origin.authenticate(&*self.authenticator, token).await.map(Principal::Caller)
     }
 
-    /// Runs a call and returns its reply as protobuf.
-    async fn reply(&self, method: &Method, origin: &Origin, principal: Principal, bytes: Bytes) -> Result<Message> {
+    /// Runs a call and returns its reply as protobuf, with the tag of the resource that it shows.
+    async fn reply(
+        &self,
+        method: &Method,
+        origin: &Origin,
+        principal: Principal,
+        options: &RequestOptions,
+        bytes: Bytes,
+    ) -> Result<(Message, Option<Tag>)> {
         let Self { platform, .. } = self;
         if bytes.len() > SLICE {
             // Receiving the message has taken as long as a slice of work.
@@ -332,51 +343,59 @@ impl Inner {
                 let reply = platform.list_erased(caller.as_ref(), registered, &request).await?;
                 let mut parts = Parts::new(origin);
                 page.encode(&reply, &self.items, Pace::new(platform.offload()), &mut parts).await?;
-                return Ok(parts.into());
+                return Ok((parts.into(), None));
             }
             Operation::Get(registered) => {
                 let uid = decode::text(&message, "uid");
-                let resource = platform.get_erased(demand_caller()?, registered, &uid).await?;
-                return into_bytes(self.items.encode(&method.output, &resource));
+                let resource = platform.get_erased(demand_caller()?, registered, &uid, options).await?;
+                check_modified(&resource, options)?;
+                return Ok((into_bytes(self.items.encode(&method.output, &resource.body))?, resource.tag));
             }
             Operation::Create(registered, field) => {
                 let parent = decode::text(&message, "parent");
                 let body = decode::object(decode::take(&mut message, field)?)?;
-                platform.create_erased(demand_caller()?, registered, &parent, &body).await?
+                platform.create_erased(demand_caller()?, registered, &parent, &body, options).await?
             }
             Operation::Update(registered, field) => {
                 let mask = decode::take_mask(&mut message)?.map(|(_, mask)| mask);
                 let resource = decode::take(&mut message, field)?;
                 let uid = decode::text(&resource, "uid");
                 let body = decode::object(resource)?;
-                platform.update_erased(demand_caller()?, registered, &uid, &body, mask.as_deref()).await?
+                platform.update_erased(demand_caller()?, registered, &uid, &body, mask.as_deref(), options).await?
             }
             Operation::Delete(registered) => {
                 let uid = decode::text(&message, "uid");
-                platform.delete_erased(demand_caller()?, registered, &uid).await?;
-                return Ok(Bytes::new().into());
+                platform.delete_erased(demand_caller()?, registered, &uid, options).await?;
+                return Ok((Bytes::new().into(), None));
             }
             Operation::Action(kind, action) => {
                 let mut request = decode::object(message)?;
                 decode::add_unset(action.request, &mut request);
                 if let Run::Pages(_) = action.run {
-                    return self.long_list(caller.as_ref(), origin, kind, action, &request, &method.output).await;
+                    let list = self.long_list(caller.as_ref(), origin, kind, action, &request, &method.output).await;
+                    return Ok((list?, None));
                 }
-                match platform.run_rendered(caller.as_ref(), kind, action, &request).await? {
+                match platform.run_rendered(caller.as_ref(), kind, action, &request, options).await? {
                     ActionReply::Rendered(rendered) => {
                         let bytes = self.responses.get(platform, action.name, rendered, &method.output).await?;
-                        return Ok(Parts::of(origin, bytes)?.into());
+                        return Ok((Parts::of(origin, bytes)?.into(), None));
                     }
-                    ActionReply::Encoded(body) => body,
-                    ActionReply::Value(value) => return into_bytes(method.output.encode_value(&value)),
+                    ActionReply::Resource(resource) => {
+                        if action.http.is_safe() {
+                            check_modified(&resource, options)?;
+                        }
+                        resource
+                    }
+                    ActionReply::Encoded(body) => Reply { body, tag: None },
+                    ActionReply::Value(value) => return Ok((into_bytes(method.output.encode_value(&value))?, None)),
                 }
             }
             Operation::Mounted(mount, number) => {
                 let reply = mount.call(*number, credential.as_deref(), decode::object(message)?).await?;
-                return into_bytes(method.output.encode_value(&reply));
+                return Ok((into_bytes(method.output.encode_value(&reply))?, None));
             }
         };
-        into_bytes(method.output.encode(&resource))
+        Ok((into_bytes(method.output.encode(&resource.body))?, resource.tag))
     }
 
     /// Runs an action that returns pages, and returns all of them as one message.
@@ -439,6 +458,16 @@ impl Inner {
     }
 }
 
+/// Rejects a read whose precondition names the representation that it would return: gRPC has no status for this, and a
+/// reply without a resource would look like an empty one (`docs/api.md`, Conditional requests).
+fn check_modified(resource: &Reply, options: &RequestOptions) -> Result<()> {
+    let known = options.preconditions.if_none_match.as_ref().zip(resource.tag);
+    match known.and_then(|(tags, tag)| tags.find(&tag.to_string())) {
+        Some(_) => Err(Error::not_modified(resource.tag)),
+        None => Ok(()),
+    }
+}
+
 fn into_bytes(bytes: serde_json::Result<Vec<u8>>) -> Result<Message> {
     bytes.map(|bytes| Message::Whole(bytes.into())).map_err(Error::internal)
 }
@@ -480,6 +509,7 @@ struct Call<'a> {
     method: &'a Method,
     origin: &'a Origin,
     principal: Principal,
+    options: &'a RequestOptions,
     /// Set to the message of a reply in parts, instead of the one that is returned.
     parts: Option<&'a mut Option<Parts>>,
 }
@@ -489,25 +519,30 @@ impl<'a> UnaryService<Bytes> for Call<'a> {
     type Future = BoxFuture<'a, Result<tonic::Response<Bytes>, Status>>;
 
     fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
-        let Self { inner, method, origin, ref mut principal, ref mut parts } = *self;
+        let Self { inner, method, origin, ref mut principal, options, ref mut parts } = *self;
         let (principal, parts) = (std::mem::take(principal), parts.take());
         Box::pin(async move {
-            let reply = match inner.reply(method, origin, principal, request.into_inner()).await {
-                Ok(Message::Whole(bytes)) => Ok(bytes),
-                Ok(Message::Parts(long)) => {
+            let (reply, tag) = match inner.reply(method, origin, principal, options, request.into_inner()).await {
+                Ok((Message::Whole(bytes), tag)) => (Ok(bytes), tag),
+                Ok((Message::Parts(long), _)) => {
                     if let Some(parts) = parts {
                         *parts = Some(long);
                     }
                     return Ok(tonic::Response::new(Bytes::new()));
                 }
-                Err(error) => Err(error),
+                Err(error) => (Err(error), None),
             };
             // A read changes nothing, so its reply may be rejected when the budget of replies is used up. The reply of
             // a write must not be: the caller could not know that the write was committed.
             let reply = reply.and_then(|reply| {
                 if method.operation.is_read_only() { origin.reply(reply.len()).map(|()| reply) } else { Ok(reply) }
             });
-            reply.map(tonic::Response::new).map_err(|error| inner.statuses.of(&error.of_domain(method.domain)))
+            let reply = reply.map_err(|error| inner.statuses.of(&error.of_domain(method.domain)))?;
+            let mut response = tonic::Response::new(reply);
+            if let Some(Ok(etag)) = tag.map(|tag| MetadataValue::try_from(tag.to_string())) {
+                response.metadata_mut().insert("etag", etag);
+            }
+            Ok(response)
         })
     }
 }

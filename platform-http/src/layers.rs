@@ -13,13 +13,16 @@ use std::{
 use bytes::Bytes;
 use http::{
     HeaderName, HeaderValue, Method, Request, Response, StatusCode,
-    header::{ACCESS_CONTROL_ALLOW_METHODS, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
+    header::{
+        ACCESS_CONTROL_ALLOW_METHODS, AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_MATCH,
+        IF_NONE_MATCH, RETRY_AFTER,
+    },
 };
 use http_body::Body;
 use platform_engine::request_scope::RequestScope;
 use tower::{
     Layer, Service,
-    util::{MapRequestLayer, option_layer},
+    util::{MapRequestLayer, MapResponseLayer, option_layer},
 };
 use tower_http::{
     compression::{
@@ -52,10 +55,11 @@ const MAX_LOGGED_PATH: usize = 1024;
 const PREFLIGHT_AGE: Duration = Duration::from_secs(3600);
 
 /// Request headers of gRPC-Web that REST does not use, and response headers that gRPC-Web clients read.
-const GRPC_WEB_REQUEST_HEADERS: [HeaderName; 3] = [
+const GRPC_WEB_REQUEST_HEADERS: [HeaderName; 4] = [
     HeaderName::from_static("x-grpc-web"),
     HeaderName::from_static("x-user-agent"),
     HeaderName::from_static("grpc-timeout"),
+    HeaderName::from_static("x-validate-only"),
 ];
 const GRPC_WEB_RESPONSE_HEADERS: [HeaderName; 3] =
     [GRPC_STATUS, HeaderName::from_static("grpc-message"), HeaderName::from_static("grpc-status-details-bin")];
@@ -134,7 +138,7 @@ impl Layers {
         let compressed = CompressionLayer::new()
             .quality(CompressionLevel::Fastest)
             .compress_when(SizeAbove::new(MIN_COMPRESSED).and(NotForContentType::GRPC));
-        let service = compressed.layer(service);
+        let service = MapResponseLayer::new(tag_coding).layer(compressed.layer(service));
         let service = option_layer(self.cors()).layer(service);
         let service = SetResponseHeaderLayer::if_not_present(CACHE_CONTROL, not_stored).layer(service);
         let service = PropagateRequestIdLayer::new(X_REQUEST_ID).layer(service);
@@ -156,17 +160,31 @@ impl Layers {
             .allow_origin(origins.clone())
             .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
             .allow_headers(
-                [AUTHORIZATION, CONTENT_TYPE, X_REQUEST_ID]
+                [AUTHORIZATION, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH, X_REQUEST_ID]
                     .into_iter()
                     .chain(GRPC_WEB_REQUEST_HEADERS)
                     .collect::<Vec<_>>(),
             )
             .expose_headers(
-                [RETRY_AFTER, X_REQUEST_ID].into_iter().chain(GRPC_WEB_RESPONSE_HEADERS).collect::<Vec<_>>(),
+                [ETAG, RETRY_AFTER, X_REQUEST_ID].into_iter().chain(GRPC_WEB_RESPONSE_HEADERS).collect::<Vec<_>>(),
             )
             .max_age(PREFLIGHT_AGE);
         Some(cors)
     }
+}
+
+/// Gives a compressed representation a strong tag of its own, the tag and the name of the coding after a plus sign: equal
+/// strong tags mean equal bytes (RFC 9110 section 8.8.3.3).
+fn tag_coding<R>(mut response: Response<R>) -> Response<R> {
+    let headers = response.headers();
+    if let (Some(coding), Some(etag)) = (headers.get(CONTENT_ENCODING), headers.get(ETAG))
+        && let (Ok(coding), Some(open)) = (coding.to_str(), etag.to_str().ok().and_then(|etag| etag.strip_suffix('"')))
+        && open.starts_with('"')
+        && let Ok(tagged) = HeaderValue::try_from(format!("{open}+{coding}\""))
+    {
+        response.headers_mut().insert(ETAG, tagged);
+    }
+    response
 }
 
 /// Returns the `Cache-Control` of a response that has none. Calls of gRPC are POST requests, which no cache stores.

@@ -123,6 +123,9 @@ impl OpenApi {
         let mut components = json!({});
         schema::set(&mut components, "schemas", component_schemas(platform, &schemas));
         schema::set(&mut components, "responses", responses::components(platform));
+        schema::set(&mut components, "parameters", parameters::components());
+        let etag = json!({ "description": "The tag of the resource, for If-Match and If-None-Match.", "schema": { "type": "string" } });
+        schema::set(&mut components, "headers", json!({ "ETag": etag }));
         // A mount that issues or accepts tokens describes them.
         schema::set(&mut components, "securitySchemes", json!({ "bearer": { "type": "http", "scheme": "bearer" } }));
         let mut document = json!({ "openapi": "3.1.0", "info": info.to_json(), "servers": [{ "url": "/" }] });

@@ -22,11 +22,12 @@ use mediatype::{MediaTypeList, ReadParams, names};
 use platform_engine::{
     BoxFuture,
     error::{Code, Detail, Error, Result, Status},
-    platform::{ListReply, Rendered},
+    options::Preconditions,
+    platform::{ListReply, Rendered, Reply as Resource},
 };
 use serde_json::Value;
 
-use crate::{BoxError, limits::admission::ReplyBytes, status};
+use crate::{BoxError, limits::admission::ReplyBytes, request, status};
 
 /// Responses up to this size in bytes are not counted before they are sent. Our choice.
 const UNCOUNTED: usize = 1 << 10;
@@ -136,20 +137,50 @@ pub(crate) fn value(value: &Value) -> Result<Reply> {
 }
 
 /// Returns a cached body, or 304 if the client already has it (RFC 9110, 13.1.2).
-pub(crate) fn rendered(rendered: Rendered, request: &HeaderMap) -> Reply {
-    let known = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let is_cached = known
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .any(|tag| tag == "*" || tag.trim_start_matches("W/") == rendered.etag.trim_start_matches("W/"));
-    let mut reply = if is_cached { empty() } else { json(rendered.body) };
-    if is_cached {
-        *reply.status_mut() = StatusCode::NOT_MODIFIED;
-    }
-    if let Ok(etag) = HeaderValue::from_str(&rendered.etag) {
+///
+/// # Errors
+/// INVALID_ARGUMENT for a malformed `If-None-Match`.
+pub(crate) fn rendered(rendered: Rendered, request: &HeaderMap) -> Result<Reply> {
+    let known = request::tags(request, &IF_NONE_MATCH)?;
+    let known = known.and_then(|tags| tags.find(&rendered.etag));
+    let mut reply = if known.is_some() { unmodified() } else { json(rendered.body) };
+    if let Ok(etag) = HeaderValue::from_str(known.as_deref().unwrap_or(&rendered.etag)) {
         reply.headers_mut().insert(ETAG, etag);
         reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     }
+    Ok(reply)
+}
+
+/// Returns a resource that was read, or 304 if the client already has this representation. A cache of the client asks
+/// again each time, so that it never shows what was before the client's own write (`docs/api.md`, Conditional requests).
+pub(crate) fn read(resource: Resource, preconditions: &Preconditions) -> Reply {
+    let etag = resource.tag.map(|tag| tag.to_string());
+    let known = preconditions.if_none_match.as_ref().zip(etag.as_deref()).and_then(|(tags, etag)| tags.find(etag));
+    let mut reply = if known.is_some() { unmodified() } else { json(resource.body) };
+    let headers = reply.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    // A compressed representation has a tag of its own, which a cache must not give to a client without the coding.
+    headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+    insert_etag(&mut reply, known.or(etag));
+    reply
+}
+
+/// Returns a resource that was written.
+pub(crate) fn written(resource: Resource) -> Reply {
+    let mut reply = json(resource.body);
+    insert_etag(&mut reply, resource.tag.map(|tag| tag.to_string()));
+    reply
+}
+
+fn insert_etag(reply: &mut Reply, etag: Option<String>) {
+    if let Some(Ok(etag)) = etag.map(HeaderValue::try_from) {
+        reply.headers_mut().insert(ETAG, etag);
+    }
+}
+
+fn unmodified() -> Reply {
+    let mut reply = empty();
+    *reply.status_mut() = StatusCode::NOT_MODIFIED;
     reply
 }
 
@@ -262,8 +293,11 @@ pub struct Refusal {
 }
 
 impl From<Error> for Refusal {
+    /// The status is that of the code, and 412 for a precondition of the request (RFC 9110, 13.1).
     fn from(error: Error) -> Self {
-        Self { status: status::of(error.code()), error, allow: None, oauth: None }
+        let is_condition = error.is_of_condition();
+        let status = if is_condition { StatusCode::PRECONDITION_FAILED } else { status::of(error.code()) };
+        Self { status, error, allow: None, oauth: None }
     }
 }
 
@@ -296,13 +330,6 @@ impl Refusal {
     pub(crate) fn too_long(field: &str, most: usize) -> Self {
         let error = Error::invalid_field(field, format!("is longer than {most} bytes"));
         Self { status: StatusCode::URI_TOO_LONG, ..error.into() }
-    }
-
-    /// Returns 412 for a precondition that cannot be checked (RFC 9110, 13.1). The request has not changed anything.
-    pub(crate) fn condition(header: &str) -> Self {
-        let rule = format!("{header} cannot be checked, because resources have no ETags");
-        let error = Error::blocked("CONDITION_NOT_SUPPORTED", rule);
-        Self { status: StatusCode::PRECONDITION_FAILED, ..error.into() }
     }
 
     /// Returns DEADLINE_EXCEEDED with status 504 and this message for a request that takes too long.

@@ -9,7 +9,7 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use heck::ToSnakeCase;
 use http::{
-    HeaderMap, Method,
+    HeaderMap, HeaderValue, Method,
     header::{AUTHORIZATION, EXPECT, HOST, HeaderName, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE},
     request::Parts,
 };
@@ -19,8 +19,10 @@ use percent_encoding::percent_decode_str;
 use platform_engine::{
     access::{Authenticator, Caller},
     error::{Error, Result, Violations},
+    etag::Tags,
     json,
     offload::SLICE,
+    options::{Preconditions, RequestOptions},
     platform::Platform,
     request_scope::RequestScope,
 };
@@ -150,9 +152,9 @@ pub async fn operator(platform: &Platform, authenticator: &dyn Authenticator, he
     Ok(caller)
 }
 
-/// Rejects preconditions of a write. They cannot be checked, because resources have no ETags, and a client that sends
-/// one must not believe that it was checked. `If-Match: *` is accepted: it requires that the resource exists, which a
-/// write requires anyway. GET, HEAD and OPTIONS may have any.
+/// Rejects preconditions of a write, for endpoints that do not check them: a client that sends one must not believe that
+/// it was checked. `If-Match: *` is accepted: it requires that the resource exists, which a write requires anyway. GET,
+/// HEAD and OPTIONS may have any.
 ///
 /// # Errors
 /// FAILED_PRECONDITION with status 412.
@@ -166,14 +168,74 @@ pub fn reject_preconditions(head: &Parts) -> Result<(), Refusal> {
         return if values(IF_MATCH).all(|value| value.as_bytes().trim_ascii() == b"*") {
             Ok(())
         } else {
-            Err(Refusal::condition("If-Match"))
+            Err(Error::unchecked_condition("If-Match").into())
         };
     }
     let others = [(IF_UNMODIFIED_SINCE, "If-Unmodified-Since"), (IF_NONE_MATCH, "If-None-Match")];
     match others.into_iter().find(|(name, _)| head.headers.contains_key(name)) {
-        Some((_, name)) => Err(Refusal::condition(name)),
+        Some((_, name)) => Err(Error::unchecked_condition(name).into()),
         None => Ok(()),
     }
+}
+
+/// Returns the options of a request to a method of a kind: its preconditions, and whether a write is a preview, which is
+/// taken out of the parameters.
+///
+/// # Errors
+/// As [`preconditions`]; INVALID_ARGUMENT on `validateOnly` that is neither true nor false; FAILED_PRECONDITION for `If-Unmodified-Since` on a write, which no method checks, as a resource
+/// may change several times in the second that it can name.
+pub(crate) fn options(head: &Parts, parameters: &mut Vec<(String, String)>) -> Result<RequestOptions> {
+    // It applies only without If-Match (RFC 9110, 13.1.4).
+    let has = |name: HeaderName| head.headers.contains_key(name);
+    if is_write(&head.method) && has(IF_UNMODIFIED_SINCE) && !has(IF_MATCH) {
+        return Err(Error::unchecked_condition("If-Unmodified-Since"));
+    }
+    let is_preview = |(name, _): &mut (String, String)| matches!(name.as_str(), "validateOnly" | "validate_only");
+    let mut validate_only = None;
+    if is_write(&head.method) {
+        for (_, value) in parameters.extract_if(.., is_preview) {
+            if validate_only.replace(boolean("validateOnly", &value)?).is_some() {
+                return Err(Error::invalid_field("validateOnly", "is specified more than once"));
+            }
+        }
+    }
+    let options = RequestOptions::default().preconditions(preconditions(&head.headers)?);
+    Ok(options.validate_only(validate_only.unwrap_or_default()))
+}
+
+fn boolean(name: &str, value: &str) -> Result<bool> {
+    value.parse().map_err(|_| Error::invalid_field(name, "must be true or false"))
+}
+
+/// Returns whether a gRPC call is a preview, by its metadata `x-validate-only`, which is `validateOnly` over REST.
+///
+/// # Errors
+/// INVALID_ARGUMENT on metadata that is neither `true` nor `false`, or present twice.
+pub fn validate_only(headers: &HeaderMap) -> Result<bool> {
+    const NAME: &str = "x-validate-only";
+    let mut values = headers.get_all(NAME).iter();
+    let value = values.next().map(|value| value.to_str().unwrap_or_default());
+    match values.next() {
+        Some(_) => Err(Error::invalid_field(NAME, "is specified more than once")),
+        None => value.map_or(Ok(false), |value| boolean(NAME, value)),
+    }
+}
+
+/// Returns the preconditions in the headers of a request, or in the metadata of a gRPC call, which have the same names.
+///
+/// # Errors
+/// INVALID_ARGUMENT on a header that is neither `*` nor a list of entity tags.
+pub fn preconditions(headers: &HeaderMap) -> Result<Preconditions> {
+    Ok(Preconditions { if_match: tags(headers, &IF_MATCH)?, if_none_match: tags(headers, &IF_NONE_MATCH)? })
+}
+
+/// Returns the entity tags in a header.
+pub(crate) fn tags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Tags>> {
+    let mut lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let Some(first) = lines.next() else { return Ok(None) };
+    // Several lines are one list (RFC 9110, 5.3).
+    let joined = lines.fold(Cow::Borrowed(first), |joined, line| [&joined, &b","[..], line].concat().into());
+    Tags::parse(&joined).map(Some).map_err(|rule| Error::invalid_field(name.as_str(), rule))
 }
 
 /// Returns the value of the Allow header for these methods of a path.
@@ -223,21 +285,23 @@ pub fn pairs(query: &str) -> Result<Vec<(String, String)>> {
 /// # Errors
 /// INVALID_ARGUMENT with a violation for each parameter, and as [`pairs`].
 pub fn reject_parameters(query: &str) -> Result<()> {
-    if query.is_empty() {
-        return Ok(());
-    }
+    if query.is_empty() { Ok(()) } else { reject_pairs(pairs(query)?) }
+}
+
+/// Rejects these parameters, as [`reject_parameters`] does.
+pub(crate) fn reject_pairs(pairs: Vec<(String, String)>) -> Result<()> {
     let mut violations = Violations::default();
-    for (key, _) in pairs(query)? {
+    for (key, _) in pairs {
         violations.add(key, "unknown parameter");
     }
     violations.none_or(())
 }
 
 /// Returns the mask of an update. An empty mask is the same as none.
-pub(crate) fn update_mask(query: &str) -> Result<Option<String>> {
+pub(crate) fn update_mask(pairs: Vec<(String, String)>) -> Result<Option<String>> {
     let mut violations = Violations::default();
     let mut mask = None;
-    for (key, value) in pairs(query)? {
+    for (key, value) in pairs {
         match (key.as_str(), &mask) {
             ("updateMask" | "update_mask", None) => mask = Some(value),
             ("updateMask" | "update_mask", Some(_)) => violations.add("update_mask", "is specified more than once"),
@@ -457,7 +521,7 @@ mod tests {
             ("updateMask=a&updateMask=b", Err("update_mask")),
             ("mask=a", Err("mask")),
         ] {
-            let read = update_mask(query);
+            let read = update_mask(pairs(query).unwrap());
             let read = read.as_ref().map(|mask| mask.as_deref()).map_err(|error| error.violations()[0].field.as_str());
             assert_eq!(read, mask, "{query}");
         }

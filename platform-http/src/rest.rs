@@ -17,6 +17,7 @@ use platform_engine::{
     access::{Authenticator, Caller},
     error::{Code, Error, Result},
     kind::{Action, Authorization, Kind, Part, Registered, Run, Verb},
+    options::RequestOptions,
     platform::{ActionReply, Platform},
     request::{ListRequest, from_query},
 };
@@ -346,7 +347,7 @@ impl Inner {
         if let Verb::Create | Verb::Update = verb {
             platform.admit(caller, registered, verb, uid).await?;
         }
-        let (mask, body) = match self.mask_and_body(verb, incoming).await {
+        let (options, mask, body) = match self.rest_of_request(verb, incoming).await {
             Ok(rest) => rest,
             Err(refusal) => {
                 // A caller without access, or whose access was revoked since then, must not learn what is wrong with
@@ -359,36 +360,41 @@ impl Inner {
         match verb {
             // The path of a list has no uid.
             Verb::List => Err(Refusal::no_path()),
-            Verb::Get => Ok(reply::json(platform.get_erased(caller, registered, uid).await?)),
-            Verb::Create => Ok(reply::json(platform.create_erased(caller, registered, uid, &body).await?)),
+            Verb::Get => {
+                let resource = platform.get_erased(caller, registered, uid, &options).await?;
+                Ok(reply::read(resource, &options.preconditions))
+            }
+            Verb::Create => Ok(reply::written(platform.create_erased(caller, registered, uid, &body, &options).await?)),
             Verb::Update => {
-                Ok(reply::json(platform.update_erased(caller, registered, uid, &body, mask.as_deref()).await?))
+                let update = platform.update_erased(caller, registered, uid, &body, mask.as_deref(), &options);
+                Ok(reply::written(update.await?))
             }
             Verb::Delete => {
-                platform.delete_erased(caller, registered, uid).await?;
+                platform.delete_erased(caller, registered, uid, &options).await?;
                 Ok(reply::deleted(&head.headers))
             }
         }
     }
 
-    /// Reads the rest of the request for a standard method: the mask of an update, and the body.
-    async fn mask_and_body<B>(
+    /// Reads the rest of the request for a standard method: its options, the mask of an update, and the body.
+    async fn rest_of_request<B>(
         &self,
         verb: Verb,
         Incoming { head, query, body, .. }: Incoming<'_, B>,
-    ) -> Result<(Option<String>, Map<String, Value>), Refusal>
+    ) -> Result<(RequestOptions, Option<String>, Map<String, Value>), Refusal>
     where
         B: Body,
         B::Error: Into<BoxError>,
     {
-        request::reject_preconditions(head)?;
+        let mut parameters = request::pairs(query)?;
+        let options = request::options(head, &mut parameters)?;
         let mask = match verb {
-            Verb::Update => request::update_mask(query)?,
-            _ => request::reject_parameters(query).map(|()| None)?,
+            Verb::Update => request::update_mask(parameters)?,
+            _ => request::reject_pairs(parameters).map(|()| None)?,
         };
         match verb {
-            Verb::Create | Verb::Update => Ok((mask, request::object(body, &self.limits).await?)),
-            Verb::List | Verb::Get | Verb::Delete => Ok((mask, Map::new())),
+            Verb::Create | Verb::Update => Ok((options, mask, request::object(body, &self.limits).await?)),
+            Verb::List | Verb::Get | Verb::Delete => Ok((options, mask, Map::new())),
         }
     }
 
@@ -419,8 +425,8 @@ impl Inner {
         if let Some(caller) = &caller {
             self.platform.admit_action(caller, kind, action, &in_path).await?;
         }
-        let mut request_message = match self.action_request(action, incoming).await {
-            Ok(request_message) => request_message,
+        let (options, mut request_message) = match self.action_request(action, incoming).await {
+            Ok(rest) => rest,
             Err(refusal) => {
                 if let Some(caller) = &caller {
                     self.platform.current_grants(caller).await?;
@@ -436,36 +442,42 @@ impl Inner {
             let from = (origin, &self.limits);
             return Ok(long_list::reply(&self.platform, caller.as_ref(), kind, action, request_message, from).await?);
         }
-        match self.platform.run_rendered(caller.as_ref(), kind, action, &request_message).await? {
+        match self.platform.run_rendered(caller.as_ref(), kind, action, &request_message, &options).await? {
             ActionReply::Value(value) => Ok(reply::value(&value)?),
             ActionReply::Encoded(body) => Ok(reply::json(body)),
-            ActionReply::Rendered(rendered) => Ok(reply::rendered(rendered, &head.headers)),
+            ActionReply::Rendered(rendered) => Ok(reply::rendered(rendered, &head.headers)?),
+            ActionReply::Resource(resource) if action.http.is_safe() => {
+                Ok(reply::read(resource, &options.preconditions))
+            }
+            ActionReply::Resource(resource) => Ok(reply::written(resource)),
         }
     }
 
-    /// Reads the request message of an action from the query or the body.
+    /// Reads the options and the request message of an action from the headers, and from the query or the body.
     async fn action_request<B>(
         &self,
         action: &Action,
         Incoming { head, query, body, .. }: Incoming<'_, B>,
-    ) -> Result<Map<String, Value>, Refusal>
+    ) -> Result<(RequestOptions, Map<String, Value>), Refusal>
     where
         B: Body,
         B::Error: Into<BoxError>,
     {
-        request::reject_preconditions(head)?;
-        match action.body {
-            _ if !action.http.has_body() => Ok(from_query(action.request, &request::pairs(query)?)?),
+        let mut parameters = request::pairs(query)?;
+        let options = request::options(head, &mut parameters)?;
+        let message = match action.body {
+            _ if !action.http.has_body() => from_query(action.request, &parameters)?,
             Part::Whole => {
-                request::reject_parameters(query)?;
-                request::object(body, &self.limits).await
+                request::reject_pairs(parameters)?;
+                request::object(body, &self.limits).await?
             }
             Part::Field(field) => {
-                let mut message = from_query(action.request, &request::pairs(query)?)?;
+                let mut message = from_query(action.request, &parameters)?;
                 request::bind_body(&mut message, field, request::value(body, &self.limits).await?)?;
-                Ok(message)
+                message
             }
-        }
+        };
+        Ok((options, message))
     }
 }
 

@@ -289,57 +289,6 @@ async fn the_response_to_a_delete_depends_on_the_accept_header() {
 }
 
 #[tokio::test]
-async fn a_write_with_a_precondition_that_cannot_be_checked_changes_nothing() {
-    let api = api().await;
-    let path = &format!("/registry/v2/repos/{}", repo(&api, "nginx").await);
-    let before = get(&api, path).await.ok();
-    let send = async |method: Method, path: &str, conditions: &[(&'static str, &str)], body: &'static str| {
-        let mut headers = vec![("authorization", format!("Bearer {OPERATOR}"))];
-        headers.extend(conditions.iter().map(|(name, value)| (*name, (*value).to_owned())));
-        support::send(&api, method, path, &headers, body).await
-    };
-    let create = &format!("/registry/v2/repos/{ORG}");
-    let at = "Sat, 29 Oct 2094 19:43:31 GMT";
-    for condition in [
-        ("if-match", "\"a\""),
-        ("if-match", "\"*\""),
-        ("if-match", "*, \"a\""),
-        ("if-match", ""),
-        ("if-unmodified-since", at),
-        ("if-none-match", "*"),
-    ] {
-        for (method, path, body) in [
-            (Method::PATCH, path, "{\"description\":\"changed\"}"),
-            (Method::DELETE, path, ""),
-            (Method::POST, create, "{\"name\":\"other\"}"),
-            (Method::PATCH, &format!("{path}/readme"), "{\"content\":\"changed\"}"),
-            (Method::POST, &"/iam/v2/roleBindings:batchCreate".to_owned(), "{}"),
-        ] {
-            let refused = send(method.clone(), path, &[condition], body).await;
-            assert_eq!((refused.refusal().0, refused.refusal().1), (412, 9), "{method} {path} {condition:?}");
-            let detail = &refused.json()["details"][1];
-            assert_eq!(detail["@type"], "type.googleapis.com/google.rpc.PreconditionFailure");
-            assert_eq!(detail["violations"][0]["type"], "CONDITION_NOT_SUPPORTED");
-        }
-    }
-    assert_eq!(get(&api, path).await.ok(), before);
-    assert_eq!(get(&api, "/registry/v2/repos").await.ok()["totalCount"], "1");
-    assert!(get(&api, &format!("{path}/readme")).await.ok().get("content").is_none_or(|content| content == ""));
-
-    // Reads ignore preconditions, and an unauthenticated caller is rejected before they are checked.
-    let read = send(Method::GET, path, &[("if-match", "\"a\""), ("if-unmodified-since", at)], "").await;
-    assert_eq!(read.ok(), before);
-    let headers = [("if-match", "\"a\"".to_owned())];
-    assert_eq!(support::send(&api, Method::DELETE, path, &headers, "").await.refusal().0, 401);
-    // With If-Match the other precondition does not apply (RFC 9110, 13.1.4).
-    let both = [("if-match", "*"), ("if-unmodified-since", at)];
-    let changed = send(Method::PATCH, path, &both, "{\"description\":\"changed\"}").await.ok();
-    assert_eq!(changed["description"], "changed");
-    assert_eq!(send(Method::DELETE, path, &[("if-match", "*")], "").await.status, StatusCode::OK);
-    assert_eq!(send(Method::DELETE, path, &[("if-match", "*")], "").await.refusal().0, 404);
-}
-
-#[tokio::test]
 async fn every_error_has_the_domain_of_its_path() {
     let api = support::rest(Limits { path: 200, ..Limits::default() }).await;
     let operator = format!("Bearer {OPERATOR}");

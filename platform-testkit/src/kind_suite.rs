@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::clock::TestClock;
 
 mod access;
+mod conditions;
 mod creates;
 mod lists;
 mod steps;
@@ -47,6 +48,8 @@ mod updates;
 /// | [`equal_values_change_nothing`](Self::equal_values_change_nothing) | creates with updates |
 /// | [`masked_fields_are_cleared`](Self::masked_fields_are_cleared) | creates with updates |
 /// | [`immutable_fields_stay`](Self::immutable_fields_stay) | creates with updates |
+/// | [`preconditions_are_checked`](Self::preconditions_are_checked) | creates with gets and updates |
+/// | [`previews_change_nothing`](Self::previews_change_nothing) | creates with gets |
 /// | [`unknown_names_are_rejected`](Self::unknown_names_are_rejected) | all kinds |
 /// | [`deleted_resources_are_not_found`](Self::deleted_resources_are_not_found) | deletes |
 /// | [`singleton_is_always_there`](Self::singleton_is_always_there) | singletons with [`KindSuite::make`] |
@@ -237,6 +240,8 @@ impl<'a> KindSuite<'a> {
         ("equal_values_change_nothing", |suite| suite.equal_values_change_nothing()),
         ("masked_fields_are_cleared", |suite| suite.masked_fields_are_cleared()),
         ("immutable_fields_stay", |suite| suite.immutable_fields_stay()),
+        ("preconditions_are_checked", |suite| suite.preconditions_are_checked()),
+        ("previews_change_nothing", |suite| suite.previews_change_nothing()),
         ("unknown_names_are_rejected", |suite| suite.unknown_names_are_rejected()),
         ("deleted_resources_are_not_found", |suite| suite.deleted_resources_are_not_found()),
         ("singleton_is_always_there", |suite| suite.singleton_is_always_there()),

@@ -20,6 +20,7 @@ use platform_engine::{
     access::Caller,
     json,
     kind::{Access, Field, Registered, Type, Verb},
+    options::RequestOptions,
     platform::{Platform, Settings},
     request::{ListRequest, list_fields},
     store::memory::MemoryStore,
@@ -285,12 +286,24 @@ impl Search {
                 Err(_) => false,
             },
             (Ok(body), Call::Verb(Verb::Create)) => {
-                let create = self.platform.create_erased(&self.operator, &target.registered, &self.organization, &body);
+                let create = self.platform.create_erased(
+                    &self.operator,
+                    &target.registered,
+                    &self.organization,
+                    &body,
+                    RequestOptions::none(),
+                );
                 block_on(create).is_ok()
             }
-            (Ok(body), Call::Verb(_)) => {
-                block_on(self.platform.update_erased(&self.operator, &target.registered, &uid, &body, None)).is_ok()
-            }
+            (Ok(body), Call::Verb(_)) => block_on(self.platform.update_erased(
+                &self.operator,
+                &target.registered,
+                &uid,
+                &body,
+                None,
+                RequestOptions::none(),
+            ))
+            .is_ok(),
             (Ok(body), Call::Action(at)) => {
                 block_on(self.platform.run(Some(&self.operator), kind, &target.registered.actions[at], &body)).is_ok()
             }

@@ -25,6 +25,7 @@ use platform_core::{
 use platform_engine::{
     access::Caller,
     kind::{Imported, Run},
+    options::RequestOptions,
     platform::{ActionReply, Platform, Settings},
     store::memory::MemoryStore,
     timestamp::Timestamp,
@@ -108,7 +109,9 @@ impl World {
                 }
             }
         }
-        match block_on(self.platform.run_rendered(caller, service.kind, action, request)).unwrap() {
+        match block_on(self.platform.run_rendered(caller, service.kind, action, request, RequestOptions::none()))
+            .unwrap()
+        {
             ActionReply::Encoded(body) => body.len(),
             ActionReply::Rendered(reply) => reply.body.len(),
             ActionReply::Value(value) => value.to_string().len(),

@@ -63,6 +63,8 @@ pub(crate) struct Request {
     pub(crate) path: String,
     pub(crate) query: Vec<(String, String)>,
     pub(crate) body: Option<Value>,
+    /// The tag that the resource must still have.
+    pub(crate) if_match: Option<String>,
     /// Whether it may be sent again when it is unknown whether an attempt was carried out.
     pub(crate) is_repeatable: bool,
 }
@@ -71,7 +73,7 @@ impl Request {
     /// Returns a request without query and body. Reads, updates and deletes are repeatable.
     pub(crate) fn new(method: Http, path: String) -> Self {
         let is_repeatable = matches!(method, Http::Get | Http::Patch | Http::Delete);
-        Self { method, path, query: Vec::new(), body: None, is_repeatable }
+        Self { method, path, query: Vec::new(), body: None, if_match: None, is_repeatable }
     }
 
     /// Returns a request of a standard method of a kind, with the value of the path's variable: the uid, or for a create
@@ -98,6 +100,11 @@ impl Request {
 
     pub(crate) fn body(mut self, body: Value) -> Self {
         self.body = Some(body);
+        self
+    }
+
+    pub(crate) fn if_match(mut self, etag: Option<&str>) -> Self {
+        self.if_match = etag.map(str::to_owned);
         self
     }
 }
@@ -157,13 +164,17 @@ impl Api {
     /// The server's error, or that there was no reply. Whether an attempt before the last one may have been carried out
     /// is in the error too.
     pub(crate) fn send(&self, request: &Request) -> Result<Value> {
+        self.exchange(request).map(|reply| reply.body)
+    }
+
+    fn exchange(&self, request: &Request) -> Result<Reply> {
         let (started, mut pause) = (Instant::now(), PAUSE.0);
         let mut is_repeated = false;
         loop {
             let (failure, wait, is_unknown) = match self.attempt(request) {
-                Ok(reply) if (200..300).contains(&reply.status) => return Ok(reply.body),
+                Ok(reply) if (200..300).contains(&reply.status) => return Ok(reply),
                 Ok(reply) => {
-                    let Reply { status, body, request_id } = reply;
+                    let Reply { status, body, request_id, .. } = reply;
                     let failure = Failure::of_answer(status, &body, &request_id, is_repeated);
                     match retry_after(&body) {
                         // Nothing has changed, so any request may be repeated.
@@ -207,19 +218,28 @@ impl Api {
         if let Some(token) = &self.token {
             head = head.header("authorization", format!("Bearer {token}"));
         }
+        if let Some(etag) = &request.if_match {
+            head = head.header("if-match", etag);
+        }
         let mut response = match &request.body {
             Some(body) => self.agent.run(head.header("content-type", "application/json").body(body.to_string())?)?,
             None => self.agent.run(head.body(())?)?,
         };
-        let request_id = response.headers().get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
-        let (status, request_id) = (response.status().as_u16(), request_id.to_owned());
+        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let (status, etag) = (response.status().as_u16(), header("etag"));
+        let request_id = header("x-request-id").unwrap_or_default();
         let text = response.body_mut().with_config().limit(MAX_REPLY).read_to_string()?;
-        Ok(Reply { status, body: serde_json::from_str(&text).unwrap_or_default(), request_id })
+        Ok(Reply { status, body: serde_json::from_str(&text).unwrap_or_default(), request_id, etag })
     }
 
     /// Returns a resource.
     pub(crate) fn get(&self, kind: &Kind, uid: &str) -> Result<Value> {
-        self.send(&Request::of(kind, Verb::Get, uid)?)
+        self.read(kind, uid).map(|(resource, _)| resource)
+    }
+
+    /// Returns a resource and its entity tag.
+    pub(crate) fn read(&self, kind: &Kind, uid: &str) -> Result<(Value, Option<String>)> {
+        self.exchange(&Request::of(kind, Verb::Get, uid)?).map(|reply| (reply.body, reply.etag))
     }
 
     /// Creates a resource below a parent, whose uid is empty where there is none, and returns it. A create that a unique
@@ -244,10 +264,17 @@ impl Api {
         })
     }
 
-    /// Sets the fields of a mask and returns the resource.
-    pub(crate) fn update(&self, kind: &Kind, uid: &str, mask: &[String], body: Value) -> Result<Value> {
+    /// Sets the fields of a mask, if the resource still has the tag `etag`, and returns the resource.
+    pub(crate) fn update(
+        &self,
+        kind: &Kind,
+        uid: &str,
+        mask: &[String],
+        body: Value,
+        etag: Option<&str>,
+    ) -> Result<Value> {
         let mask = vec![("updateMask".to_owned(), mask.join(","))];
-        self.send(&Request::of(kind, Verb::Update, uid)?.query(mask).body(body))
+        self.send(&Request::of(kind, Verb::Update, uid)?.query(mask).body(body).if_match(etag))
     }
 
     /// Deletes a resource. One that a repetition does not find is deleted.
@@ -281,6 +308,7 @@ struct Reply {
     status: u16,
     body: Value,
     request_id: String,
+    etag: Option<String>,
 }
 
 /// The pages of a list.

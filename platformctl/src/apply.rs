@@ -3,8 +3,10 @@
 use std::io::Write;
 
 use clap::ArgMatches;
+use platform_engine::kind::Verb;
 
 use crate::{
+    api::Request,
     document,
     failure::{Exit, Failure, Result, printable},
     kinds::noun,
@@ -39,7 +41,11 @@ pub(crate) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Wri
         writeln!(out, "delete {} {} ({})", entry.kind, printable(&entry.name), entry.uid)?;
     }
     let changes = plans.iter().filter(|plan| plan.action != Action::Nothing).count();
-    if matches.get_flag("dry-run") {
+    if let Some(place) = text(matches, "dry-run") {
+        let unchecked = if place == "server" { preview(session, &plans, &pruned)? } else { 0 };
+        if unchecked > 0 {
+            writeln!(out, "{unchecked} not checked, because they depend on what does not exist yet")?;
+        }
         writeln!(out, "would change {changes} and delete {}; {} unchanged", pruned.len(), plans.len() - changes)?;
         out.flush()?;
         return Ok(());
@@ -73,7 +79,7 @@ pub(crate) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Wri
             }
             Action::Update => {
                 let uid = plan.uid.as_deref().unwrap_or_default();
-                session.api.update(plan.kind, uid, &plan.mask, plan.body.into()).map_err(failed)?;
+                session.api.update(plan.kind, uid, &plan.mask, plan.body.into(), None).map_err(failed)?;
                 updated += 1;
             }
         }
@@ -101,6 +107,44 @@ pub(crate) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Wri
     writeln!(out, "{created} created, {updated} updated, {deleted} deleted, {unchanged} unchanged")?;
     out.flush()?;
     Ok(())
+}
+
+/// Has the server check each change without making it, and returns the number of those that it cannot check yet.
+///
+/// # Errors
+/// With everything that the server rejects.
+fn preview(session: &Session<'_>, plans: &[Plan], pruned: &[Entry]) -> Result<usize> {
+    let (mut problems, mut unchecked): (Option<Failure>, _) = (None, 0);
+    let mut check = |what: String, request: Result<Request>| {
+        let request = request.map(|mut request| {
+            request.query.push(("validateOnly".to_owned(), "true".to_owned()));
+            request
+        });
+        if let Err(failure) = request.and_then(|request| session.api.send(&request)) {
+            let problem = failure.while_(what).to_string();
+            let problem = problem.trim_end().trim_start_matches("error: ").replace('\n', "\n  ");
+            let all = problems.take().unwrap_or_else(|| Failure::new(Exit::Failed, "the server would reject this"));
+            problems = Some(all.note(problem));
+        }
+    };
+    for plan in plans.iter().filter(|plan| plan.action != Action::Nothing) {
+        if plan.is_provisional {
+            unchecked += 1;
+            continue;
+        }
+        let request = match plan.action {
+            Action::Update => Request::of(plan.kind, Verb::Update, plan.uid.as_deref().unwrap_or_default())
+                .map(|request| request.query(vec![("updateMask".to_owned(), plan.mask.join(","))])),
+            _ => Request::of(plan.kind, Verb::Create, &plan.parent),
+        };
+        check(plan.placed.place.clone(), request.map(|request| request.body(plan.body.clone().into())));
+    }
+    for entry in pruned {
+        if let Some(kind) = session.kinds.named(&entry.kind) {
+            check(format!("delete {} {}", noun(kind), entry.name), Request::of(kind, Verb::Delete, &entry.uid));
+        }
+    }
+    problems.map_or(Ok(unchecked), Err)
 }
 
 /// Prints what will be done for a document, and the fields that differ.

@@ -34,7 +34,7 @@ The server and the token are those of `login`, or of --api and --token. A value 
 and @- from standard input.
 
 Exit codes: 0 done (can-i: yes), 1 rejected or failed (can-i: no), 2 invalid command line or file, 3 not found, 4 not \
-allowed, 5 timed out, 6 server unavailable.";
+allowed, 5 timed out, 6 server unavailable, 7 changed by somebody else meanwhile.";
 
 /// Returns the whole command line.
 pub(crate) fn command(kinds: &Kinds) -> Command {
@@ -252,7 +252,16 @@ fn apply() -> Command {
              The differences are printed first. An update sends only the fields that differ.",
         )
         .arg(files("A YAML or JSON file with documents, or a directory of them; - is standard input").required(true))
-        .arg(Arg::new("dry-run").long("dry-run").action(ArgAction::SetTrue).help("Only print the differences"))
+        .arg(
+            Arg::new("dry-run")
+                .long("dry-run")
+                .value_name("WHERE")
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("client")
+                .value_parser(["client", "server"])
+                .help("Only print the differences; with `server`, the server checks each change, too"),
+        )
         .arg(
             Arg::new("set")
                 .long("set")
@@ -286,7 +295,8 @@ fn edit(kinds: &Kinds) -> Command {
             .arg(uids("The resource").num_args(1).action(ArgAction::Set).required(true))
             .arg(output())
     })
-    .after_help("Sends only the fields that were changed. A field that was removed is cleared.")
+    .after_help("Sends only the fields that were changed. A field that was removed is cleared. If somebody else has changed one of \
+                 them meanwhile, nothing is changed, and both values are shown.")
 }
 
 fn delete(kinds: &Kinds) -> Command {

@@ -16,6 +16,7 @@ pub(crate) enum Exit {
     Denied = 4,
     TimedOut = 5,
     Unavailable = 6,
+    Conflict = 7,
 }
 
 /// The failure of a command.

@@ -53,6 +53,7 @@ use crate::{failure::Failure, kinds::Kinds};
 /// | 4 | the token is missing or invalid, or its identity may not do this |
 /// | 5 | the condition of `wait` was not met in time |
 /// | 6 | the server did not answer, or answered that it is unavailable |
+/// | 7 | `edit`: somebody else has changed the same field meanwhile; nothing was changed |
 pub fn main_with(kinds: &[Registered]) -> ExitCode {
     ExitCode::from(run(kinds, std::env::args_os()))
 }

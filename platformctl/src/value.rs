@@ -190,6 +190,21 @@ fn differ(
     }
 }
 
+/// Returns the value at a dotted path.
+pub(crate) fn at<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
+    path.split('.').try_fold(value, |value, name| value.get(name))
+}
+
+/// Returns whether two values at a dotted path are the same, as [`is_same`] does.
+pub(crate) fn is_same_at(fields: &'static [Field], path: &str, a: &Value, b: &Value) -> bool {
+    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+    match fields.iter().find(|field| field.name == first) {
+        Some(field) if rest.is_empty() => is_same(field, a, b),
+        Some(Field { ty: Type::Message(inner), .. }) => is_same_at(inner, rest, a, b),
+        _ => a == b,
+    }
+}
+
 /// Sets a value at a dotted path.
 pub(crate) fn set(object: &mut Map<String, Value>, path: &str, value: Value) {
     match path.split_once('.') {

@@ -250,3 +250,29 @@ fn documents_come_from_standard_input_and_directories() {
     ctl.ok(&["apply", "-f", "folder"]);
     assert_eq!(names_of(&ctl), "a b c ");
 }
+
+#[test]
+fn a_dry_run_of_the_server_reports_what_only_the_server_knows_and_changes_nothing() {
+    let server = Server::start();
+    let ctl = server.ctl();
+    ctl.ok(&["create", "groups", "--under", "acme", "--name", "team"]);
+    let document = |name: &str| format!("kind: Repo\nparent: acme/team\nfields: {{name: {name}}}\n");
+    let good = ctl.file("good.yaml", &document("nginx"));
+    let planned = ctl.ok(&["apply", "-f", &good, "--dry-run=server"]);
+    assert!(planned.ends_with("would change 1 and delete 0; 0 unchanged\n"), "{planned}");
+    let bad = ctl.file("bad.yaml", &format!("{}---\n{}", document("nginx"), document("Not Allowed!")));
+    assert_eq!(ctl.run(&["apply", "-f", &bad, "--dry-run"]).code, 0, "only the server knows the pattern");
+    let rejected = ctl.fails(1, &["apply", "-f", &bad, "--dry-run=server"]);
+    assert!(rejected.contains("the server would reject this\n"), "{rejected}");
+    assert!(rejected.contains("bad.yaml, document 2: ") && rejected.contains("name: name must match"), "{rejected}");
+    assert_eq!(ctl.ok(&["get", "repos", "-o", "name"]), "");
+    // What depends on a resource that does not exist yet cannot be checked.
+    let planned = ctl.ok(&[
+        "apply",
+        "-f",
+        &ctl.file("team.yaml", &TEAM.replace("name: team", "name: other")),
+        "--dry-run=server",
+    ]);
+    assert!(planned.contains(" not checked, because they depend on what does not exist yet\n"), "{planned}");
+    ctl.fails(2, &["apply", "-f", &good, "--dry-run=nowhere"]);
+}

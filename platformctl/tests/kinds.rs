@@ -153,3 +153,33 @@ fn actions_are_run_with_names_and_options() {
     assert_eq!((accepted.code, accepted.err.as_str()), (0, ""), "{accepted:?}");
     assert!(ctl.fails(2, &["run", "role-bindings", "no-such-method"]).contains("no-such-method"));
 }
+
+#[test]
+fn an_edit_does_not_overwrite_a_field_that_somebody_else_has_changed() {
+    let server = Server::start();
+    let ctl = server.ctl();
+    ctl.ok(&["create", "repos", "--under", "acme", "--name", "nginx", "--description", "before"]);
+    // An editor during which somebody else changes the repo.
+    let edit = |theirs: &str| {
+        let program = env!("CARGO_BIN_EXE_platformctl");
+        let lines = format!(
+            "{program} update repos acme/nginx {theirs} > /dev/null\nsed -i 's/^description:.*/description: mine/' $1\n"
+        );
+        let script = ctl.file("edit.sh", &lines);
+        editing(&server, &format!("sh {script}")).run(&["edit", "repos", "acme/nginx", "-o", "json"])
+    };
+    let conflict = edit("--description theirs");
+    assert_eq!(conflict.code, 7, "{conflict:?}");
+    assert!(conflict.err.contains("somebody else has changed this repo\n"), "{conflict:?}");
+    assert!(conflict.err.contains("description: \"theirs\" now, \"mine\" in your file\n"), "{conflict:?}");
+    assert!(conflict.err.contains("the edited file is "), "{conflict:?}");
+    assert_eq!(ctl.json(&["get", "repos", "acme/nginx"])["description"], "theirs");
+    // Changes of different fields are both made.
+    let merged = edit("--bundles base");
+    assert_eq!(merged.code, 0, "{merged:?}");
+    let repo = ctl.json(&["get", "repos", "acme/nginx"]);
+    assert_eq!((&repo["description"], &repo["bundles"][0]), (&"mine".into(), &"base".into()));
+    // Somebody else has made the same change.
+    ctl.ok(&["update", "repos", "acme/nginx", "--description", "before"]);
+    assert_eq!(edit("--description mine").code, 0);
+}

@@ -105,6 +105,19 @@ def change(at: Browser) -> str:
     stored = at.server.call("GET", f"/registry/v2/repos/{uid.replace('/', '%2F')}")
     assert stored["bundles"] == ["base", "fips"] and stored["description"] == "Shown in the console", stored
 
+    # Somebody else changes the same field meanwhile: both values are shown, and the person decides.
+    at.press("Edit", ".head")
+    at.settled("Edit console")
+    at.fill("[data-path=description]", "Mine")
+    at.server.call("PATCH", f"/registry/v2/repos/{uid.replace('/', '%2F')}", {"description": "Theirs"})
+    at.press("Save changes")
+    at.shows("Somebody else has changed this repo", "[role=alert]")
+    assert {"Theirs", "Mine"} <= set(at.text("[role=alert]").split()), at.text("[role=alert]")
+    at.audit("form-conflict")
+    at.press("Overwrite with mine")
+    at.settled("console")
+    at.shows("Mine", ".head")
+
     # An organization that contains resources is not deleted, and the dialog says why.
     name = at.server.call("GET", f"/iam/v2/groups/{org}")["name"]
     at.go(f"/groups/item?uid={org}", name)

@@ -84,6 +84,7 @@ impl Resource for Ticket {
 
     const ACTIONS: &'static [Action] =
         &[Action::typed::<CloseTicket>("CloseTicket", Http::Post, "tickets/{uid=**}:close")
+            .previewed()
             .authorization(Authorization::At("uid", &[CLOSE]))
             .event("ticket.closed.v1")];
 

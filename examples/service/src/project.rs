@@ -59,6 +59,7 @@ impl Resource for Project {
 
     const ACTIONS: &'static [Action] =
         &[Action::typed::<ArchiveProject>("ArchiveProject", Http::Post, "projects/{uid=**}:archive")
+            .previewed()
             .authorization(Authorization::At("uid", &[WRITE]))
             .event("planner.project.archived.v1")];
 

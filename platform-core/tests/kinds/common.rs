@@ -25,6 +25,7 @@ use platform_engine::{
     access::{Caller, Capabilities, Capability},
     error::{Code, Error, Result},
     kind::{Imported, Registered, Resource},
+    options::RequestOptions,
     platform::{Builder, Platform, Settings},
     request::ListRequest,
     store::{Store, memory::MemoryStore},
@@ -123,13 +124,19 @@ impl World {
     }
 
     pub(crate) fn create(&self, caller: &Caller, kind: &str, parent: &str, body: Value) -> Result<Value> {
-        let reply = block_on(self.platform.create_erased(caller, self.kind(kind), parent, &object(body)))?;
-        Ok(serde_json::from_slice(&reply).unwrap())
+        let reply = block_on(self.platform.create_erased(
+            caller,
+            self.kind(kind),
+            parent,
+            &object(body),
+            RequestOptions::none(),
+        ))?;
+        Ok(serde_json::from_slice(&reply.body).unwrap())
     }
 
     pub(crate) fn get(&self, caller: &Caller, kind: &str, uid: &str) -> Result<Value> {
-        let reply = block_on(self.platform.get_erased(caller, self.kind(kind), uid))?;
-        Ok(serde_json::from_slice(&reply).unwrap())
+        let reply = block_on(self.platform.get_erased(caller, self.kind(kind), uid, RequestOptions::none()))?;
+        Ok(serde_json::from_slice(&reply.body).unwrap())
     }
 
     pub(crate) fn update(
@@ -140,12 +147,19 @@ impl World {
         body: Value,
         mask: Option<&str>,
     ) -> Result<Value> {
-        let reply = block_on(self.platform.update_erased(caller, self.kind(kind), uid, &object(body), mask))?;
-        Ok(serde_json::from_slice(&reply).unwrap())
+        let reply = block_on(self.platform.update_erased(
+            caller,
+            self.kind(kind),
+            uid,
+            &object(body),
+            mask,
+            RequestOptions::none(),
+        ))?;
+        Ok(serde_json::from_slice(&reply.body).unwrap())
     }
 
     pub(crate) fn delete(&self, caller: &Caller, kind: &str, uid: &str) -> Result<()> {
-        block_on(self.platform.delete_erased(caller, self.kind(kind), uid))
+        block_on(self.platform.delete_erased(caller, self.kind(kind), uid, RequestOptions::none()))
     }
 
     /// Lists one page with the pairs of a query string.

@@ -11,6 +11,7 @@ use platform_core::resources::{
 use platform_engine::{
     error::Code,
     kind::{Imported, Resource},
+    options::RequestOptions,
     platform::{ActionReply, Rendered},
     uid::Uid,
 };
@@ -40,7 +41,9 @@ const AT: &str = "2026-01-01T00:00:00Z";
 
 fn rendered(world: &World, request: Value) -> Rendered {
     let action = &Document::ACTIONS[0];
-    match block_on(world.platform.run_rendered(None, Document::KIND, action, &object(request))).unwrap() {
+    match block_on(world.platform.run_rendered(None, Document::KIND, action, &object(request), RequestOptions::none()))
+        .unwrap()
+    {
         ActionReply::Rendered(rendered) => rendered,
         other => panic!("expected a rendered reply, got {other:?}"),
     }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{
     ActionConversion, Conversion, ListConversion, action_of, first, id,
@@ -13,6 +13,7 @@ use crate::{
     access::Capabilities,
     context::Context,
     error::{Code, Error, Result},
+    etag::{Reply, Tag},
     event::Draft,
     fields::{self, Values},
     kind::{Access, Field, ListPage, Resource, Type, Verb, WriteRules, canonical},
@@ -90,7 +91,7 @@ fn action_event<A: ActionConversion>(known: &Capabilities, draft: &mut Draft) {
 pub(super) fn create<'a, C: Conversion>(
     cx: &'a Context<'a>,
     mut request: Map<String, Value>,
-) -> BoxFuture<'a, Result<Value>> {
+) -> BoxFuture<'a, Result<Reply>> {
     Box::pin(async move {
         let cx = &cx.converting(event::<C>);
         let registered = cx.platform().registered_of::<C::Resource>()?;
@@ -123,7 +124,7 @@ pub(super) fn create<'a, C: Conversion>(
 pub(super) fn replace<'a, C: Conversion>(
     cx: &'a Context<'a>,
     request: Map<String, Value>,
-) -> BoxFuture<'a, Result<Value>> {
+) -> BoxFuture<'a, Result<Reply>> {
     Box::pin(async move {
         let cx = &cx.converting(event::<C>);
         let registered = cx.platform().registered_of::<C::Resource>()?;
@@ -144,17 +145,17 @@ pub(super) fn replace<'a, C: Conversion>(
 pub(super) fn delete<'a, C: Conversion>(
     cx: &'a Context<'a>,
     request: Map<String, Value>,
-) -> BoxFuture<'a, Result<Value>> {
+) -> BoxFuture<'a, Result<Reply>> {
     Box::pin(async move {
         let registered = cx.platform().registered_of::<C::Resource>()?;
         verbs::delete::delete(&cx.converting(event::<C>), registered, &text(&request, id::<C>()))
             .await
             .map_err(renamed_by::<C>)?;
-        Ok(json!({}))
+        Ok(Reply { body: Bytes::from_static(b"{}"), tag: None })
     })
 }
 
-pub(super) fn get<'a, C: Conversion>(cx: &'a Context<'a>, request: Map<String, Value>) -> BoxFuture<'a, Result<Value>> {
+pub(super) fn get<'a, C: Conversion>(cx: &'a Context<'a>, request: Map<String, Value>) -> BoxFuture<'a, Result<Reply>> {
     Box::pin(async move {
         let registered = cx.platform().registered_of::<C::Resource>()?;
         // The uid is the only field.
@@ -270,10 +271,13 @@ fn parameter_back(fields: &[Field], path: &str) -> String {
     if back == camel { path.to_owned() } else { back }
 }
 
-/// Returns a resource as a reply shows it: with all fields, those without a value too.
-async fn message<C: Conversion>(cx: &Context<'_>, resource: Bytes) -> Result<Value> {
-    let message = messages::<C>(cx, &[resource]).await?.pop();
-    message.ok_or_else(|| Error::internal("a conversion returned no message"))
+/// Returns a resource as a reply shows it: with all fields, those without a value too. [`Conversion::complete`] may look up
+/// some at each read.
+async fn message<C: Conversion>(cx: &Context<'_>, resource: Reply) -> Result<Reply> {
+    let message = messages::<C>(cx, &[resource.body]).await?.pop();
+    let body = verbs::encode(&message.ok_or_else(|| Error::internal("a conversion returned no message"))?)?;
+    let tag = resource.tag.map(|tag| Tag::of_completed(tag.revision(), &body));
+    Ok(Reply { body, tag })
 }
 
 /// Returns resources as replies show them.

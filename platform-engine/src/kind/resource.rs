@@ -12,6 +12,7 @@ use crate::{
     access::Capability,
     context::Context,
     error::{Error, Result, Violations},
+    etag::Reply,
     event::Draft,
     fields::{self, Checked},
     offload::SLICE,
@@ -124,6 +125,8 @@ pub struct Action {
     pub event: Option<&'static str>,
     /// The part of a request that is the body of the HTTP request.
     pub body: Part,
+    /// Whether it has a preview ([`Action::previewed`]).
+    pub has_preview: bool,
     /// The implementation. The request is in canonical form.
     pub run: Run,
 }
@@ -146,6 +149,9 @@ pub enum Run {
     Encoded(RunEncoded),
     /// Maps a request to an encoded response with an ETag: REST replies 304 to a request whose If-None-Match has it.
     Rendered(RunRendered),
+    /// Runs a standard method, with messages of another version. The reply has the ETag of the resource, and the
+    /// preconditions of the request are those of the method.
+    Resource(RunResource),
     /// Returns everything that matches a request, page by page.
     Pages(RunPages),
 }
@@ -158,6 +164,9 @@ pub type RunEncoded = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFutu
 
 /// Maps a request to an encoded response, a JSON object, with its ETag.
 pub type RunRendered = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Rendered>>;
+
+/// Maps a request to a resource, as a standard method returns it.
+pub type RunResource = for<'a> fn(&'a Context<'a>, Map<String, Value>) -> BoxFuture<'a, Result<Reply>>;
 
 /// Maps a request, and the token of the page before, to a page. The token is empty for the first page.
 pub type RunPages = for<'a> fn(&'a Context<'a>, Map<String, Value>, &'a str) -> BoxFuture<'a, Result<ListPage>>;
@@ -211,7 +220,8 @@ impl Action {
     pub(crate) const fn new(name: &'static str, http: Http, path: &'static str, run: Run) -> Self {
         let (request, response): (&[Field], &[Field]) = (&[], &[]);
         let authorization = Authorization::Authenticated;
-        Self { name, http, path, request, response, authorization, event: None, body: Part::Whole, run }
+        let (event, body, has_preview) = (None, Part::Whole, false);
+        Self { name, http, path, request, response, authorization, event, body, has_preview, run }
     }
 
     /// Returns an action with typed messages.
@@ -289,6 +299,15 @@ impl Action {
     #[must_use]
     pub const fn body(mut self, body: Part) -> Self {
         self.body = body;
+        self
+    }
+
+    /// Gives it a preview (`validateOnly`; AIP-163), in which [`Context::commit`] checks the write and does not apply it.
+    /// For an action whose only effect is one commit by its context, such as [`Context::modify`], and whose reply has no
+    /// secret.
+    #[must_use]
+    pub const fn previewed(mut self) -> Self {
+        self.has_preview = true;
         self
     }
 

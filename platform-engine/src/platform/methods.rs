@@ -10,8 +10,10 @@ use crate::{
     access::Caller,
     context::Context,
     error::{Code, Error, Result},
+    etag::Reply,
     kind::{Action, Authorization, Kind, ListPage, Registered, Resource, Run, Verb, sent, typed},
     offload::Pace,
+    options::RequestOptions,
     request::ListRequest,
     verbs::{self, ListReply, Once},
 };
@@ -35,19 +37,28 @@ impl Platform {
         let open = registered.kind.method(Verb::List).is_some_and(|list| list.open);
         let done = match caller {
             // The page tokens of an open list do not depend on the caller.
-            _ if open => verbs::list::list(&Context::without_caller(self), registered, request).await,
+            _ if open => {
+                verbs::list::list(&Context::without_caller(self, RequestOptions::none()), registered, request).await
+            }
             None => Err(Error::missing_token()),
             Some(caller) => self.with_caller(caller, |cx| Box::pin(verbs::list::list(cx, registered, request))).await,
         };
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
-    /// Gets a resource: [`Platform::get`] with the type erased.
+    /// Gets a resource: [`Platform::get`] with the type erased. The caller compares `If-None-Match` with the tag of the
+    /// reply.
     ///
     /// # Errors
-    /// As [`Platform::get`].
-    pub async fn get_erased(&self, caller: &Caller, registered: &Registered, uid: &str) -> Result<Bytes> {
-        let done = self.with_caller(caller, |cx| Box::pin(verbs::get::get(cx, registered, uid))).await;
+    /// As [`Platform::get`], and [`Error::etag_mismatch`] when `If-Match` does not hold.
+    pub async fn get_erased(
+        &self,
+        caller: &Caller,
+        registered: &Registered,
+        uid: &str,
+        options: &RequestOptions,
+    ) -> Result<Reply> {
+        let done = self.with_options(caller, options, |cx| Box::pin(verbs::get::get(cx, registered, uid))).await;
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
@@ -55,24 +66,26 @@ impl Platform {
     /// JSON.
     ///
     /// # Errors
-    /// As [`Platform::create`].
+    /// As [`Platform::create`], and [`Error::unchecked_condition`] for a precondition other than `If-Match: *`.
     pub async fn create_erased(
         &self,
         caller: &Caller,
         registered: &Registered,
         parent: &str,
         body: &Map<String, Value>,
-    ) -> Result<Bytes> {
+        options: &RequestOptions,
+    ) -> Result<Reply> {
         let once = Once::default();
-        let done =
-            self.with_caller(caller, |cx| Box::pin(verbs::create::create(cx, registered, parent, body, &once))).await;
+        let create = self
+            .with_options(caller, options, |cx| Box::pin(verbs::create::create(cx, registered, parent, body, &once)));
+        let done = create.await;
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
     /// Updates a resource: [`Platform::update`] with the type erased. The mask defaults to the fields of the body.
     ///
     /// # Errors
-    /// As [`Platform::update`].
+    /// As [`Platform::update`], and [`Error::etag_mismatch`] when a precondition does not hold at the commit.
     pub async fn update_erased(
         &self,
         caller: &Caller,
@@ -80,10 +93,12 @@ impl Platform {
         uid: &str,
         body: &Map<String, Value>,
         mask: Option<&str>,
-    ) -> Result<Bytes> {
+        options: &RequestOptions,
+    ) -> Result<Reply> {
         let once = Once::default();
-        let update =
-            self.with_caller(caller, |cx| Box::pin(verbs::update::update(cx, registered, uid, body, mask, &once)));
+        let update = self.with_options(caller, options, |cx| {
+            Box::pin(verbs::update::update(cx, registered, uid, body, mask, &once))
+        });
         let done = update.await;
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
@@ -91,9 +106,15 @@ impl Platform {
     /// Deletes a resource: [`Platform::delete`] with the type erased.
     ///
     /// # Errors
-    /// As [`Platform::delete`].
-    pub async fn delete_erased(&self, caller: &Caller, registered: &Registered, uid: &str) -> Result<()> {
-        let done = self.with_caller(caller, |cx| Box::pin(verbs::delete::delete(cx, registered, uid))).await;
+    /// As [`Platform::delete`], and [`Error::etag_mismatch`] when a precondition does not hold at the commit.
+    pub async fn delete_erased(
+        &self,
+        caller: &Caller,
+        registered: &Registered,
+        uid: &str,
+        options: &RequestOptions,
+    ) -> Result<()> {
+        let done = self.with_options(caller, options, |cx| Box::pin(verbs::delete::delete(cx, registered, uid))).await;
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
@@ -108,7 +129,7 @@ impl Platform {
         action: &'static Action,
         request: &Map<String, Value>,
     ) -> Result<Value> {
-        self.run_rendered(caller, kind, action, request).await?.into_value()
+        self.run_rendered(caller, kind, action, request, RequestOptions::none()).await?.into_value()
     }
 
     /// Runs an action of a kind by its name, such as `CloseTicket`, with typed messages.
@@ -133,21 +154,27 @@ impl Platform {
     /// bytes.
     ///
     /// # Errors
-    /// As [`Platform::run`].
+    /// As [`Platform::run`]; [`Error::etag_mismatch`] when a precondition does not hold, and
+    /// [`Error::unchecked_condition`] for one that the action does not check.
     pub async fn run_rendered(
         &self,
         caller: Option<&Caller>,
         kind: &Kind,
         action: &'static Action,
         request: &Map<String, Value>,
+        options: &RequestOptions,
     ) -> Result<ActionReply> {
         if let Run::Pages(_) = action.run {
             return self.run_pages(caller, kind, action, request).await.map(ActionReply::Value);
         }
         let done = match (caller, action.authorization) {
-            (_, Authorization::Public) => verbs::action::run(&Context::without_caller(self), action, request).await,
+            (_, Authorization::Public) => {
+                verbs::action::run(&Context::without_caller(self, options), action, request).await
+            }
             (None, _) => Err(Error::missing_token()),
-            (Some(caller), _) => self.with_caller(caller, |cx| Box::pin(verbs::action::run(cx, action, request))).await,
+            (Some(caller), _) => {
+                self.with_options(caller, options, |cx| Box::pin(verbs::action::run(cx, action, request))).await
+            }
         };
         done.map_err(|error| error.of_domain(kind.domain.name))
     }
@@ -166,7 +193,8 @@ impl Platform {
     ) -> Result<ListPage> {
         let done = match (caller, action.authorization) {
             (_, Authorization::Public) => {
-                verbs::action::run_page(&Context::without_caller(self), action, request, page_token).await
+                let cx = Context::without_caller(self, RequestOptions::none());
+                verbs::action::run_page(&cx, action, request, page_token).await
             }
             (None, _) => Err(Error::missing_token()),
             (Some(caller), _) => {
@@ -207,7 +235,7 @@ impl Platform {
     /// PERMISSION_DENIED, as the method would return; INVALID_ARGUMENT for a malformed uid.
     pub async fn admit(&self, caller: &Caller, registered: &Registered, verb: Verb, uid: &str) -> Result<()> {
         let kind = registered.kind;
-        let cx = Context::new(self, Some(caller), self.grants_of(caller).await?);
+        let cx = Context::new(self, Some(caller), self.grants_of(caller).await?, RequestOptions::none());
         if verbs::demand(&cx, registered, verb, uid).await.is_ok() {
             return Ok(());
         }
@@ -233,7 +261,7 @@ impl Platform {
         {
             return Ok(());
         }
-        let cx = Context::new(self, Some(caller), self.grants_of(caller).await?);
+        let cx = Context::new(self, Some(caller), self.grants_of(caller).await?, RequestOptions::none());
         if verbs::action::demand(&cx, action, request).await.is_ok() {
             return Ok(());
         }
@@ -286,8 +314,20 @@ impl Platform {
     /// # Errors
     /// INVALID_ARGUMENT for a malformed uid, PERMISSION_DENIED when the caller lacks a capability there, NOT_FOUND.
     pub async fn get<R: Resource>(&self, caller: &Caller, uid: &str) -> Result<R> {
-        let body = self.get_erased(caller, self.registered_of::<R>()?, uid).await?;
-        serde_json::from_slice(&body).map_err(Error::internal)
+        Ok(self.get_with::<R>(caller, uid, RequestOptions::none()).await?.resource)
+    }
+
+    /// Gets a resource as [`Platform::get`] does, with its revision and with the options of a request.
+    ///
+    /// # Errors
+    /// As [`Platform::get_erased`].
+    pub async fn get_with<R: Resource>(
+        &self,
+        caller: &Caller,
+        uid: &str,
+        options: &RequestOptions,
+    ) -> Result<Revised<R>> {
+        Revised::of(&self.get_erased(caller, self.registered_of::<R>()?, uid, options).await?)
     }
 
     /// Creates a resource below a parent, which is empty for a kind without parents.
@@ -296,8 +336,9 @@ impl Platform {
     /// PERMISSION_DENIED, INVALID_ARGUMENT with all violations, NOT_FOUND for the parent, ALREADY_EXISTS.
     pub async fn create<R: Resource>(&self, caller: &Caller, parent: &str, resource: &R) -> Result<R> {
         let body = sent(resource)?;
-        let body = self.create_erased(caller, self.registered_of::<R>()?, parent, &body).await?;
-        serde_json::from_slice(&body).map_err(Error::internal)
+        let reply =
+            self.create_erased(caller, self.registered_of::<R>()?, parent, &body, RequestOptions::none()).await?;
+        serde_json::from_slice(&reply.body).map_err(Error::internal)
     }
 
     /// Sets the fields of a resource that the mask names (`docs/api.md`, Updates).
@@ -305,9 +346,25 @@ impl Platform {
     /// # Errors
     /// PERMISSION_DENIED, INVALID_ARGUMENT with all violations, NOT_FOUND.
     pub async fn update<R: Resource>(&self, caller: &Caller, uid: &str, resource: &R, mask: &str) -> Result<R> {
+        Ok(self.update_with(caller, uid, resource, mask, RequestOptions::none()).await?.resource)
+    }
+
+    /// Updates a resource as [`Platform::update`] does, with the options of a request. With
+    /// [`Preconditions::of_revision`](crate::options::Preconditions::of_revision), a change that another writer made since
+    /// the resource was read is not overwritten.
+    ///
+    /// # Errors
+    /// As [`Platform::update_erased`].
+    pub async fn update_with<R: Resource>(
+        &self,
+        caller: &Caller,
+        uid: &str,
+        resource: &R,
+        mask: &str,
+        options: &RequestOptions,
+    ) -> Result<Revised<R>> {
         let body = sent(resource)?;
-        let body = self.update_erased(caller, self.registered_of::<R>()?, uid, &body, Some(mask)).await?;
-        typed(serde_json::from_slice(&body).map_err(Error::internal)?)
+        Revised::of(&self.update_erased(caller, self.registered_of::<R>()?, uid, &body, Some(mask), options).await?)
     }
 
     /// Deletes a resource with its dependents.
@@ -315,7 +372,24 @@ impl Platform {
     /// # Errors
     /// PERMISSION_DENIED, NOT_FOUND, FAILED_PRECONDITION when a dependent restricts the delete.
     pub async fn delete<R: Resource>(&self, caller: &Caller, uid: &str) -> Result<()> {
-        self.delete_erased(caller, self.registered_of::<R>()?, uid).await
+        self.delete_erased(caller, self.registered_of::<R>()?, uid, RequestOptions::none()).await
+    }
+}
+
+/// A resource, and the revision that it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Revised<R> {
+    /// The resource.
+    pub resource: R,
+    /// Its revision ([`Tag::revision`](crate::etag::Tag::revision)).
+    pub revision: u64,
+}
+
+impl<R: Resource> Revised<R> {
+    fn of(reply: &Reply) -> Result<Self> {
+        let resource = typed(serde_json::from_slice(&reply.body).map_err(Error::internal)?)?;
+        Ok(Self { resource, revision: reply.tag.map_or(0, |tag| tag.revision()) })
     }
 }
 
@@ -330,6 +404,8 @@ pub enum ActionReply {
     Encoded(Bytes),
     /// A JSON object, encoded, with its ETag.
     Rendered(Rendered),
+    /// A resource, as a standard method returns it.
+    Resource(Reply),
 }
 
 impl ActionReply {
@@ -340,7 +416,7 @@ impl ActionReply {
     pub fn into_value(self) -> Result<Value> {
         match self {
             Self::Value(value) => Ok(value),
-            Self::Encoded(body) | Self::Rendered(Rendered { body, .. }) => {
+            Self::Encoded(body) | Self::Rendered(Rendered { body, .. }) | Self::Resource(Reply { body, .. }) => {
                 serde_json::from_slice(&body).map_err(Error::internal)
             }
         }

@@ -45,6 +45,7 @@ pub(crate) async fn run(
         Run::Once(run) => run(cx, admitted(cx, action, request).await?).await.map(ActionReply::Value),
         Run::Encoded(run) => run(cx, admitted(cx, action, request).await?).await.map(ActionReply::Encoded),
         Run::Rendered(run) => run(cx, admitted(cx, action, request).await?).await.map(ActionReply::Rendered),
+        Run::Resource(run) => run(cx, admitted(cx, action, request).await?).await.map(ActionReply::Resource),
         Run::Pages(_) => Err(Error::internal("an action that returns pages is run page by page")),
     }
 }
@@ -69,6 +70,13 @@ async fn admitted(
     request: &Map<String, Value>,
 ) -> Result<Map<String, Value>> {
     demand(cx, action, request).await?;
+    // A read ignores them, and a standard method checks them itself.
+    if !action.http.is_safe() && !matches!(action.run, Run::Resource(_)) {
+        cx.options().preconditions.reject()?;
+        if !action.has_preview {
+            cx.reject_preview()?;
+        }
+    }
     let mut input = fields::read(action.request, cx.platform().capabilities(), request.clone(), None);
     input.require(action.request);
     Ok(input.checked()?.into_inner())

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::{Once, Sent, rendered_one, uid_in};
+use super::{Once, Sent, is_stored, rendered_one, uid_in, written};
 use crate::{
     aip::field_mask::Mask,
     context::Context,
     error::{Error, Result},
+    etag::Reply,
     fields::{self, Checked, Values, times},
     kind::{Change, Kind, Parent, Registered, Verb, WriteRules},
     store::{Filter, Item, Key, OrderBy, Query, Require, Scope},
@@ -23,22 +24,24 @@ pub(crate) async fn create(
     parent: &str,
     body: &Map<String, Value>,
     once: &Once,
-) -> Result<Bytes> {
+) -> Result<Reply> {
     let prepared = prepare(cx, registered, parent, body, once, WriteRules::of(registered.kind)).await?;
     commit(cx, registered, prepared).await
 }
 
 /// Commits a create, and returns the resource as the method does.
-pub(crate) async fn commit(cx: &Context<'_>, registered: &Registered, mut prepared: Prepared) -> Result<Bytes> {
-    if let Some(existing) = &prepared.unchanged {
-        return rendered_one(cx, registered, existing, prepared.computed).await;
+pub(crate) async fn commit(cx: &Context<'_>, registered: &Registered, mut prepared: Prepared) -> Result<Reply> {
+    let is_stored = is_stored(registered.kind, prepared.computed);
+    if let Some((existing, revision)) = &prepared.unchanged {
+        let body = rendered_one(cx, registered, existing, prepared.computed).await?;
+        return Ok(Reply::new(body, *revision, is_stored));
     }
     // The reply is rendered before the commit, because the event contains it.
     let after = cx.after(&prepared.write);
-    let reply = rendered_one(&after, registered, &prepared.body, prepared.computed).await?;
-    cx.record_method_event(&mut prepared.write, registered, Verb::Create, &prepared.uid, Some(&reply)).await?;
-    cx.commit(prepared.write).await?;
-    Ok(reply)
+    let body = rendered_one(&after, registered, &prepared.body, prepared.computed).await?;
+    cx.record_method_event(&mut prepared.write, registered, Verb::Create, &prepared.uid, Some(&body)).await?;
+    let sequence = cx.commit(prepared.write).await?;
+    written(cx, registered.kind, body, sequence, is_stored)
 }
 
 /// A create that is ready to be committed.
@@ -51,8 +54,9 @@ pub struct Prepared {
     pub computed: bool,
     /// The commit.
     pub write: Write,
-    /// The stored resource, if the create would replace it with an equal one: nothing has to be committed.
-    pub(crate) unchanged: Option<Checked>,
+    /// The stored resource with its revision, if the create would replace it with an equal one: nothing has to be
+    /// committed.
+    pub(crate) unchanged: Option<(Checked, u64)>,
 }
 
 /// Prepares a create without committing it.
@@ -66,6 +70,7 @@ pub(crate) async fn prepare(
 ) -> Result<Prepared> {
     let kind = registered.kind;
     let parent = demand(cx, registered, parent).await?;
+    cx.options().preconditions.reject()?;
 
     // A uid that equals the parent's adds no level.
     if !kind.parent.shares_uid() && parent.as_ref().is_some_and(|uid| uid.ancestry().count() >= Uid::MAX_SEGMENTS) {
@@ -94,6 +99,7 @@ pub(crate) async fn prepare(
         (Some(field), Some(parent)) => find_existing(cx, kind, parent, field, &values).await?,
         _ => None,
     };
+    let revision = existing.as_ref().map_or(0, |item| item.revision);
     let now = cx.now();
     let (verb, uid, old, create_time, update_time) = match existing {
         Some(item) => {
@@ -142,7 +148,7 @@ pub(crate) async fn prepare(
     if rules.upsert.is_some() {
         change.write.mark_upsert();
     }
-    let unchanged = before.filter(|_| is_unchanged);
+    let unchanged = before.filter(|_| is_unchanged).map(|before| (before, revision));
     Ok(Prepared { uid: change.uid, body, computed, write: change.write, unchanged })
 }
 

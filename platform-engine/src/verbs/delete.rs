@@ -1,6 +1,6 @@
 //! Deletes (AIP-135; `docs/api.md`, Deletes).
 
-use super::uid_in;
+use super::{get::check_preconditions, uid_in};
 use crate::{
     context::Context,
     error::{Error, Result},
@@ -29,6 +29,7 @@ pub(crate) async fn prepared(cx: &Context<'_>, registered: &Registered, uid: Uid
     let Some(record) = cx.record(kind, &uid).await? else {
         return Err(Error::not_found(kind, uid.as_str()));
     };
+    check_preconditions(cx, registered, &uid, Some(&record)).await?;
     let mut write = Write::default();
     let key = Key::new(kind.name, uid.clone());
     write.require_or_retry(Require::Revision(key.clone(), record.revision));

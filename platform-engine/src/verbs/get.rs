@@ -1,29 +1,66 @@
 //! Gets (AIP-131).
 
-use bytes::Bytes;
 use serde_json::json;
 
 use super::{rendered, rendered_one, uid_in};
 use crate::{
     context::Context,
     error::{Error, Result},
+    etag::Reply,
     kind::{Kind, Parent, Registered, Verb},
     store::{Key, Record},
     uid::Uid,
+    write::is_current,
 };
 
-pub(crate) async fn get(cx: &Context<'_>, registered: &Registered, uid: &str) -> Result<Bytes> {
+pub(crate) async fn get(cx: &Context<'_>, registered: &Registered, uid: &str) -> Result<Reply> {
     let kind = registered.kind;
     let uid = uid_in("uid", uid)?;
     cx.demand_method(kind, Verb::Get, &uid)?;
-    match existing(cx, kind, &uid).await? {
+    let record = existing(cx, kind, &uid).await?;
+    let revision = revision(record.as_ref());
+    let reply = shown(cx, registered, &uid, record).await?;
+    if cx.options().preconditions.admit_read(revision) { Ok(reply) } else { Err(Error::etag_mismatch(reply.tag)) }
+}
+
+/// Returns a resource as the method returns it.
+async fn shown(cx: &Context<'_>, registered: &Registered, uid: &Uid, record: Option<Record>) -> Result<Reply> {
+    let revision = revision(record.as_ref());
+    match record {
         Some(record) => {
-            let rendered = rendered(cx, registered, vec![(record.rendering, record.body)]).await?;
-            rendered.into_iter().next().ok_or_else(|| Error::internal("rendering returned no resource"))
+            let is_stored = is_current(registered.kind, record.rendering);
+            let body = rendered(cx, registered, vec![(record.rendering, record.body)]).await?.into_iter().next();
+            let body = body.ok_or_else(|| Error::internal("rendering returned no resource"))?;
+            Ok(Reply::new(body, revision, is_stored))
         }
         // A singleton exists with its parent, even if it was never written, and may have computed fields.
-        None => rendered_one(cx, registered, &json!({ "uid": uid }), true).await,
+        None => Ok(Reply::new(rendered_one(cx, registered, &json!({ "uid": uid }), true).await?, revision, false)),
     }
+}
+
+/// Returns the revision of a resource: 0 for a singleton that was never written.
+pub(super) fn revision(record: Option<&Record>) -> u64 {
+    record.map_or(0, |record| record.revision)
+}
+
+/// Checks the preconditions of a write. The commit requires that the record is still this one.
+///
+/// # Errors
+/// [`Error::etag_mismatch`], with the current tag if the caller may read the resource; and those of the store.
+pub(super) async fn check_preconditions(
+    cx: &Context<'_>,
+    registered: &Registered,
+    uid: &Uid,
+    record: Option<&Record>,
+) -> Result<()> {
+    if cx.options().preconditions.admit_write(revision(record)) {
+        return Ok(());
+    }
+    let current = match cx.demand_method(registered.kind, Verb::Get, uid) {
+        Ok(()) => shown(cx, registered, uid, record.cloned()).await?.tag,
+        Err(_) => None,
+    };
+    Err(Error::etag_mismatch(current))
 }
 
 /// Reads the record of a resource that must exist; `None` only for a singleton that was never written.

@@ -7,12 +7,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::{Once, Sent, get::existing, rendered_one, uid_in};
+use super::{
+    Once, Sent,
+    get::{check_preconditions, existing, revision},
+    is_stored, rendered_one, uid_in, written,
+};
 use crate::{
     access::Capabilities,
     aip::field_mask::Mask,
     context::Context,
     error::{Error, Result, Violations},
+    etag::Reply,
     fields::{self, Checked, times},
     kind::{Change, Field, Registered, Verb, WriteRules},
     store::{Key, Require},
@@ -27,7 +32,7 @@ pub(crate) async fn update(
     body: &Map<String, Value>,
     mask: Option<&str>,
     once: &Once,
-) -> Result<Bytes> {
+) -> Result<Reply> {
     let uid = uid_in("uid", uid)?;
     cx.demand_method(registered.kind, Verb::Update, &uid)?;
     let prepared = prepare(cx, registered, uid, body, mask, once, WriteRules::of(registered.kind)).await?;
@@ -40,6 +45,8 @@ pub(crate) struct Prepared {
     /// The resource as it is stored then.
     body: Checked,
     computed: bool,
+    /// The revision that the resource has before the update.
+    revision: u64,
     /// Whether the update changes the resource.
     is_change: bool,
     /// The commit.
@@ -47,15 +54,23 @@ pub(crate) struct Prepared {
 }
 
 /// Commits an update, and returns the resource as the method does.
-pub(crate) async fn commit(cx: &Context<'_>, registered: &Registered, mut prepared: Prepared) -> Result<Bytes> {
+pub(crate) async fn commit(cx: &Context<'_>, registered: &Registered, mut prepared: Prepared) -> Result<Reply> {
+    let is_stored = is_stored(registered.kind, prepared.computed);
     if !prepared.is_change && prepared.write.is_empty() {
-        return rendered_one(cx, registered, &prepared.body, prepared.computed).await;
+        let body = rendered_one(cx, registered, &prepared.body, prepared.computed).await?;
+        return Ok(Reply::new(body, prepared.revision, is_stored));
     }
     let after = cx.after(&prepared.write);
-    let reply = rendered_one(&after, registered, &prepared.body, prepared.computed).await?;
-    cx.record_method_event(&mut prepared.write, registered, Verb::Update, &prepared.uid, Some(&reply)).await?;
-    cx.commit(prepared.write).await?;
-    Ok(reply)
+    let body = rendered_one(&after, registered, &prepared.body, prepared.computed).await?;
+    cx.record_method_event(&mut prepared.write, registered, Verb::Update, &prepared.uid, Some(&body)).await?;
+    // The write of another kind alone, such as what a conversion adds, leaves the record as it is.
+    let is_put = prepared.is_change;
+    let sequence = cx.commit(prepared.write).await?;
+    if is_put {
+        written(cx, registered.kind, body, sequence, is_stored)
+    } else {
+        Ok(Reply::new(body, prepared.revision, is_stored))
+    }
 }
 
 /// Prepares an update without committing it. The caller's capabilities are not checked.
@@ -76,6 +91,8 @@ pub(crate) async fn prepare(
 
     let key = Key::new(kind.name, uid.clone());
     let record = existing(cx, kind, &uid).await?;
+    check_preconditions(cx, registered, &uid, record.as_ref()).await?;
+    let revision = revision(record.as_ref());
     let mut write = Write::default();
     let (old, private, computed) = match &record {
         Some(record) => {
@@ -98,7 +115,7 @@ pub(crate) async fn prepare(
     // An empty mask sets nothing.
     let paths = mask.paths(kind.fields);
     if paths.is_empty() {
-        return Ok(Prepared { uid, body: old, computed, is_change: false, write: Write::default() });
+        return Ok(Prepared { uid, body: old, computed, revision, is_change: false, write: Write::default() });
     }
 
     let mut new = old.updated(rules.fields, &mask, &input)?.evolved(kind);
@@ -119,7 +136,7 @@ pub(crate) async fn prepare(
     let unknown = record.is_none_or(|record| keeps_unknown(record.rendering));
     let (body, computed) = run_hooks(cx, registered, &mut change, &old, unknown).await?;
     let is_change = body.is_some();
-    Ok(Prepared { uid: change.uid, body: body.unwrap_or(old), computed, is_change, write: change.write })
+    Ok(Prepared { uid: change.uid, body: body.unwrap_or(old), computed, revision, is_change, write: change.write })
 }
 
 /// Reads the mask, which defaults to the fields of the body, and the fields of the body that are in the mask. The

@@ -17,6 +17,7 @@ use platform_engine::{
     access::{Caller, Capabilities, Capability, FixedGrants},
     error::{Code, Detail, Error, Result},
     kind::{Domain, Field, Kind, Method, OnDelete, Parent, Registered, Resource, Type},
+    options::RequestOptions,
     platform::{BuildError, Builder, Platform, Settings},
     store::{
         Commit, Committed, Delete, Epoch, Key, KeyValue, Page, Query, Read, Require, Scope, Store, StoreError,

@@ -88,8 +88,14 @@ impl World {
 
     pub(crate) fn try_create(&self, kind: &str, parent: &str, body: Value) -> Result<String> {
         let Value::Object(body) = body else { panic!("not an object") };
-        let reply = block_on(self.platform.create_erased(&self.caller, self.registered(kind), parent, &body))?;
-        let reply: Value = serde_json::from_slice(&reply).unwrap();
+        let reply = block_on(self.platform.create_erased(
+            &self.caller,
+            self.registered(kind),
+            parent,
+            &body,
+            RequestOptions::none(),
+        ))?;
+        let reply: Value = serde_json::from_slice(&reply.body).unwrap();
         Ok(reply["uid"].as_str().unwrap().to_owned())
     }
 
@@ -104,16 +110,24 @@ impl World {
 
     pub(crate) fn update(&self, kind: &str, uid: &str, body: Value) -> Result<()> {
         let Value::Object(body) = body else { panic!("not an object") };
-        block_on(self.platform.update_erased(&self.caller, self.registered(kind), uid, &body, None)).map(drop)
+        block_on(self.platform.update_erased(
+            &self.caller,
+            self.registered(kind),
+            uid,
+            &body,
+            None,
+            RequestOptions::none(),
+        ))
+        .map(drop)
     }
 
     pub(crate) fn delete(&self, kind: &str, uid: &str) -> Result<()> {
-        block_on(self.platform.delete_erased(&self.caller, self.registered(kind), uid))
+        block_on(self.platform.delete_erased(&self.caller, self.registered(kind), uid, RequestOptions::none()))
     }
 
     pub(crate) fn get(&self, kind: &str, uid: &str) -> Option<Map<String, Value>> {
-        match block_on(self.platform.get_erased(&self.caller, self.registered(kind), uid)) {
-            Ok(body) => serde_json::from_slice(&body).unwrap(),
+        match block_on(self.platform.get_erased(&self.caller, self.registered(kind), uid, RequestOptions::none())) {
+            Ok(reply) => serde_json::from_slice(&reply.body).unwrap(),
             Err(error) if error.code() == Code::NotFound => None,
             Err(error) => panic!("{error:?}"),
         }

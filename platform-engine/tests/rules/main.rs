@@ -36,6 +36,7 @@ mod sample;
 mod snapshot;
 
 mod bounds;
+mod conditions;
 mod custom_kinds;
 mod epochs;
 mod errors;
@@ -44,6 +45,7 @@ mod filters;
 mod lists;
 mod live_grants;
 mod oracle;
+mod previews;
 mod put;
 mod quotas;
 mod races;

@@ -19,6 +19,7 @@ mod errors;
 
 mod differential;
 
+mod conditions;
 mod connections;
 
 mod limits;

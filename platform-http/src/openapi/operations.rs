@@ -17,24 +17,80 @@ use crate::routes::{Endpoint, Path};
 
 /// Returns the operation of a method of a path.
 pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method, endpoint: &Endpoint) -> Value {
-    let (mut operation, open, has_etag) = match endpoint {
+    let (mut operation, open) = match endpoint {
         Endpoint::Standard(verb, registered, _) => {
             let open = registered.kind.method(*verb).is_some_and(|method| method.open);
-            (standard(schemas, path, *verb, registered), open, false)
+            (standard(schemas, path, *verb, registered), open)
         }
         Endpoint::Action(kind, action, _) => {
             let open = matches!(action.authorization, Authorization::Public);
-            (self::action(schemas, path, kind, action), open, matches!(action.run, Run::Rendered(_)))
+            (self::action(schemas, path, kind, action), open)
         }
     };
     if open {
         set(&mut operation, "security", json!([]));
     }
-    if has_etag && let Some(responses) = operation.get_mut("responses") {
-        set(responses, "304", json!({ "description": "The response still has the ETag in If-None-Match." }));
+    let conditions = Conditions::of(endpoint);
+    conditions.add_to(&mut operation);
+    let has_preview = match endpoint {
+        Endpoint::Standard(verb, ..) => matches!(verb, Verb::Create | Verb::Update | Verb::Delete),
+        Endpoint::Action(_, action, _) => action.has_preview || matches!(action.run, Run::Resource(_)),
+    };
+    if has_preview
+        && !method.is_safe()
+        && let Some(Value::Array(parameters)) = operation.get_mut("parameters")
+    {
+        parameters.push(parameters::reference(parameters::VALIDATE_ONLY));
     }
-    add_error_responses(&mut operation, open, method);
+    add_error_responses(&mut operation, open, method, &conditions);
     operation
+}
+
+/// What an operation has of conditional requests.
+struct Conditions {
+    /// Whether it checks `If-Match`.
+    checks: bool,
+    /// Whether `If-None-Match` can be answered with 304.
+    can_be_unmodified: bool,
+    /// Whether the reply has an ETag.
+    has_etag: bool,
+}
+
+impl Conditions {
+    fn of(endpoint: &Endpoint) -> Self {
+        let verb = match endpoint {
+            Endpoint::Standard(verb, ..) => Some(*verb),
+            Endpoint::Action(_, action, _) => match (&action.run, action.authorization) {
+                (Run::Resource(_), Authorization::As(_, verb, _)) => Some(verb),
+                (Run::Rendered(_), _) => return Self { checks: false, can_be_unmodified: true, has_etag: true },
+                _ => None,
+            },
+        };
+        let is_one_of = |verbs: &[Verb]| verb.is_some_and(|verb| verbs.contains(&verb));
+        Self {
+            checks: is_one_of(&[Verb::Get, Verb::Update, Verb::Delete]),
+            can_be_unmodified: is_one_of(&[Verb::Get]),
+            has_etag: is_one_of(&[Verb::Get, Verb::Create, Verb::Update]),
+        }
+    }
+
+    /// Adds the parameters, the header and the response to an operation.
+    fn add_to(&self, operation: &mut Value) {
+        if self.checks
+            && let Some(Value::Array(parameters)) = operation.get_mut("parameters")
+        {
+            parameters.extend(parameters::CONDITIONS.map(|(name, ..)| parameters::reference(name)));
+        }
+        let Some(responses) = operation.get_mut("responses") else { return };
+        if self.has_etag
+            && let Some(success) = responses.get_mut("200")
+        {
+            set(success, "headers", json!({ "ETag": { "$ref": "#/components/headers/ETag" } }));
+        }
+        if self.can_be_unmodified {
+            set(responses, "304", json!({ "description": "The response still has the ETag in If-None-Match." }));
+        }
+    }
 }
 
 fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Registered) -> Value {
@@ -149,11 +205,11 @@ fn success(schema: &str, example: Option<Value>) -> Value {
 }
 
 /// Adds the responses of errors.
-fn add_error_responses(operation: &mut Value, open: bool, method: &Method) {
+fn add_error_responses(operation: &mut Value, open: bool, method: &Method, conditions: &Conditions) {
     let Some(responses) = operation.get_mut("responses") else { return };
     for response in ERROR_RESPONSES {
         let occurs = match response.status.as_u16() {
-            412 => method != Method::GET,
+            412 => conditions.checks || method != Method::GET,
             413 => [Method::POST, Method::PATCH, Method::PUT].contains(method),
             403 => !open,
             // No method of a kind is unimplemented.

@@ -6,7 +6,7 @@ use platform_engine::{
     request::list_fields,
     uid::Uid,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     examples,
@@ -16,6 +16,42 @@ use crate::routes::Path;
 
 /// Format of uids in paths.
 const IN_PATHS: &str = "A uid, with its slashes encoded as `%2F`.";
+
+/// The headers of preconditions: the name of the component, that of the header, and a description.
+pub(super) const CONDITIONS: [(&str, &str, &str); 2] = [
+    (
+        "IfMatch",
+        "If-Match",
+        "ETags, one of which the resource must have; `*` for any. A computed value that has changed does not count.",
+    ),
+    (
+        "IfNoneMatch",
+        "If-None-Match",
+        "ETags that the resource must not have; `*` for any. For a read, 304 is the answer if it has one.",
+    ),
+];
+
+/// Returns a reference to a parameter of the components.
+pub(super) fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/parameters/{name}") })
+}
+
+/// The component of the parameter of previews.
+pub(super) const VALIDATE_ONLY: &str = "ValidateOnly";
+
+/// Returns the parameters that operations reference.
+pub(super) fn components() -> Map<String, Value> {
+    let parameter = |(component, name, about): (&str, &str, &str)| {
+        let schema = json!({ "type": "string", "pattern": r#"^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$"# });
+        let parameter = json!({ "name": name, "in": "header", "description": about, "schema": schema });
+        (component.to_owned(), parameter)
+    };
+    let about = "Whether to check the request, and to return what it would return, without changing anything.";
+    let preview = json!({
+        "name": "validateOnly", "in": "query", "description": about, "schema": { "type": "boolean" },
+    });
+    CONDITIONS.into_iter().map(parameter).chain([(VALIDATE_ONLY.to_owned(), preview)]).collect()
+}
 
 /// Returns the parameters of a list: path variables, parameters common to all lists, and parameters of the kind.
 pub(super) fn of_list(schemas: &Schemas<'_>, path: &Path<'_>, kind: &'static Kind) -> Vec<Value> {

@@ -3,6 +3,7 @@
 use http::StatusCode;
 use platform_engine::{
     error::{Code, Error, Violations},
+    etag::Tag,
     kind::Kind,
     platform::Platform,
 };
@@ -63,11 +64,8 @@ pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
     },
     ErrorResponse {
         status: StatusCode::PRECONDITION_FAILED,
-        description: "The request has a precondition that cannot be checked, such as If-Match. Nothing was changed.",
-        examples: |_| {
-            let why = "If-Match cannot be checked, because resources have no ETags";
-            vec![Error::blocked("CONDITION_NOT_SUPPORTED", why)]
-        },
+        description: "A precondition of the request does not hold, or this method does not check it. Nothing was changed.",
+        examples: |_| vec![Error::etag_mismatch(Some(Tag::of_stored(31))), Error::unchecked_condition("If-Match")],
     },
     ErrorResponse {
         status: StatusCode::PAYLOAD_TOO_LARGE,
@@ -120,7 +118,7 @@ impl ErrorResponse {
     fn response(&self, kind: Option<&Kind>, service_domain: &str) -> Value {
         let example = |kind: &Kind, error: Error| {
             let of_http = matches!(error.code(), Code::InvalidArgument | Code::FailedPrecondition);
-            debug_assert!(status::of(error.code()) == self.status || of_http);
+            debug_assert!(status::of(error.code()) == self.status || of_http || error.is_of_condition());
             let name = error.code().reason();
             let value = error.of_domain(kind.domain.name).status(service_domain);
             (name.to_owned(), json!({ "value": value }))
@@ -159,11 +157,18 @@ pub(crate) fn schemas(platform: &Platform) -> Map<String, Value> {
             "ErrorInfo",
             "The reason of the error, for programs. It is the first detail of every error.",
             json!({
-                "reason": { "type": "string", "description": "The name of the code.", "examples": ["INVALID_ARGUMENT"] },
+                "reason": {
+                    "type": "string", "examples": ["INVALID_ARGUMENT"],
+                    "description": "The name of the code, or a more specific reason, such as `ETAG_MISMATCH`.",
+                },
                 "domain": {
                     "type": "string", "examples": [domain],
                     "description": "The domain of the API, a dot and the installation's service domain; only the \
                                     service domain for an unknown path.",
+                },
+                "metadata": {
+                    "type": "object", "additionalProperties": { "type": "string" },
+                    "description": "Further facts, such as the current `etag` of the resource.",
                 },
             }),
         ),
@@ -215,7 +220,7 @@ pub(crate) fn schemas(platform: &Platform) -> Map<String, Value> {
             json!({ "type": "string", "const": ty, "description": "The type of the detail." }),
         );
         properties.extend(fields.as_object().cloned().unwrap_or_default());
-        let required: Vec<_> = properties.keys().cloned().collect();
+        let required: Vec<_> = properties.keys().filter(|name| *name != "metadata").cloned().collect();
         schemas.insert(
             name.to_owned(),
             json!({

@@ -48,7 +48,10 @@ impl ServedDocument {
 
     fn reply(&self, method: &Method, headers: &HeaderMap) -> Result<Reply, Refusal> {
         let options = mount::check_method(method, &[Method::GET])?;
-        Ok(options.unwrap_or_else(|| reply::rendered(LazyLock::force(&self.rendered).clone(), headers)))
+        match options {
+            Some(options) => Ok(options),
+            None => Ok(reply::rendered(LazyLock::force(&self.rendered).clone(), headers)?),
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use platform_engine::{
     access::{Authenticator, Caller, Capability},
     error::{Code, Result},
     kind::Registered,
+    options::RequestOptions,
     uid::Uid,
 };
 use platform_keys::{Algorithm, SigningKey};
@@ -348,8 +349,12 @@ impl World {
     }
 
     async fn create(&self, caller: &Caller, kind: &str, parent: &str, body: Value) -> Result<String> {
-        let reply = self.fixture.platform.create_erased(caller, &self.kind(kind), parent, &object(body)).await?;
-        let body: Value = serde_json::from_slice(&reply).unwrap();
+        let reply = self
+            .fixture
+            .platform
+            .create_erased(caller, &self.kind(kind), parent, &object(body), RequestOptions::none())
+            .await?;
+        let body: Value = serde_json::from_slice(&reply.body).unwrap();
         Ok(text(&body, "uid").to_owned())
     }
 
@@ -362,11 +367,15 @@ impl World {
             1 => Some("*".to_owned()),
             _ => Some(body.keys().map(String::as_str).collect::<Vec<_>>().join(",")),
         };
-        self.fixture.platform.update_erased(caller, &self.kind(kind), uid, &body, mask.as_deref()).await.map(drop)
+        self.fixture
+            .platform
+            .update_erased(caller, &self.kind(kind), uid, &body, mask.as_deref(), RequestOptions::none())
+            .await
+            .map(drop)
     }
 
     async fn delete(&self, caller: &Caller, kind: &str, uid: &str) -> Result<()> {
-        self.fixture.platform.delete_erased(caller, &self.kind(kind), uid).await
+        self.fixture.platform.delete_erased(caller, &self.kind(kind), uid, RequestOptions::none()).await
     }
 
     async fn run(&self, caller: &Caller, action: &str, request: Value) -> Result<Value> {

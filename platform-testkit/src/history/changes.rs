@@ -4,6 +4,7 @@ use platform_engine::{
     access::Caller,
     error::{Code, Result},
     kind::Registered,
+    options::RequestOptions,
     platform::Platform,
     uid::Uid,
 };
@@ -141,9 +142,11 @@ impl World {
         let known = || organization.known.lock();
         let iam = Iam::of(platform);
         let create = |registered, parent: &Uid, body| self.create(platform, admin, registered, parent, body);
-        let delete = |registered, uid: &Uid| block_on(platform.delete_erased(admin, registered, uid));
+        let delete =
+            |registered, uid: &Uid| block_on(platform.delete_erased(admin, registered, uid, RequestOptions::none()));
         let update = |registered, uid: &Uid, body, mask| {
-            block_on(platform.update_erased(admin, registered, uid, &object(body), mask)).map(drop)
+            block_on(platform.update_erased(admin, registered, uid, &object(body), mask, RequestOptions::none()))
+                .map(drop)
         };
         match (what, taken) {
             (What::Bind, _) => {
@@ -199,8 +202,8 @@ impl World {
             }
             (What::DeleteUser, Some(user)) => block_on(iam.delete_directory_user(provider, user.last_segment())),
             (What::Scim, _) => {
-                let provider_now = block_on(platform.get_erased(admin, &PROVIDER, provider))?;
-                let provider_now: Value = serde_json::from_slice(&provider_now).expect("a provider");
+                let provider_now = block_on(platform.get_erased(admin, &PROVIDER, provider, RequestOptions::none()))?;
+                let provider_now: Value = serde_json::from_slice(&provider_now.body).expect("a provider");
                 let etag = &provider_now["scim"]["etag"];
                 let request = json!({ "identityProviderUid": provider, "enabled": random.one_in(3), "etag": etag });
                 let done = platform.run_named::<IdentityProvider, Value>(Some(admin), "SetScimEnabled", &request);

@@ -4,6 +4,7 @@ use platform_engine::{
     access::{ActsAs, Caller, Credential, Session},
     error::{Code, Result},
     kind::Registered,
+    options::RequestOptions,
     platform::Platform,
     request::ListRequest,
     uid::Uid,
@@ -273,8 +274,8 @@ impl World {
         let caller = caller.unwrap_or(&self.admin);
         match action {
             Action::Get(repo) => {
-                let body = block_on(platform.get_erased(caller, &REPO, repo))?;
-                Ok(Outcome::Got(Shown::of(&body)))
+                let reply = block_on(platform.get_erased(caller, &REPO, repo, RequestOptions::none()))?;
+                Ok(Outcome::Got(Shown::of(&reply.body)))
             }
             Action::List { group, name, page } => {
                 let (skip, size) = (page.skip.to_string(), page.size.to_string());
@@ -305,11 +306,15 @@ impl World {
             }
             Action::Update(repo) => {
                 let body = object(json!({ "description": self.name() }));
-                block_on(platform.update_erased(caller, &REPO, repo, &body, None))?;
+                // A preview that committed anything would be a commit of no operation.
+                let preview = RequestOptions::default().validate_only(true);
+                for options in [&preview, RequestOptions::none()] {
+                    block_on(platform.update_erased(caller, &REPO, repo, &body, None, options))?;
+                }
                 Ok(Outcome::Written)
             }
             Action::Delete(repo) => {
-                block_on(platform.delete_erased(caller, &REPO, repo))?;
+                block_on(platform.delete_erased(caller, &REPO, repo, RequestOptions::none()))?;
                 let mut known = organization.known.lock();
                 known.repos.retain(|(known, _)| known != repo);
                 known.deleted = Some(repo.clone());

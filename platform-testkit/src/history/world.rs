@@ -13,6 +13,7 @@ use platform_engine::{
     access::{Caller, RegistrationId},
     error::{self, Code},
     kind::Registered,
+    options::RequestOptions,
     platform::{Platform, Settings},
     store::Store,
     timestamp::Timestamp,
@@ -243,7 +244,8 @@ impl World {
         parent: &str,
         body: Value,
     ) -> error::Result<bytes::Bytes> {
-        block_on(platform.create_erased(caller, registered, parent, &object(body)))
+        block_on(platform.create_erased(caller, registered, parent, &object(body), RequestOptions::none()))
+            .map(|reply| reply.body)
     }
 }
 

@@ -4,6 +4,7 @@ use futures_lite::future::block_on;
 use platform_engine::{
     error::{Code, Detail},
     kind::{Access, Field, Parent, Roots, Type, Verb},
+    options::RequestOptions,
     uid::Uid,
 };
 use serde_json::{Value, json};
@@ -184,7 +185,7 @@ impl KindSuite<'_> {
         let registered = self.platform.registered().iter().find(|registered| registered.kind.name == parent.name);
         // A group may have other children, which restrict its delete.
         if let Some(registered) = registered.filter(|_| !matches!(parent.parent, Parent::GroupOrNone)) {
-            let deleted = self.platform.delete_erased(&self.owner, registered, &uid);
+            let deleted = self.platform.delete_erased(&self.owner, registered, &uid, RequestOptions::none());
             self.done("delete of the parent", block_on(deleted));
             self.failed(&uid, self.get(&self.owner, &uid), Code::NotFound);
         }

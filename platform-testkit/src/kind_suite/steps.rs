@@ -10,6 +10,7 @@ use platform_engine::{
     access::Caller,
     error::{Code, Error, Result},
     kind::{Access, Field, Parent, Type, Verb},
+    options::RequestOptions,
     request::ListRequest,
     uid::Uid,
 };
@@ -105,7 +106,8 @@ impl KindSuite<'_> {
 
     pub(super) fn try_create(&self, caller: &Caller, parent: &Uid, body: &Value) -> Result<Value> {
         let body = object(body);
-        let created = parsed(&block_on(self.platform.create_erased(caller, &self.registered, parent, &body))?);
+        let create = self.platform.create_erased(caller, &self.registered, parent, &body, RequestOptions::none());
+        let created = parsed(&block_on(create)?.body);
         self.created.borrow_mut().push(uid_of(&created));
         Ok(created)
     }
@@ -120,7 +122,8 @@ impl KindSuite<'_> {
     }
 
     pub(super) fn get(&self, caller: &Caller, uid: &str) -> Result<Value> {
-        block_on(self.platform.get_erased(caller, &self.registered, uid)).map(|body| parsed(&body))
+        block_on(self.platform.get_erased(caller, &self.registered, uid, RequestOptions::none()))
+            .map(|reply| parsed(&reply.body))
     }
 
     /// Returns a resource as a get returns it, or a list if the kind has no get.
@@ -135,8 +138,9 @@ impl KindSuite<'_> {
 
     pub(super) fn try_update(&self, caller: &Caller, uid: &str, body: &Value, mask: Option<&str>) -> Result<Value> {
         let body = object(body);
-        let updated = block_on(self.platform.update_erased(caller, &self.registered, uid, &body, mask))?;
-        Ok(parsed(&updated))
+        let updated =
+            block_on(self.platform.update_erased(caller, &self.registered, uid, &body, mask, RequestOptions::none()))?;
+        Ok(parsed(&updated.body))
     }
 
     #[track_caller]
@@ -146,7 +150,7 @@ impl KindSuite<'_> {
     }
 
     pub(super) fn delete(&self, caller: &Caller, uid: &str) -> Result<()> {
-        block_on(self.platform.delete_erased(caller, &self.registered, uid))
+        block_on(self.platform.delete_erased(caller, &self.registered, uid, RequestOptions::none()))
     }
 
     /// Lists one page with these parameters and those that the kind requires.

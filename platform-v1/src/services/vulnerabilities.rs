@@ -25,20 +25,24 @@ pub const ADVISORIES: Registered = Registered::service(
     &Kind::service_of("AdvisoriesV1", "advisories", "Advisories", VULNERABILITIES),
     &[
         Action::post("Create", "advisories", |cx, request| Box::pin(create(cx, request)))
+            .previewed()
             .request(&[PARENT_ID, Field::message("advisory", FIELDS).about("The advisory to create.").unread()])
             .response(FIELDS)
             .authorization(Authorization::At("parentId", &[cap("advisories.create")])),
         Action::page_as::<Filter>("List", "advisories"),
         Action::put("Update", "advisories/{id=**}", |cx, request| Box::pin(update(cx, request)))
+            .previewed()
             .request(FIELDS)
             .response(FIELDS)
             .authorization(Authorization::At("id", &[cap("advisories.update")])),
         Action::delete("Delete", "advisories/{id=**}", |cx, request| Box::pin(delete(cx, request)))
+            .previewed()
             .request(&[Field::string("id").about("The uid of the advisory.")])
             .authorization(Authorization::At("id", &[cap("advisories.delete")])),
         Action::post("CreateAdvisoryEvent", "advisories/{parentId=**}/events", |cx, request| {
             Box::pin(create_event(cx, request))
         })
+        .previewed()
         .request(&[
             Field::string("parentId").about("The uid of the advisory."),
             Field::message("advisoryEvent", EVENT).about("The event to add.").unread(),
@@ -57,6 +61,7 @@ pub const ADVISORIES: Registered = Registered::service(
         Action::put("UpdateAdvisoryEvent", "advisory_events/{id=**}", |cx, request| {
             Box::pin(update_event(cx, request))
         })
+        .previewed()
         .request(EVENT)
         .response(EVENT)
         .authorization(Authorization::At("id", &[cap("advisories.update")])),

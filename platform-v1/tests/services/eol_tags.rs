@@ -88,7 +88,8 @@ fn without_data_a_tag_is_inactive_when_it_is_deprecated() {
     let registered = world.platform.registered().iter().find(|one| one.kind.name == "Tag").unwrap();
     let deprecated = json!({ "name": "old", "digest": digest('b'), "deprecated": true });
     let deprecated = deprecated.as_object().unwrap();
-    block_on(world.platform.create_erased(&world.operator, registered, &repo, deprecated)).unwrap();
+    block_on(world.platform.create_erased(&world.operator, registered, &repo, deprecated, RequestOptions::none()))
+        .unwrap();
     let found = tags(&world, json!({}));
     let old = found.iter().find(|one| one["id"] == old.as_str()).unwrap();
     assert_eq!(

@@ -164,8 +164,8 @@ fn an_identity_has_the_names_of_version_1() {
     assert!(service["createdAt"].is_string() && service.get("claimMatch").is_none(), "{service}");
     let id = service["id"].as_str().unwrap();
     let registered = world.platform.registered().iter().find(|one| one.kind.name == "Identity").unwrap();
-    let stored = block_on(world.platform.get_erased(&world.operator, registered, id)).unwrap();
-    assert!(String::from_utf8_lossy(&stored).contains("SERVICE_PRINCIPAL_CATALOG_SYNCER"));
+    let stored = block_on(world.platform.get_erased(&world.operator, registered, id, RequestOptions::none())).unwrap();
+    assert!(String::from_utf8_lossy(&stored.body).contains("SERVICE_PRINCIPAL_CATALOG_SYNCER"));
     let (field, rule) = violation(create(json!({ "name": "x", "servicePrincipal": "SERVICE_PRINCIPAL_SKILLS" })));
     assert_eq!(field, "servicePrincipal");
     assert!(rule.starts_with("must be one of UNKNOWN, COSIGNED"), "{rule}");

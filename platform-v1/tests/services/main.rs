@@ -9,6 +9,7 @@ use platform_engine::{
     blob::{BlobStore, MemoryBlobs},
     error::{Code, Error, Result},
     event::{Event, StreamItem},
+    options::RequestOptions,
     platform::{Builder, Platform, Settings},
     store::memory::MemoryStore,
     timestamp::Timestamp,
@@ -101,8 +102,8 @@ impl World {
     /// Returns a resource as version 2 shows it.
     fn get(&self, kind: &str, uid: &str) -> Result<Value> {
         let registered = self.platform.registered().iter().find(|one| one.kind.name == kind).unwrap();
-        let body = block_on(self.platform.get_erased(&self.operator, registered, uid))?;
-        Ok(serde_json::from_slice(&body).unwrap())
+        let body = block_on(self.platform.get_erased(&self.operator, registered, uid, RequestOptions::none()))?;
+        Ok(serde_json::from_slice(&body.body).unwrap())
     }
 
     /// Gives the operator capabilities that no built-in role has, as an operator does.

@@ -144,8 +144,14 @@ fn version_2_still_ignores_what_version_1_sets() {
     let config = json!({ "source": source, "expirationTime": "1970-12-12T00:00:00Z", "gracePeriod": true });
     let body = json!({ "name": "follower", "syncConfig": config });
     let parent = world.org.as_str();
-    let repo = world.platform.create_erased(&world.operator, registered, parent, body.as_object().unwrap());
-    let repo: Value = serde_json::from_slice(&block_on(repo).unwrap()).unwrap();
+    let repo = world.platform.create_erased(
+        &world.operator,
+        registered,
+        parent,
+        body.as_object().unwrap(),
+        RequestOptions::none(),
+    );
+    let repo: Value = serde_json::from_slice(&block_on(repo).unwrap().body).unwrap();
     assert!(repo["syncConfig"]["expirationTime"].as_str().unwrap().starts_with("1970-01-15T"), "{repo}");
     assert_ne!(repo["syncConfig"]["gracePeriod"], true, "{repo}");
 }
@@ -158,8 +164,8 @@ fn a_tag_is_created_without_a_digest_and_keeps_the_one_it_has() {
     assert_eq!((&tag["digest"], &tag["bundles"]), (&json!(""), &json!(["base"])));
     let id = tag["id"].as_str().unwrap();
     let shown = world.platform.registered().iter().find(|one| one.kind.name == "Tag").unwrap();
-    let shown = block_on(world.platform.get_erased(&world.operator, shown, id)).unwrap();
-    assert!(String::from_utf8_lossy(&shown).contains(r#""digest":"""#), "version 2 shows it empty");
+    let shown = block_on(world.platform.get_erased(&world.operator, shown, id, RequestOptions::none())).unwrap();
+    assert!(String::from_utf8_lossy(&shown.body).contains(r#""digest":"""#), "version 2 shows it empty");
     let create = Tag { name: "other".to_owned(), ..Tag::default() };
     let refused = block_on(world.platform.create(&world.operator, &Uid::parse(&repo).unwrap(), &create)).unwrap_err();
     assert_eq!(refused.violations()[0].field, "digest", "version 2 requires it");

@@ -13,7 +13,7 @@ use crate::{
     names,
     output::Printer,
     session::{Session, format, progress, say, text, texts},
-    value::{self, InputOnly},
+    value::{self, Changes, InputOnly},
 };
 
 pub(super) fn create(
@@ -86,29 +86,27 @@ pub(super) fn update(
         return Err(Failure::usage("no field is given"));
     }
     let uid = session.names.uid(kind, name)?;
-    set(session, kind, &uid, &wanted, matches, out)
+    // What the caller names counts, whatever it was before.
+    let existing = session.api.get(kind, &uid)?;
+    set(session, kind, (&uid, existing, None), &wanted, matches, out)
 }
 
-/// Sets the fields of a resource that differ from the wanted values, and prints the resource.
+/// Sets the fields of a resource that differ from the wanted values, and prints the resource. With its tag, a field that
+/// somebody else has changed since is not overwritten.
 pub(super) fn set(
     session: &Session<'_>,
     kind: &'static Kind,
-    uid: &str,
+    (uid, existing, etag): (&str, Value, Option<String>),
     wanted: &Map<String, Value>,
     matches: &ArgMatches,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let existing = session.api.get(kind, uid)?;
     let changes = value::changes(kind.fields, wanted, &existing, InputOnly::Set);
     if !changes.violations.is_empty() {
         let failure = Failure::usage(format!("invalid {}", noun(kind)));
         return Err(changes.violations.into_iter().fold(failure, Failure::note));
     }
-    let resource = if changes.mask.is_empty() {
-        existing
-    } else {
-        session.api.update(kind, uid, &changes.mask, changes.body.into())?
-    };
+    let resource = if changes.mask.is_empty() { existing } else { update_from(session, kind, uid, &changes, etag)? };
     if changes.mask.is_empty() {
         say("nothing to change");
     } else {
@@ -117,6 +115,48 @@ pub(super) fn set(
     let mut printer = Printer::new(kind, format(matches), out, false);
     printer.items(&[resource])?;
     printer.end(1)
+}
+
+/// How often an update is repeated because other fields were changed meanwhile.
+const ATTEMPTS: usize = 8;
+
+/// Makes changes to a resource that had this tag. Other changes are kept, as concurrent updates of different fields are
+/// all applied; a change of the same field is a failure that shows both values.
+fn update_from(
+    session: &Session<'_>,
+    kind: &'static Kind,
+    uid: &str,
+    changes: &Changes,
+    mut etag: Option<String>,
+) -> Result<Value> {
+    let mut attempts = 1..=ATTEMPTS;
+    loop {
+        let body = changes.body.clone().into();
+        let failure = match session.api.update(kind, uid, &changes.mask, body, etag.as_deref()) {
+            Err(failure) if failure.is("ETAG_MISMATCH") && attempts.next().is_some() => failure,
+            done => return done,
+        };
+        let (now, tag) = session.api.read(kind, uid)?;
+        let (before, yours) = (Value::Object(changes.before.clone()), Value::Object(changes.body.clone()));
+        let at = |value: &Value, path: &String| value::at(value, path).cloned().unwrap_or_default();
+        let is_same =
+            |one: &Value, path: &String| value::is_same_at(kind.fields, path, &at(one, path), &at(&now, path));
+        if changes.mask.iter().all(|path| is_same(&yours, path)) {
+            // An attempt without a reply was carried out, or somebody else has set the same.
+            return Ok(now);
+        }
+        let is_changed = |path: &&String| !is_same(&before, path);
+        let mut changed = changes.mask.iter().filter(is_changed).peekable();
+        if changed.peek().is_some() {
+            let failure = Failure::new(Exit::Conflict, format!("somebody else has changed this {}", noun(kind)));
+            let shown = |path: &String| format!("{path}: {} now, {} in your file", at(&now, path), at(&yours, path));
+            return Err(changed.fold(failure, |failure, path| failure.note(shown(path))));
+        }
+        if tag == etag {
+            return Err(failure);
+        }
+        etag = tag;
+    }
 }
 
 pub(super) fn delete(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatches) -> Result<()> {

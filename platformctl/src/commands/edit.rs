@@ -22,7 +22,8 @@ const EDITOR: &str = "vi";
 pub(super) fn run(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatches, out: &mut dyn Write) -> Result<()> {
     let name = text(matches, "uid").unwrap_or_default();
     let uid = session.names.uid(kind, name)?;
-    let before = value::settable(kind.fields, &session.api.get(kind, &uid)?);
+    let (existing, etag) = session.api.read(kind, &uid)?;
+    let before = value::settable(kind.fields, &existing);
     let head = format!("# {} {uid}\n# Save to change it. Fields that are removed are cleared.\n", noun(kind));
     // Such files have the mode 600.
     let mut file = Builder::new().prefix(&format!("{}-", kind.plural)).suffix(".yaml").tempfile()?;
@@ -46,7 +47,7 @@ pub(super) fn run(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatch
             return Ok(());
         }
         crate::names::resolve(&session.names, kind.fields, &mut wanted)?;
-        change::set(session, kind, &uid, &wanted, matches, out)
+        change::set(session, kind, (&uid, existing, etag), &wanted, matches, out)
     });
     result.map_err(|failure| match file.keep() {
         Ok((_, path)) => failure.note(format!("the edited file is {}", path.display())),

@@ -10,6 +10,7 @@ use std::{
 use platform_engine::{
     access::Caller,
     kind::Registered,
+    options::RequestOptions,
     platform::{Platform, Settings},
     request::ListRequest,
     shape::{self, AdoptError, RewriteError},
@@ -57,18 +58,25 @@ impl Release {
     }
 
     async fn create(&self, body: Value) -> Value {
-        let created = self.platform.create_erased(&me(), self.registered, "", body.as_object().unwrap()).await;
-        serde_json::from_slice(&created.unwrap()).unwrap()
+        let created = self
+            .platform
+            .create_erased(&me(), self.registered, "", body.as_object().unwrap(), RequestOptions::none())
+            .await;
+        serde_json::from_slice(&created.unwrap().body).unwrap()
     }
 
     async fn update(&self, uid: &str, body: Value) -> Value {
         let body = body.as_object().unwrap();
-        let updated = self.platform.update_erased(&me(), self.registered, uid, body, None).await;
-        serde_json::from_slice(&updated.unwrap()).unwrap()
+        let updated =
+            self.platform.update_erased(&me(), self.registered, uid, body, None, RequestOptions::none()).await;
+        serde_json::from_slice(&updated.unwrap().body).unwrap()
     }
 
     async fn get(&self, uid: &str) -> Value {
-        serde_json::from_slice(&self.platform.get_erased(&me(), self.registered, uid).await.unwrap()).unwrap()
+        serde_json::from_slice(
+            &self.platform.get_erased(&me(), self.registered, uid, RequestOptions::none()).await.unwrap().body,
+        )
+        .unwrap()
     }
 
     /// Returns the resources of a list, by this order and filter.
@@ -145,7 +153,10 @@ async fn all_versions(mut reopen: impl AsyncFnMut() -> Arc<dyn Store>) {
     assert_eq!(required.get(uid(&plain)).await["owner"], "nobody");
     assert_eq!(required.update(uid(&plain), json!({ "color": "green" })).await["owner"], "nobody");
     let unset = json!({ "plate": "E5" });
-    let error = required.platform.create_erased(&me(), required.registered, "", unset.as_object().unwrap()).await;
+    let error = required
+        .platform
+        .create_erased(&me(), required.registered, "", unset.as_object().unwrap(), RequestOptions::none())
+        .await;
     assert_eq!(error.unwrap_err().violations()[0].field, "owner");
     drop(required);
 
@@ -199,7 +210,10 @@ async fn rewritten(store: &mut Arc<dyn Store>, reopen: &mut impl AsyncFnMut() ->
         assert_eq!(indexed.plates("plate", &[("status", "parked")]).await.len(), 4);
         assert_eq!(indexed.plates("plate", &[("color", "green")]).await, ["B2"]);
         let body = json!({ "plate": "C3", "owner": "eve" });
-        let error = indexed.platform.create_erased(&me(), indexed.registered, "", body.as_object().unwrap()).await;
+        let error = indexed
+            .platform
+            .create_erased(&me(), indexed.registered, "", body.as_object().unwrap(), RequestOptions::none())
+            .await;
         assert!(error.unwrap_err().to_string().contains("A vehicle of this plate already exists"));
     }
     // An earlier release again: its writes lack the keys, so that the next one is refused until a rewrite.

@@ -102,6 +102,7 @@ impl Resource for ExternalGroupRoleMapping {
         "externalGroupRoleMappings:batchDelete",
         |cx, request| Box::pin(batch_delete(cx, request)),
     )
+    .previewed()
     .request(&[
         field::uid("parent")
             .about("The identity provider whose mappings are deleted.")

@@ -138,10 +138,12 @@ impl Resource for Group {
         Action::post("RequestGroupAccess", "groups/{groupUid=**}:requestGroupAccess", |cx, request| {
             Box::pin(request_access(cx, request))
         })
+        .previewed()
         .request(&[field::uid("groupUid").about("The group to join.").required().uid_of("Group")]),
         Action::post("RepairOwner", "groups/{groupUid=**}:repairOwner", |cx, request| {
             Box::pin(repair_owner(cx, request))
         })
+        .previewed()
         .request(&[
             field::uid("groupUid").about("The organization.").required().uid_of("Group"),
             field::uid("identityUid").about("The identity to bind as `owner`.").required().uid_of("Identity"),
@@ -404,6 +406,7 @@ async fn repair_owner(cx: &Context<'_>, request: Map<String, Value>) -> Result<V
 const SET_LIMIT: Action = Action::post("SetResourceLimit", "groups/{groupUid=**}:setResourceLimit", |cx, request| {
     Box::pin(set_limit(cx, request))
 })
+.previewed()
 .request(&[
     ORGANIZATION,
     Field::string("kind").about("The name of the kind, such as `Repo`.").required(),
@@ -416,6 +419,7 @@ const REMOVE_LIMIT: Action =
     Action::post("RemoveResourceLimit", "groups/{groupUid=**}:removeResourceLimit", |cx, request| {
         Box::pin(remove_limit(cx, request))
     })
+    .previewed()
     .request(&[ORGANIZATION, Field::string("kind").about("The name of the kind, such as `Repo`.").required()])
     .response(LIMITED)
     .event("iam.group.updated.v1");

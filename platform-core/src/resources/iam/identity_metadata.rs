@@ -82,6 +82,7 @@ impl Resource for IdentityMetadata {
         &[Action::patch("UpdateIdentityMetadata", "identities:updateIdentityMetadata", |cx, request| {
             Box::pin(update(cx, request))
         })
+        .previewed()
         .request(&[
             Field::message("identityMetadata", FIELDS).about("The values to set.").required(),
             Field::new("updateMask", Type::FieldMask)

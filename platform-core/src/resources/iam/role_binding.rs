@@ -160,6 +160,7 @@ impl Resource for RoleBinding {
         &[Action::post("BatchCreateRoleBindings", "roleBindings:batchCreate", |cx, request| {
             Box::pin(batch_create(cx, request))
         })
+        .previewed()
         .request(&[
             field::uid("parent").about("The group where the roles are given.").required().uid_of("Group"),
             Field::new("requests", Type::List(&Type::Message(SUB_REQUEST)))

@@ -54,6 +54,7 @@ impl Resource for SignIn {
 
     const ACTIONS: &'static [Action] =
         &[Action::post("EndSignIns", "signIns:end", |cx, request| Box::pin(end_all(cx, request)))
+            .previewed()
             .request(&[field::uid("identityUid").about("The person whose sign-ins are ended; by default the caller.")])
             .response(&[Field::new("ended", Type::Int32).about("The number of sign-ins that were ended.")])];
 

@@ -88,6 +88,7 @@ impl Resource for TermsAcceptance {
 
     const ACTIONS: &'static [Action] = &[
         Action::post("AcceptTerms", "terms/{group=**}", |cx, request| Box::pin(accept(cx, request)))
+            .previewed()
             .request(&[GROUP, Field::strings("documentIds").about("The documents to accept.").required()])
             .response(&[
                 Field::string("group").about("The group.").output_only(),

@@ -8,6 +8,7 @@ use platform_core::{
 use platform_engine::{
     access::Caller,
     error::{Error, Result},
+    options::RequestOptions,
     seal::Secret,
     uid::Uid,
 };
@@ -184,10 +185,15 @@ impl World {
             "invite" => {
                 let body = json!({ "roleUid": self.any_role(rng), "ttl": "3600s" });
                 let (kind, sent) = (self.kind("GroupInvite"), object(body.clone()));
-                let done = self.fixture.platform.create_erased(caller, &kind, &group, &sent).await.map(|reply| {
-                    let invite: Value = serde_json::from_slice(&reply).unwrap();
-                    self.codes.push(text(&invite, "code").to_owned());
-                });
+                let done = self
+                    .fixture
+                    .platform
+                    .create_erased(caller, &kind, &group, &sent, RequestOptions::none())
+                    .await
+                    .map(|reply| {
+                        let invite: Value = serde_json::from_slice(&reply.body).unwrap();
+                        self.codes.push(text(&invite, "code").to_owned());
+                    });
                 (format!("{group} {body}"), Some(done))
             }
             "redeem" => {
@@ -400,11 +406,15 @@ impl World {
                     return nothing;
                 }
                 let (follower, source) = rng.pick(&sources);
-                let reply = self.fixture.platform.get_erased(caller, &self.kind("Repo"), follower).await;
+                let reply = self
+                    .fixture
+                    .platform
+                    .get_erased(caller, &self.kind("Repo"), follower, RequestOptions::none())
+                    .await;
                 let pull = Set::of(["CAP_REPO_LIST", "CAP_REPO_BLOBS_GET"]);
                 let open = pull.minus(self.state.powers(&self.credentials).at(source)).is_empty();
                 let done = reply.and_then(|reply| {
-                    let repo: Value = serde_json::from_slice(&reply).unwrap();
+                    let repo: Value = serde_json::from_slice(&reply.body).unwrap();
                     if text(&repo, "description") == SECRET && !open {
                         Err(Error::internal("a follower shows data that the coalition may not pull"))
                     } else {

@@ -41,6 +41,7 @@ pub(super) const REVOKE: Action =
     Action::post("RevokeTokens", "identities/{identityUid=**}:revokeTokens", |cx, request| {
         Box::pin(revoke(cx, request))
     })
+    .previewed()
     .request(&[
         field::uid("identityUid").about("The identity whose tokens are revoked.").required().uid_of("Identity"),
         Field::string("tokenId")

@@ -1,0 +1,83 @@
+//! Commits, and previews of them.
+
+use super::Context;
+use crate::{
+    error::{Error, Result},
+    request_scope::RequestScope,
+    store::{Require, StoreError},
+    write::{Failed, Write},
+};
+
+impl Context<'_> {
+    /// Commits a write if the grants that this operation depends on are still current, publishes its events, and
+    /// returns the sequence of the commit. Depending on its table, a resource that references a deleted one
+    /// ([`Field::references`](crate::kind::Field::references)) is deleted by the same commit, or its field is cleared.
+    ///
+    /// A [preview](crate::options::RequestOptions::validate_only) commits nothing: it fails with the same errors, and returns 0.
+    ///
+    /// Commit last. If the commit changes the caller's own grants, later reads in this context are stale, and the
+    /// operation would be retried although it is committed.
+    ///
+    /// # Errors
+    /// [`Error::stale`] when the grants have changed. Otherwise, the error that was given to the write for the first
+    /// requirement that does not hold; ALREADY_EXISTS when another resource has a unique value; FAILED_PRECONDITION
+    /// when a reference restricts a delete; INVALID_ARGUMENT when a referenced resource does not exist;
+    /// RESOURCE_EXHAUSTED when an organization would have more resources of a kind than its [quota](crate::quota); and
+    /// those of the store.
+    pub async fn commit(&self, mut write: Write) -> Result<u64> {
+        self.platform.dependents().complete(self.platform.store(), self.now(), &mut write).await?;
+        self.platform.require_quotas(&mut write).await?;
+        // The epochs are checked first: a caller whose grants were revoked must not learn of other conflicts.
+        let mut whole = Write::default();
+        let as_of = self.as_of();
+        for (epoch, value) in as_of.epochs.iter().zip(&*as_of.values) {
+            whole.require_or_retry(Require::Epoch(epoch.clone(), *value));
+        }
+        whole.append(write);
+        let recorded = std::mem::take(&mut whole.recorded);
+        let (mut commit, meaning) = whole.into_parts();
+        let passed = self.options.validate_only.then(|| commit.make_preview());
+        if passed.is_none() {
+            RequestScope::begin_change();
+        }
+        match self.platform.store().commit(commit).await {
+            Ok(committed) => {
+                self.confirmed(&as_of);
+                self.platform.publish(committed.sequence, recorded);
+                Ok(committed.sequence)
+            }
+            Err(StoreError::Conflict(conflict)) if passed == Some(conflict) => {
+                self.confirmed(&as_of);
+                Ok(0)
+            }
+            Err(error) => Err(match meaning.of(error) {
+                Failed::With(error) => error,
+                Failed::Cached(organization) => {
+                    self.platform.forget_organization(&organization);
+                    Error::stale()
+                }
+                Failed::Taken(rival) => {
+                    // The store reports the key and not its owner. When the lookup fails, the error names no resource.
+                    let other = match rival.query() {
+                        Some(query) => self.page(query).await.ok().and_then(|page| rival.find(page.items)),
+                        None => None,
+                    };
+                    rival.error(other.as_ref())
+                }
+            }),
+        }
+    }
+
+    /// Rejects a preview of a method that has not been made for it: its effects are not one commit, or its reply has a
+    /// secret.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT on `validateOnly`.
+    pub(crate) fn reject_preview(&self) -> Result<()> {
+        if self.options.validate_only {
+            Err(Error::invalid_field("validateOnly", "this method has no preview"))
+        } else {
+            Ok(())
+        }
+    }
+}
