@@ -57,6 +57,16 @@ fn an_update_with_equal_values_returns_the_resource_unchanged() {
 }
 
 #[test]
+fn a_write_requires_the_tag_of_its_precondition_and_keeps_it_when_nothing_changes() {
+    each_kind(|suite| suite.preconditions_are_checked());
+}
+
+#[test]
+fn a_preview_of_a_write_answers_as_the_write_would_and_changes_nothing() {
+    each_kind(|suite| suite.previews_change_nothing());
+}
+
+#[test]
 fn a_masked_field_that_the_body_lacks_is_cleared_unless_it_is_required() {
     each_kind(|suite| suite.masked_fields_are_cleared());
 }
