@@ -114,6 +114,7 @@ impl World {
         {
             ActionReply::Encoded(body) => body.len(),
             ActionReply::Rendered(reply) => reply.body.len(),
+            ActionReply::Resource(reply) => reply.body.len(),
             ActionReply::Value(value) => value.to_string().len(),
         }
     }
