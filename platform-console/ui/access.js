@@ -4,7 +4,7 @@ import { h, announce, card, copyButton, dataTable, errorBox, filterCard, freshId
 import { call, curl, target } from "./api.js";
 import { number, words } from "./format.js";
 import { accessAddress, actionNamed, kindNamed, nameOf, parentOf, pathOf, rolesOf, table, top, treeAddress } from "./kinds.js";
-import { showProblems } from "./form.js";
+import { clearProblems, showProblems } from "./form.js";
 import { loadMe, mayCall, me } from "./me.js";
 import { findNames, groupNames, pathsOf, uidIn, uidInput } from "./names.js";
 import { uidLink } from "./values.js";
@@ -56,7 +56,7 @@ function giveAccess(group, { identityUid = "", roleUid = "" }, done) {
         done();
       } catch (error) {
         showProblems(form, problems, error);
-        throw error;
+        throw Object.assign(error, { isShown: true });
       }
     },
   });
@@ -64,6 +64,7 @@ function giveAccess(group, { identityUid = "", roleUid = "" }, done) {
     const form = dialog.querySelector("form");
     try {
       await findNames(form);
+      clearProblems(form);
       const [who, what] = ["identityUid", "roleUid"].map((name) => form.elements.namedItem(name));
       if (!uidIn(who) || !uidIn(what)) return;
       const [role, now] = await Promise.all([call("GET", target(rolesOf().methods.get.path, { uid: uidIn(what) })), bindingsAt(group.uid, uidIn(who))]);
@@ -175,6 +176,7 @@ export async function showAccess(main, params) {
     const path = target(action.path, {}, [...names.map((name) => [name, values[name]]), ["after", token]]);
     line.textContent = curl("GET", path);
     problems.replaceChildren();
+    clearProblems(form);
     try {
       const [reply, groups] = await Promise.all([call("GET", path), groupNames(pathOf(values.uid))]);
       const group = pathOf(values.uid).findLast((uid) => groups.has(uid));
@@ -213,9 +215,9 @@ export async function showAccess(main, params) {
       word ? h("div", { class: "note" }, h("span", { class: `tag ${tone}` }, word), " ", text, reply.operator ? " It is an operator of this installation, who may do everything." : "") : "",
       denied,
       card(
-        values.capability ? `Role bindings that give ${values.capability} here` : "Role bindings that count here",
+        `Role bindings ${values.capability ? `that give ${values.identityUid ? "this identity " : ""}${values.capability}` : "that count"} here`,
         canGive ? h("button", { type: "button", onclick: () => give({}) }, "Give access") : null,
-        rows.length ? dataTable("Role bindings", ["Identity", "Role", "Bound at", "Gives", "Binding"], rows) : h("div", { class: "empty" }, values.capability ? "None that you may list." : "No role binding that you may list."),
+        rows.length ? dataTable("Role bindings", ["Identity", "Role", "Bound at", "Gives", "Binding"], rows) : h("div", { class: "empty" }, reply.complete === false ? "None that you may list." : "None."),
         reply.next ? h("div", { class: "pager" }, h("button", { type: "button", class: "small", onclick: () => load(bindings, reply.next) }, "More")) : null,
       ),
       reply.complete === false ? h("p", { class: "muted" }, "There may be more: you may not list the bindings of every group above this place.") : "",

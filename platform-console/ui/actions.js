@@ -93,7 +93,7 @@ export function confirmDelete(kind, resource, deleted) {
     },
   });
   contentsOf(kind, resource.uid).then(({ blocking, lost }) => {
-    const item = ([text, href]) => h("li", null, h("a", { href, onclick: () => dialog.close() }, text));
+    const item = ([text, href]) => h("li", null, h("a", { href }, text));
     inTheWay.replaceChildren(
       ...(blocking.length ? [h("div", { class: "note" }, h("p", null, "It cannot be deleted yet. In the way are:"), h("ul", null, blocking.map(item)))] : []),
       ...(lost.length ? [h("p", null, "Deleted with it:"), h("ul", null, lost.map(item))] : []),

@@ -94,7 +94,8 @@ export function changes(form) {
   return () => form.isConnected && valuesOf(form) !== before;
 }
 
-/** Opens a dialog with a form. `submit` gets the form; the dialog closes when it returns. */
+/** Opens a dialog with a form. `submit` gets the form; the dialog closes when it returns, and when a link in it is followed. An error that
+ * `submit` has shown itself has `isShown`. */
 export function openDialog(title, contents, { action, danger, cancel = "Cancel", submit }) {
   const heading = freshId();
   const problems = h("div", { role: "alert" });
@@ -107,13 +108,16 @@ export function openDialog(title, contents, { action, danger, cancel = "Cancel",
     contents,
     h("div", { class: "buttons" }, cancel ? h("button", { type: "button", onclick: () => dialog.close() }, cancel) : null, confirm),
   );
-  const dialog = h("dialog", { "aria-labelledby": heading, onclose: () => dialog.remove(), oncancel: keep }, form);
+  const dialog = h("dialog", { "aria-labelledby": heading, onclose: () => dialog.remove(), oncancel: keep, onclick: follow }, form);
   const isTyped = changes(form);
   /** Keeps what was typed when Escape is pressed, once. */
   function keep(event) {
     if (!isTyped() || problems.querySelector(".kept")) return;
     event.preventDefault();
     problems.replaceChildren(h("p", { class: "note kept" }, "Press Escape again to drop what you have typed."));
+  }
+  function follow(event) {
+    if (event.target.closest("a[href^='#']")) dialog.close();
   }
   async function run(event) {
     event.preventDefault();
@@ -123,7 +127,7 @@ export function openDialog(title, contents, { action, danger, cancel = "Cancel",
       await submit(form, problems);
       dialog.close();
     } catch (error) {
-      problems.replaceChildren(errorBox(error));
+      if (!error.isShown) problems.replaceChildren(errorBox(error));
     } finally {
       confirm.disabled = false;
     }

@@ -87,13 +87,13 @@ export async function showEdit(main, kind, params) {
       problems.replaceChildren(
         h(
           "div",
-          { class: "alert conflict" },
-          h("strong", null, `Somebody else has changed this ${noun(kind)} since you opened it.`),
+          { class: "alert conflict", tabindex: -1 },
+          h("strong", null, `Somebody else has changed this ${noun(kind)} since you opened it. Nothing is saved until you choose.`),
           dataTable("Fields that both have changed", ["Field", "Now", "Yours"], rows),
           h("div", { class: "buttons" }, h("button", { type: "button", class: "danger", onclick: again }, "Overwrite with mine"), h("button", { type: "button", onclick: reload }, "Drop mine")),
         ),
       );
-      problems.querySelector("button").focus();
+      problems.querySelector(".conflict").focus();
     },
     done: () => {
       toast("Saved");
@@ -145,15 +145,21 @@ async function formScreen(main, kind, { heading, action, rows, initial, request,
       if (!conflict || error.reason !== "ETAG_MISMATCH") return showProblems(form, problems, error);
       await conflict(form, problems, () => submit()).catch((failure) => showProblems(form, problems, failure));
     } finally {
-      confirm.disabled = false;
+      // A second submit would overwrite the change of somebody else without a choice.
+      confirm.disabled = problems.querySelector(".conflict") !== null;
     }
   }
 }
 
-/** Shows an error: next to the fields that it names, and otherwise above the form. */
-export function showProblems(form, problems, error) {
+/** Removes the errors next to the fields of a form. */
+export function clearProblems(form) {
   for (const old of form.querySelectorAll(".problem")) old.remove();
   for (const input of form.querySelectorAll("[aria-invalid]")) input.removeAttribute("aria-invalid");
+}
+
+/** Shows an error: next to the fields that it names, and otherwise above the form. */
+export function showProblems(form, problems, error) {
+  clearProblems(form);
   const left = [];
   for (const one of error.violations ?? []) {
     const input = inputFor(form, one.field);

@@ -226,7 +226,9 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
 
   function empty() {
     const isFiltered = Object.values(state.filters).some(Boolean);
-    return h("div", { class: "empty" }, isFiltered ? `No ${words(kind.plural)} match.` : `No ${words(kind.plural)} here that you can see.`);
+    const { name } = state.filters;
+    const hint = name ? [" Names are compared as a whole; for a part of one, use Filter: ", h("code", null, `name:*${name}*`)] : null;
+    return h("div", { class: "empty" }, isFiltered ? `No ${words(kind.plural)} match.` : `No ${words(kind.plural)} here that you can see.`, hint);
   }
 
   function tableOf(items) {

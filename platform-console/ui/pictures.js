@@ -109,7 +109,7 @@ function deliveries(subscription) {
       return bar;
     });
     const counts = Object.entries(Object.groupBy(rows, (row) => row.state));
-    const caption = `The latest ${number(rows.length)} events, the oldest first: ${counts.map(([name, some]) => `${number(some.length)} ${labels.get(name).toLowerCase()}`).join(", ")}. A higher column took more attempts; a click shows the last one.`;
+    const caption = `${rows.length === 1 ? "The latest event" : `The latest ${number(rows.length)} events, the oldest first`}: ${counts.map(([name, some]) => `${number(some.length)} ${labels.get(name).toLowerCase()}`).join(", ")}. A higher column took more attempts; a click shows the last one.`;
     const failed = rows.findLast((row) => row.error);
     return [
       h("figure", null, h("ul", { class: "legend" }, counts.map(([name, some]) => h("li", null, h("i", { class: `c-${name.toLowerCase()}` }), `${number(some.length)} ${labels.get(name).toLowerCase()}`))), svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": caption }, columns), h("figcaption", null, caption)),

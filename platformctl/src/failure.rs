@@ -19,6 +19,9 @@ pub(crate) enum Exit {
     Conflict = 7,
 }
 
+/// The beginning of the server's message when a request has no token.
+const NO_TOKEN: &str = "A bearer token is required";
+
 /// The failure of a command.
 #[derive(Debug)]
 pub(crate) struct Failure(Box<Inner>);
@@ -106,7 +109,11 @@ impl Failure {
             _ => Exit::Failed,
         };
         if status == 401 {
-            notes.push("the token has expired or is not of this server: run `login` again".to_owned());
+            let note = match message.starts_with(NO_TOKEN) {
+                true => "no token: run `login`, or set PLATFORM_TOKEN",
+                false => "the token has expired or is not of this server: run `login` again",
+            };
+            notes.push(note.to_owned());
         }
         let answer = Some(Answer { reason, resource, is_repeated });
         Self(Box::new(Inner { exit, message, notes, answer, is_broken_pipe: false }))

@@ -169,7 +169,13 @@ impl<'a> Names<'a> {
         }
         match &found[..] {
             [(_, uid)] => Ok(uid.clone()),
-            [] => Err(Failure::new(Exit::NotFound, format!("nothing above {} is named {text}", command_name(kind)))),
+            [] => {
+                let message =
+                    format!("no group or other parent of {} that you may see is named {text}", command_name(kind));
+                let note = "leave out the groups above it that you may not see, or use its uid";
+                let failure = Failure::new(Exit::NotFound, message);
+                Err(if is_path { failure.note(note) } else { failure })
+            }
             several => {
                 let failure = Failure::usage(format!("{text} is ambiguous; use a uid"));
                 Err(several.iter().fold(failure, |failure, (kind, uid)| failure.note(format!("{} {uid}", noun(kind)))))

@@ -114,6 +114,11 @@ def change(at: Browser) -> str:
     at.shows("Somebody else has changed this repo", "[role=alert]")
     assert {"Theirs", "Mine"} <= set(at.text("[role=alert]").split()), at.text("[role=alert]")
     at.audit("form-conflict")
+    # Neither the button nor Enter saves again: the other value would be lost without a choice.
+    assert not at.find("form .buttons .primary").is_enabled()
+    at.find("[data-path=name]").send_keys(Keys.ENTER)
+    at.shows("Nothing is saved until you choose", "[role=alert]")
+    assert at.server.call("GET", f"/registry/v2/repos/{uid.replace('/', '%2F')}")["description"] == "Theirs"
     at.press("Overwrite with mine")
     at.settled("console")
     at.shows("Mine", ".head")
