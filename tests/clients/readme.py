@@ -70,6 +70,7 @@ GIVEN = {
     },
     "concepts.md": {"": "REPO=$(platformctl --api $API --token $TOKEN create repos --under $ORG_ID --name nginx -o name)"},
     "console.md": {"platformctl find": f"{ACME} platformctl create repos --under acme/team --name nginx"},
+    "search.md": {"platformctl get repos --filter 'description": ACME},
     "emulator.md": {"SEEDED=": EXAMPLE.format(page="emulator.md", name="seed.yaml")},
     "operate.md": {
         "curl -X PUT": """
@@ -187,7 +188,13 @@ class Shell:
               test "$1 $status" = "can-i 1" || return $status
             }}
             export PLATFORMCTL_CONFIG='{folder}/platformctl.toml'
-            curl() {{ command curl --fail-with-body "$@"; }}
+            # Where a page prints the status, it is the answer.
+            curl() {{
+              case " $* " in
+              *" -w "*) command curl "$@" ;;
+              *) command curl --fail-with-body "$@" ;;
+              esac
+            }}
             api() {{ curl -s -H "Authorization: Bearer $TOKEN" "$@"; }}
             export API={server.url} ORG_ID={server.organization} TOKEN={server.token}"""
         )
