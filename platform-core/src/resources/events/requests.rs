@@ -5,7 +5,7 @@ use platform_engine::{
     context::Context,
     error::{Error, Result},
     event::{Draft, EventLog},
-    kind::{Action, Authorization, Field, Handler, Http, Resource, parent_uid},
+    kind::{Action, Authorization, Field, Handler, Http, Resource},
     store::{Key, Require},
     uid::Uid,
     write::Write,
@@ -51,13 +51,14 @@ impl Handler for SendTestEvent {
 
     fn run<'a>(cx: &'a Context<'a>, TestRequest { uid }: TestRequest) -> BoxFuture<'a, Result<TestResponse>> {
         Box::pin(async move {
+            let missing = || Error::not_found(Subscription::KIND, uid.as_str());
+            let group = uid.parent().ok_or_else(missing)?;
             let place = (domain::EVENTS, Subscription::KIND.plural);
-            let mut draft = Draft::custom(TEST_EVENT, place, Subscription::KIND.name, &uid, &parent_uid(&uid)?);
+            let mut draft = Draft::custom(TEST_EVENT, place, Subscription::KIND.name, &uid, &group);
             draft.body.insert("uid".to_owned(), json!(uid));
             let event = cx.event_of(draft)?;
             let mut write = Write::default();
-            let missing = Error::not_found(Subscription::KIND, uid.as_str());
-            write.require_or_fail(Require::Exists(Key::new(Subscription::KIND.name, uid.clone())), missing);
+            write.require_or_fail(Require::Exists(Key::new(Subscription::KIND.name, uid.clone())), missing());
             let (platform, subscription) = (cx.platform(), std::slice::from_ref(&uid));
             PendingEvents.record(platform.entropy(), cx.now(), &mut write, &event, subscription)?;
             cx.commit(write).await?;
