@@ -109,9 +109,10 @@ impl Failure {
             _ => Exit::Failed,
         };
         if status == 401 {
-            let note = match message.starts_with(NO_TOKEN) {
-                true => "no token: run `login`, or set PLATFORM_TOKEN",
-                false => "the token has expired or is not of this server: run `login` again",
+            let note = if message.starts_with(NO_TOKEN) {
+                "no token: run `login`, or set PLATFORM_TOKEN"
+            } else {
+                "the token has expired or is not of this server: run `login` again"
             };
             notes.push(note.to_owned());
         }
