@@ -40,8 +40,11 @@ fn etag(answer: &Answer) -> String {
     answer.headers["etag"].to_str().unwrap().to_owned()
 }
 
+/// Returns the body of an update with a description.
+type MakeBody = fn(&str) -> Value;
+
 /// The paths of a repo in both versions, and its update there.
-fn versions(uid: &str) -> [(String, Method, fn(&str) -> Value); 2] {
+fn versions(uid: &str) -> [(String, Method, MakeBody); 2] {
     let quoted = uid.replace('/', "%2F");
     let body = |name: &str| json!({ "name": "nginx", "description": name });
     [
