@@ -12,6 +12,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 from server import ROOT, binary, running
 
+BACKGROUND = "return getComputedStyle(document.querySelector('.swagger-ui')).backgroundColor"
 TAG, OPERATION = "GroupsService", "GetGroup"
 
 # Makes Chromium run without a display, network or user profile.
@@ -95,8 +96,7 @@ def check(page: webdriver.Chrome, server) -> None:
     # The background is that of the theme which the browser prefers.
     for theme in ("dark", "light"):
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": theme}]})
-        background = page.execute_script("return getComputedStyle(document.querySelector('.swagger-ui')).backgroundColor")
-        assert (background == "rgb(28, 32, 34)") == (theme == "dark"), (theme, background)
+        wait.until(lambda page: (page.execute_script(BACKGROUND) == "rgb(28, 32, 34)") == (theme == "dark"), theme)
 
     # Who is signed in to the console needs no token here.
     link = subprocess.run([binary(), "console", "--data-dir", server.data], stdout=subprocess.PIPE, text=True, check=True)
