@@ -31,7 +31,7 @@ def orders(server, document: dict) -> tuple[int, list[str]]:
     count, faults = 0, []
     for path, methods in document["paths"].items():
         parameters = methods.get("get", {}).get("parameters", [])
-        pattern = next((one["schema"]["pattern"] for one in parameters if one["name"] == "order_by"), None)
+        pattern = next((one["schema"]["pattern"] for one in parameters if one.get("name") == "order_by"), None)
         required = any(one.get("required") for one in parameters)
         if not pattern or required:
             continue

@@ -415,6 +415,8 @@ def events(call: Walk, org: str) -> None:
         pass
     call("GetDeliveryStatus", subscription)
     call("ResumeDelivery", subscription)
+    sent = call("SendTestEvent", subscription)["eventId"]
+    call("RedeliverEvent", subscription, body={"eventId": sent})
     call("DeleteGroup", group)
     call("ListDeliveries")
     call("ListDeadLetters")
