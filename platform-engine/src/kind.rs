@@ -12,23 +12,26 @@ use crate::{
     store::{self, KeyName, KindName},
 };
 
-mod action;
 mod column;
 mod domain;
 mod field;
 mod imported;
 mod keys;
+mod list_page;
 mod paths;
 mod resource;
 mod rules;
 
-pub use action::{Action, Handler, ListPage, Part, Run, RunEncoded, RunOnce, RunPages, RunRendered, RunResource};
 pub use column::Column;
 pub use domain::{Domain, LeftOut};
 pub use field::{Access, Check, Field, InQuery, MakeDefault, OnDelete, Reference, SortKey, Type};
 pub use imported::{Imported, derived_uid, escaped, opaque_uid};
 pub use keys::{DerivedKey, Unique};
-pub use resource::{Change, Registered, Resource, action_event, canonical, parent_uid, sent};
+pub use list_page::ListPage;
+pub use resource::{
+    Action, Change, Handler, Part, Registered, Resource, Run, RunEncoded, RunOnce, RunPages, RunRendered, RunResource,
+    action_event, canonical, parent_uid, sent,
+};
 pub(crate) use resource::{stored, typed};
 pub use rules::WriteRules;
 
