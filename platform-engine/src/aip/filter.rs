@@ -2,7 +2,7 @@
 //!
 //! A filter is parsed into an [`Expression`], which knows no table, and then compiled for a kind into a [`Filter`],
 //! which has the types of its fields. [`Filter::passes`] evaluates it on a resource as the list shows it to the caller,
-//! so that a filter finds out nothing that the list does not show. [`Filter::plan`] says which part of it the indexes
+//! so that a filter finds out nothing that the list does not show. `plan.rs` says which part of it the indexes
 //! of the store answer.
 //!
 //! Rejected: the crates that parse AIP-160. `aip-160` 0.2.0, the only one that is maintained, gives nodes no positions,
