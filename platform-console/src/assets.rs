@@ -55,6 +55,7 @@ const TEXTS: &[(&str, &str, &str)] = &[
     ("severity.js", JAVASCRIPT, include_str!("../ui/severity.js")),
     ("advisories.js", JAVASCRIPT, include_str!("../ui/advisories.js")),
     ("vulnerabilities.js", JAVASCRIPT, include_str!("../ui/vulnerabilities.js")),
+    ("cvss4.js", JAVASCRIPT, include_str!("../ui/cvss4.js")),
     ("deliveries.js", JAVASCRIPT, include_str!("../ui/deliveries.js")),
     ("pictures.js", JAVASCRIPT, include_str!("../ui/pictures.js")),
     ("markdown.js", JAVASCRIPT, include_str!("../ui/markdown.js")),

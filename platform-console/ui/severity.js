@@ -1,5 +1,6 @@
 // Severities of vulnerabilities: levels, CVSS base scores, and what a vector says in words.
 
+import { scoreOfVersion4 } from "./cvss4.js";
 import { h } from "./dom.js";
 import { capitalized } from "./format.js";
 
@@ -37,8 +38,7 @@ function scoreOfVersion3(metrics) {
   const base = 1 - impacts.reduce((left, impact) => left * (1 - impact), 1);
   const impact = isChanged ? 7.52 * (base - 0.029) - 3.25 * (base - 0.02) ** 15 : 6.42 * base;
   const ease = 8.22 * V3.AV[metrics.AV] * V3.AC[metrics.AC] * V3.PR[isChanged ? "C" : "U"][metrics.PR] * V3.UI[metrics.UI];
-  const score = impact <= 0 ? 0 : roundUp(Math.min(isChanged ? 1.08 * (impact + ease) : impact + ease, 10));
-  return Number.isFinite(score) ? score : null;
+  return impact <= 0 ? 0 : roundUp(Math.min(isChanged ? 1.08 * (impact + ease) : impact + ease, 10));
 }
 
 const V2 = {
@@ -51,17 +51,17 @@ const V2 = {
 function scoreOfVersion2(metrics) {
   const impact = 10.41 * (1 - ["C", "I", "A"].reduce((left, name) => left * (1 - V2.CIA[metrics[name]]), 1));
   const ease = 20 * V2.AV[metrics.AV] * V2.AC[metrics.AC] * V2.Au[metrics.Au];
-  const score = Math.round((0.6 * impact + 0.4 * ease - 1.5) * (impact === 0 ? 0 : 1.176) * 10) / 10;
-  return Number.isFinite(score) ? score : null;
+  return Math.round((0.6 * impact + 0.4 * ease - 1.5) * (impact === 0 ? 0 : 1.176) * 10) / 10;
 }
 
 const versionOf = (vector) => /^CVSS:(\d\.\d)\//.exec(vector)?.[1] ?? (/^AV:.*Au:/.test(vector) ? "2.0" : "");
 
-/** Returns the base score of a vector of CVSS 2 or 3; `null` for others. The tables of version 4 are not worth their bytes. */
+const SCORES = { 2: scoreOfVersion2, 3: scoreOfVersion3, 4: scoreOfVersion4 };
+
+/** Returns the base score of a vector of CVSS 2, 3 or 4; `null` for other texts. */
 export function scoreOf(vector) {
-  const version = versionOf(vector);
-  if (version.startsWith("3")) return scoreOfVersion3(metricsOf(vector));
-  return version === "2.0" ? scoreOfVersion2(metricsOf(vector)) : null;
+  const score = SCORES[versionOf(vector)[0]]?.(metricsOf(vector));
+  return Number.isFinite(score) ? score : null;
 }
 
 /** Returns the worst of some severities of the API, as `{ level, score, version, vector }`. */
@@ -92,7 +92,7 @@ export function inWords(vector) {
 }
 
 /** Returns a severity as a mark of its color and words, such as "Critical 9.8". */
-export function severityTag({ level, score, version }) {
-  const text = level === "unknown" ? (version.startsWith("4") ? "CVSS 4.0" : "Not rated") : capitalized(level);
+export function severityTag({ level, score }) {
+  const text = level === "unknown" ? "Not rated" : capitalized(level);
   return h("span", { class: "severity" }, h("i", { class: `c-${level}`, "aria-hidden": "true" }), text, score == null ? null : ` ${score.toFixed(1)}`);
 }

@@ -216,7 +216,7 @@ function vulnerabilitiesCard(images, state, shownRows) {
   if (found.length === 0) return card("Vulnerabilities", null, images.length ? h("div", { class: "empty" }, "None is known.") : noImages());
   const row = (one) => {
     const fix = h("td", { "data-cve": one.id }, "…");
-    return h("tr", null, h("th", { scope: "row" }, h("a", { href: cveAddress(one.id), class: "id" }, one.id)), h("td", null, severityTag({ level: one.level, score: null, version: "" })), h("td", { class: "number" }, number(one.images.length)), h("td", { class: "n-path" }, one.images.slice(0, 2).map((image, at) => [at ? ", " : "", imageLink(image)]), one.images.length > 2 ? h("span", { class: "muted small" }, ` +${one.images.length - 2}`) : null), fix);
+    return h("tr", null, h("th", { scope: "row" }, h("a", { href: cveAddress(one.id), class: "id" }, one.id)), h("td", null, severityTag({ level: one.level, score: null })), h("td", { class: "number" }, number(one.images.length)), h("td", { class: "n-path" }, one.images.slice(0, 2).map((image, at) => [at ? ", " : "", imageLink(image)]), one.images.length > 2 ? h("span", { class: "muted small" }, ` +${one.images.length - 2}`) : null), fix);
   };
   const table = growing("Vulnerabilities of images", ["Vulnerability", "Severity", ["Images", "number"], ["Such as", "n-path"], "Fix"], found, row, ...shownRows);
   const shown = card(`${number(found.length)} vulnerabilities`, null, table);
@@ -312,7 +312,7 @@ function matchesOf(report, repo) {
   const row = (one) => {
     const state = h("td", null, "…");
     waiting.set(one, state);
-    return h("tr", null, h("th", { scope: "row" }, h("a", { href: cveAddress(one.id), class: "id" }, one.id)), h("td", null, severityTag({ ...one, version: "" })), h("td", { class: "id" }, one.name), h("td", { class: "id" }, h("code", null, one.version || "–")), h("td", { class: "id" }, one.versions.length ? h("code", null, one.versions.slice(0, 3).join(", ")) : h("span", { class: "muted" }, one.state === "WONT_FIX" ? "will not be fixed" : "no fix yet")), state);
+    return h("tr", null, h("th", { scope: "row" }, h("a", { href: cveAddress(one.id), class: "id" }, one.id)), h("td", null, severityTag(one)), h("td", { class: "id" }, one.name), h("td", { class: "id" }, h("code", null, one.version || "–")), h("td", { class: "id" }, one.versions.length ? h("code", null, one.versions.slice(0, 3).join(", ")) : h("span", { class: "muted" }, one.state === "WONT_FIX" ? "will not be fixed" : "no fix yet")), state);
   };
   const table = growing("Vulnerabilities of this image", ["Vulnerability", "Severity", "Package", "Installed", "Fixed in", "Advisory"], matches, row);
   const fill = () => {
@@ -382,7 +382,7 @@ export async function showCve(main, params) {
       const has = read.images.filter((image) => LEVELS.some((level) => image.ids[level]?.includes(id)));
       const row = (image) => h("tr", null, h("th", { scope: "row" }, imageLink(image)), h("td", null, image.tags.slice(1, 4).join(", "), image.tags.length > 4 ? ` +${image.tags.length - 4}` : ""), h("td", null, groupLink(image)));
       const level = LEVELS.find((one) => has.some((image) => image.ids[one]?.includes(id)));
-      if (severity.score == null && level && level !== "unknown") rating.replaceChildren(severityTag({ level, score: null, version: "" }), h("span", { class: "muted small" }, " by the reports of its images"));
+      if (severity.score == null && level && level !== "unknown") rating.replaceChildren(severityTag({ level, score: null }), h("span", { class: "muted small" }, " by the reports of its images"));
       images.replaceChildren(...(has.length ? growing("Images that have it", ["Image", "Also tagged", "In"], has, row) : [h("p", { class: "empty" }, "No image that you can see has it.")]), ...(read.isAll ? [] : [h("p", { class: "pager muted" }, `Of the first ${number(read.repos)} repos, by name`)]));
     },
     (error) => images.replaceChildren(errorBox(error)),

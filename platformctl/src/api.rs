@@ -140,7 +140,14 @@ pub(crate) fn variables(template: &str) -> impl Iterator<Item = &str> {
 impl Api {
     /// Returns a client for a server. Its certificate is verified by the public authorities, or by those of a PEM file
     /// only.
+    ///
+    /// # Errors
+    /// If the URL does not begin with `http://` or `https://`, or if the file cannot be read.
     pub(crate) fn new(url: &str, token: Option<String>, ca: Option<&Path>, repeat_for: Duration) -> Result<Self> {
+        if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+            let failure = Failure::usage(format!("the URL of the server does not begin with http:// or https://: {url}"));
+            return Err(failure);
+        }
         let tls = TlsConfig::builder()
             .provider(TlsProvider::Rustls)
             .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))

@@ -136,6 +136,7 @@ fn can_i_answers_by_the_capabilities_at_the_place() {
     let ci = identity(&ctl, "ci");
     ctl.ok(&["create", "groups", "--under", "acme", "--name", "team"]);
     ctl.ok(&["create", "groups", "--under", "acme", "--name", "other"]);
+    ctl.ok(&["create", "repos", "--under", "acme/team", "--name", "nginx"]);
     ctl.ok(&["create", "role-bindings", "--under", "acme/team", "--identity-uid", &ci, "--role-uid", "viewer"]);
     let (team, other) = (ctl.json(&["get", "groups", "acme/team"]), ctl.json(&["get", "groups", "acme/other"]));
     let ci = Ctl::new().env("PLATFORM_API", &server.url).env("PLATFORM_TOKEN", &server.token_of(&ci));
@@ -146,6 +147,9 @@ fn can_i_answers_by_the_capabilities_at_the_place() {
         (vec!["can-i", "list", "repos"], 0),
         (vec!["can-i", "repo.list", "--under", &team], 0),
         (vec!["can-i", "CAP_REPO_LIST", "--under", &team], 0),
+        (vec!["can-i", "repo.list", "--under", "team/nginx"], 0),
+        (vec!["can-i", "tag.create", "--under", "team/nginx"], 1),
+        (vec!["can-i", "repo.list", "--under", "team/missing"], 3),
         (vec!["can-i", "create", "repos", "--under", &team], 1),
         (vec!["can-i", "list", "repos", "--under", &other], 1),
         (vec!["can-i", "resume-delivery", "delivery-statuses"], 1),
@@ -155,8 +159,8 @@ fn can_i_answers_by_the_capabilities_at_the_place() {
     ] {
         let answer = ci.run(&words);
         assert_eq!(answer.code, code, "{words:?}: {answer:?}");
-        let says = ["yes\n", "no\n", ""][usize::try_from(code).unwrap()];
-        assert_eq!(answer.out, says, "{words:?}");
+        let says = ["yes\n", "no\n"].get(usize::try_from(code).unwrap()).unwrap_or(&"");
+        assert_eq!(answer.out, *says, "{words:?}");
     }
     let why = ctl.run(&["can-i", "list", "repos", "--under", &team, "--why"]);
     assert!(why.code == 0 && why.out.starts_with("yes\nrepo.list: role owner at acme (binding "), "{why:?}");
@@ -272,6 +276,8 @@ fn an_error_is_readable_and_has_an_exit_code() {
     ctl.fails(2, &["create", "repos", "--under", "acme", "--json", "[]"]);
     let away = Ctl::new().env("PLATFORM_API", "http://127.0.0.1:1").env("PLATFORM_TOKEN", "t");
     assert!(away.fails(6, &["get", "repos", "--retry-for", "0s"]).contains("no reply from http://127.0.0.1:1"));
+    let message = away.fails(2, &["get", "repos", "--api", "localhost:8080"]);
+    assert!(message.contains("does not begin with http:// or https://: localhost:8080"), "{message}");
 }
 
 /// Serves one connection after another with these replies, and returns its URL and, at the end, the requests. A status

@@ -37,7 +37,7 @@ def column(at: Browser, number: int) -> list[str]:
     return at.run("[...document.querySelectorAll('main tbody tr')].map((one) => one.children[arguments[0]].innerText.trim())", number)
 
 
-# Vectors of versions 2, 3.0, 3.1 and 4.0 with their base scores; the console does not compute those of 4.0.
+# Vectors of versions 2, 3.0, 3.1 and 4.0 with their base scores.
 SCORES = {
     "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H": 9.8,
     "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:N/A:N/E:U/RL:O": 7.5,
@@ -45,7 +45,11 @@ SCORES = {
     "CVSS:3.1/AV:L/AC:H/PR:L/UI:R/S:U/C:L/I:N/A:N": 2.2,
     "AV:N/AC:L/Au:N/C:C/I:C/A:C/E:U/RL:OF/RC:UC": 10,
     "AV:N/AC:M/Au:N/C:P/I:P/A:P": 6.8,
-    "CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N": None,
+    "CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N": 9.3,
+    "CVSS:4.0/AV:N/AC:L/AT:P/PR:N/UI:P/VC:H/VI:H/VA:H/SC:L/SI:L/SA:L": 7.7,
+    "CVSS:4.0/AV:L/AC:H/AT:N/PR:N/UI:A/VC:N/VI:N/VA:L/SC:H/SI:H/SA:H/E:U": 5,
+    "CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:N/VI:N/VA:N/SC:N/SI:N/SA:N": 0,
+    "CVSS:4.0/AV:N": None,
     "CVSS:3.1/AV:N": None,
     "low": None,
 }

@@ -41,7 +41,8 @@ pub(super) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Wri
             (needs, Some(registered.kind))
         }
         None if method.contains('.') || method.starts_with("CAP_") => {
-            (Needs::All(vec![capability(session, method)?]), None)
+            let capability = capability(session, method)?;
+            (Needs::All(vec![capability]), kind_of(session, capability))
         }
         None => return Err(Failure::usage("name a kind, or a capability such as repo.list")),
     };
@@ -168,6 +169,17 @@ fn capability(session: &Session<'_>, name: &str) -> Result<Capability> {
     let own = methods.flat_map(|method| method.capabilities).copied();
     let found = capabilities::all().chain(own).find(|capability| is_it(*capability, name));
     found.ok_or_else(|| Failure::usage(format!("there is no capability {name}")))
+}
+
+/// Returns the kind that a capability is about: the first with a method that requires it, or else one of the same group of
+/// capabilities, such as `repo.` of `repo.list`.
+fn kind_of(session: &Session<'_>, capability: Capability) -> Option<&'static Kind> {
+    let group = |one: Capability| one.name().rsplit_once('.').map(|(group, _)| group);
+    let requires = |test: &dyn Fn(Capability) -> bool| {
+        let mut kinds = session.kinds.iter().map(|registered| registered.kind);
+        kinds.find(|kind| kind.methods.iter().flat_map(|method| method.capabilities).any(|one| test(*one)))
+    };
+    requires(&|one| one == capability).or_else(|| requires(&|one| group(one) == group(capability)))
 }
 
 /// Returns whether this is the name or the identifier of a capability: `repo.list` and `CAP_REPO_LIST`.

@@ -110,6 +110,7 @@ impl Resource for Delivery {
             Method::get(&[cap("subscriptions.list")]),
         ])
         .columns(&Column::fields([
+            "eventId",
             "eventType",
             "eventSubject",
             "eventTime",
