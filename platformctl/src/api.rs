@@ -145,7 +145,8 @@ impl Api {
     /// If the URL does not begin with `http://` or `https://`, or if the file cannot be read.
     pub(crate) fn new(url: &str, token: Option<String>, ca: Option<&Path>, repeat_for: Duration) -> Result<Self> {
         if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
-            let failure = Failure::usage(format!("the URL of the server does not begin with http:// or https://: {url}"));
+            let failure =
+                Failure::usage(format!("the URL of the server does not begin with http:// or https://: {url}"));
             return Err(failure);
         }
         let tls = TlsConfig::builder()
