@@ -62,7 +62,7 @@ def compare() -> None:
 def use() -> None:
     """Builds and tests the project, and calls its server with its command line."""
     # Adds the project to the lock file, with the versions that it has.
-    run("cargo", "metadata", "--format-version", "1", "--offline", cwd=ROOT)
+    run("cargo", "update", "--workspace", cwd=ROOT)
     run(built("proto"), cwd=PROJECT)
     run("cargo", "test", "--workspace", "--locked", "--test", "own_kinds", cwd=ROOT)
     server, ctl = built(PROJECT.name), built("ctl")
