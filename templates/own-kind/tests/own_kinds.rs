@@ -23,7 +23,9 @@ async fn {{plural}}_are_a_kind_like_those_of_the_platform() {
     let first =
         Bootstrap { organization: organization.clone(), organization_name: "mine".into(), operator: me.clone() };
     Iam::of(&platform).bootstrap(&first).await.unwrap();
-    let of_name = |name: &str| {{kind}} { name: name.to_owned(), ..{{kind}}::default() };
+    // The suite requires that these set each field that a create sets.
+    let of_name =
+        |name: &str| {{kind}} { name: name.to_owned(), description: format!("the {name}"), ..{{kind}}::default() };
     let (a, b) = (of_name("a"), of_name("b"));
     KindSuite::of::<{{kind}}>(&platform, &clock, Caller::new(me)).bodies(&organization, &a, &b).run();
 }
