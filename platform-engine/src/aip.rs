@@ -4,3 +4,4 @@ pub mod field_mask;
 pub mod filter;
 pub mod order_by;
 pub mod page_token;
+pub mod read_mask;

@@ -13,15 +13,23 @@ pub struct RequestOptions {
     pub preconditions: Preconditions,
     /// Whether a write is a preview (AIP-163; `docs/api.md`, Previews): everything is checked, and nothing is changed.
     pub validate_only: bool,
+    /// The fields that a get shows (AIP-157; `docs/api.md`, Read masks); empty for all.
+    pub read_mask: String,
 }
 
 /// The options of a request that has none.
-static NONE: RequestOptions =
-    RequestOptions { preconditions: Preconditions { if_match: None, if_none_match: None }, validate_only: false };
+static NONE: RequestOptions = RequestOptions {
+    preconditions: Preconditions { if_match: None, if_none_match: None },
+    validate_only: false,
+    read_mask: String::new(),
+};
 
 /// The options of a preview that has no others.
-static PREVIEW: RequestOptions =
-    RequestOptions { preconditions: Preconditions { if_match: None, if_none_match: None }, validate_only: true };
+static PREVIEW: RequestOptions = RequestOptions {
+    preconditions: Preconditions { if_match: None, if_none_match: None },
+    validate_only: true,
+    read_mask: String::new(),
+};
 
 impl RequestOptions {
     /// Returns the options for a part of the request that is about another resource, to which the preconditions do not
@@ -45,6 +53,12 @@ impl RequestOptions {
     #[must_use]
     pub fn validate_only(self, validate_only: bool) -> Self {
         Self { validate_only, ..self }
+    }
+
+    /// Sets the fields that a get shows.
+    #[must_use]
+    pub fn read_mask(self, read_mask: String) -> Self {
+        Self { read_mask, ..self }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{
         filter::{self, Filter as Condition},
         order_by,
         page_token::Binding,
+        read_mask::{self, ReadMask},
     },
     error::{Result, Violations},
     fields::{self, is_named},
@@ -51,6 +52,11 @@ pub const FILTER: Field = Field::string("filter")
     .multiline()
     .max_len(filter::MAX_LEN)
     .rest_only();
+/// The parameter for the fields that a list shows (AIP-157). gRPC has it in the metadata, as [`FILTER`].
+pub const READ_MASK: Field = Field::string(read_mask::NAME)
+    .about("The fields to show, separated by commas, with dots for nested fields. Defaults to all fields.")
+    .max_len(read_mask::MAX_LEN)
+    .rest_only();
 /// The parameter for the number of resources that a list skips.
 pub const SKIP: Field =
     Field::new("skip", Type::Int32).about("The number of resources to pass over, counted from the page token.");
@@ -76,6 +82,7 @@ pub const LIST_FIELDS: &[Field] = &[
     )
     .about("Hierarchy filters; several combine by AND."),
     FILTER,
+    READ_MASK,
     PAGE_SIZE,
     PAGE_TOKEN,
     ORDER_BY,
@@ -97,6 +104,7 @@ pub struct ListRequest {
     pub(crate) filters: Vec<Filter>,
     /// The parameter `filter`.
     pub(crate) condition: Option<Arc<Condition>>,
+    pub(crate) read_mask: Option<Arc<ReadMask>>,
     pub(crate) order: Order,
     pub(crate) page_size: usize,
     pub(crate) page_token: String,
@@ -161,6 +169,10 @@ impl ListRequest {
             violations.add(FILTER.name, invalid.to_string());
             Default::default()
         });
+        let read_mask = ReadMask::parse(text(READ_MASK.name), kind.fields).unwrap_or_else(|invalid| {
+            violations.append(invalid);
+            None
+        });
         // A required parameter with an invalid value is missing here too, but has a violation already.
         if violations.is_empty() {
             let own = method.map_or(&[][..], |list| list.params).iter().map(|param| &param.field);
@@ -174,14 +186,14 @@ impl ListRequest {
         let page_token = text("pageToken").to_owned();
         let filters = method.map(|list| filters(list, &values)).unwrap_or_default();
         // Page tokens are bound to the parsed request and not to its text, so that a token is valid for the same list
-        // in another spelling. The page size and `skip` are not part of it and may differ from page to page.
+        // in another spelling. The page size, `skip` and the read mask are not part of it and may differ from page to page.
         let mut binding = bind_filters(bind_list(kind, order, &uidp), &filters);
         if condition.is_some() {
             binding = binding.with(FILTER.name, [written.as_bytes()]);
         }
         let of = method.and_then(|list| list.of).map(|(param, _)| text(param)).filter(|uid| !uid.is_empty());
-        let of = of.map(Uid::opaque);
-        Ok(Self { uidp, filters, condition, order, page_size, page_token, skip, of, binding })
+        let (of, read_mask) = (of.map(Uid::opaque), read_mask.map(Arc::new));
+        Ok(Self { uidp, filters, condition, read_mask, order, page_size, page_token, skip, of, binding })
     }
 
     /// Adds filters. Page tokens are bound to them too.

@@ -29,6 +29,7 @@
 
 mod service;
 
+mod metadata;
 mod methods;
 mod mount;
 mod multiplex;
@@ -38,7 +39,6 @@ mod codec;
 mod deadline;
 mod decode;
 mod encode;
-mod filter;
 mod frame;
 mod item_cache;
 mod parts;

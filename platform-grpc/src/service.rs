@@ -1,6 +1,7 @@
 //! The gRPC service: routes a call, runs it on the platform and encodes the reply.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     convert::Infallible,
     fmt,
@@ -27,7 +28,7 @@ use platform_engine::{
     offload::{Pace, SLICE},
     options::RequestOptions,
     platform::{ActionReply, Platform},
-    request::{FILTER, ListRequest},
+    request::{FILTER, ListRequest, READ_MASK},
 };
 use platform_http::{BoxError, Called, Limits, Origin, Shares, bearer, preconditions, validate_only, within};
 use prost_reflect::DescriptorPool;
@@ -45,8 +46,9 @@ use crate::{
     codec::AsBytes,
     deadline, decode,
     encode::Plan,
-    filter, frame,
+    frame,
     item_cache::ItemCache,
+    metadata,
     methods::{self, BadContract, Method, Operation},
     mount::Mount,
     multiplex::Multiplexed,
@@ -328,7 +330,8 @@ impl Inner {
         bytes: Bytes,
     ) -> Result<(Message, Option<Tag>)> {
         let Self { platform, .. } = self;
-        let filter = filter::of(&method.operation, metadata)?;
+        let filter = metadata::filter(&method.operation, metadata)?;
+        let read_mask = metadata::read_mask(&method.operation, metadata)?;
         if bytes.len() > SLICE {
             // Receiving the message has taken as long as a slice of work.
             platform.offload().pause().await;
@@ -347,7 +350,8 @@ impl Inner {
         let resource = match &method.operation {
             Operation::List(registered, page) => {
                 let mut request = decode::object(message)?;
-                request.extend(filter.map(|filter| (FILTER.name.to_owned(), Value::String(filter))));
+                let added = [(FILTER, filter), (READ_MASK, read_mask)].into_iter();
+                request.extend(added.filter_map(|(field, text)| Some((field.name.to_owned(), Value::String(text?)))));
                 let request = ListRequest::from_json(registered.kind, request)?;
                 let reply = platform.list_erased(caller.as_ref(), registered, &request).await?;
                 let mut parts = Parts::new(origin);
@@ -356,6 +360,8 @@ impl Inner {
             }
             Operation::Get(registered) => {
                 let uid = decode::text(&message, "uid");
+                let masked = |mask| Cow::Owned(options.clone().read_mask(mask));
+                let options = &*read_mask.map_or(Cow::Borrowed(options), masked);
                 let resource = platform.get_erased(demand_caller()?, registered, &uid, options).await?;
                 check_modified(&resource, options)?;
                 return Ok((into_bytes(self.items.encode(&method.output, &resource.body))?, resource.tag));

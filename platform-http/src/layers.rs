@@ -54,10 +54,11 @@ const MAX_LOGGED_PATH: usize = 1024;
 /// Time for which a browser may cache the result of a CORS preflight. Our choice.
 const PREFLIGHT_AGE: Duration = Duration::from_secs(3600);
 
-/// Request headers of gRPC-Web that REST does not use, among them the filter of a list, and response headers that gRPC-Web
+/// Request headers of gRPC-Web that REST does not use, among them the filter of a list and read masks, and response headers that gRPC-Web
 /// clients read.
-const GRPC_WEB_REQUEST_HEADERS: [HeaderName; 5] = [
+const GRPC_WEB_REQUEST_HEADERS: [HeaderName; 6] = [
     HeaderName::from_static("x-filter"),
+    HeaderName::from_static("x-read-mask"),
     HeaderName::from_static("x-grpc-web"),
     HeaderName::from_static("x-user-agent"),
     HeaderName::from_static("grpc-timeout"),

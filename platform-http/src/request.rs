@@ -18,6 +18,7 @@ use http_body_util::BodyExt;
 use percent_encoding::percent_decode_str;
 use platform_engine::{
     access::{Authenticator, Caller},
+    aip::read_mask,
     error::{Error, Result, Violations},
     etag::Tags,
     json,
@@ -297,15 +298,21 @@ pub(crate) fn reject_pairs(pairs: Vec<(String, String)>) -> Result<()> {
     violations.none_or(())
 }
 
-/// Returns the mask of an update. An empty mask is the same as none.
-pub(crate) fn update_mask(pairs: Vec<(String, String)>) -> Result<Option<String>> {
+/// The parameter of the fields that an update sets, in camelCase and in snake_case, and its name in violations.
+pub(crate) const UPDATE_MASK: ([&str; 2], &str) = (["updateMask", "update_mask"], "update_mask");
+
+/// The parameter of the fields that a get shows.
+pub(crate) const READ_MASK: ([&str; 2], &str) = (["readMask", "read_mask"], read_mask::NAME);
+
+/// Returns a mask, the only parameter that a method has. An empty mask is the same as none.
+pub(crate) fn mask((names, field): ([&str; 2], &str), pairs: Vec<(String, String)>) -> Result<Option<String>> {
     let mut violations = Violations::default();
     let mut mask = None;
     for (key, value) in pairs {
-        match (key.as_str(), &mask) {
-            ("updateMask" | "update_mask", None) => mask = Some(value),
-            ("updateMask" | "update_mask", Some(_)) => violations.add("update_mask", "is specified more than once"),
-            _ => violations.add(key, "unknown parameter"),
+        match (names.contains(&key.as_str()), &mask) {
+            (true, None) => mask = Some(value),
+            (true, Some(_)) => violations.add(field, "is specified more than once"),
+            (false, _) => violations.add(key, "unknown parameter"),
         }
     }
     violations.none_or(mask.filter(|mask| !mask.trim().is_empty()))
@@ -521,7 +528,7 @@ mod tests {
             ("updateMask=a&updateMask=b", Err("update_mask")),
             ("mask=a", Err("mask")),
         ] {
-            let read = update_mask(pairs(query).unwrap());
+            let read = super::mask(UPDATE_MASK, pairs(query).unwrap());
             let read = read.as_ref().map(|mask| mask.as_deref()).map_err(|error| error.violations()[0].field.as_str());
             assert_eq!(read, mask, "{query}");
         }

@@ -36,7 +36,7 @@ use crate::{
     mount::{self, Call, Mount},
     openapi::{Info, OpenApi, ServedDocument},
     reply::{self, Refusal, Reply},
-    request,
+    request::{self, READ_MASK, UPDATE_MASK},
     routes::{BadRoute, Endpoint, Found, Routes},
 };
 
@@ -387,9 +387,13 @@ impl Inner {
         B::Error: Into<BoxError>,
     {
         let mut parameters = request::pairs(query)?;
-        let options = request::options(head, &mut parameters)?;
+        let mut options = request::options(head, &mut parameters)?;
         let mask = match verb {
-            Verb::Update => request::update_mask(parameters)?,
+            Verb::Update => request::mask(UPDATE_MASK, parameters)?,
+            Verb::Get => {
+                options.read_mask = request::mask(READ_MASK, parameters)?.unwrap_or_default();
+                None
+            }
             _ => request::reject_pairs(parameters).map(|()| None)?,
         };
         match verb {

@@ -116,6 +116,26 @@ async fn an_update_sets_the_fields_of_its_mask_or_else_of_its_body() {
 }
 
 #[tokio::test]
+async fn a_read_mask_selects_the_fields_of_gets_and_lists_and_keeps_the_tag() {
+    let api = api().await;
+    let path = &format!("/registry/v2/repos/{}", repo(&api, "nginx").await);
+    let whole = get(&api, path).await;
+    let masked = get(&api, &format!("{path}?readMask=name,create_time")).await;
+    assert_eq!(masked.headers.get("etag"), whole.headers.get("etag"), "an update can require what was read");
+    let (whole, masked) = (whole.ok(), masked.ok());
+    assert_eq!(masked, json!({ "name": "nginx", "createTime": whole["createTime"] }));
+    assert_eq!(get(&api, &format!("{path}?read_mask=*")).await.ok(), whole);
+    let list = get(&api, "/registry/v2/repos?read_mask=name").await.ok();
+    assert_eq!((&list["repos"], &list["totalCount"]), (&json!([{ "name": "nginx" }]), &json!("1")));
+    for query in ["readMask=nosuch", "read_mask=name&readMask=uid", "readMask=*,name"] {
+        assert_eq!(get(&api, &format!("{path}?{query}")).await.fields(), ["readMask"], "{query}");
+        let list = get(&api, &format!("/registry/v2/repos?{query}")).await;
+        assert_eq!(list.fields(), ["readMask"], "{query}");
+    }
+    assert_eq!(patch(&api, &format!("{path}?readMask=name"), json!({})).await.fields(), ["readMask"]);
+}
+
+#[tokio::test]
 async fn a_readme_is_read_and_written_at_the_path_of_its_repo() {
     let api = api().await;
     let repo = repo(&api, "nginx").await;

@@ -118,3 +118,8 @@ fn every_list_parameter_filters() {
 fn a_filter_selects_by_each_field_that_lists_show_as_a_model_does() {
     each_kind(|suite| suite.filters_select_by_each_field());
 }
+
+#[test]
+fn a_read_mask_shows_each_field_alone_in_lists_and_gets() {
+    each_kind(|suite| suite.read_masks_show_their_fields());
+}

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::{rendered, rendered_one, uid_in};
 use crate::{
+    aip::read_mask::ReadMask,
     context::Context,
     error::{Error, Result},
     etag::Reply,
@@ -17,10 +18,18 @@ pub(crate) async fn get(cx: &Context<'_>, registered: &Registered, uid: &str) ->
     let kind = registered.kind;
     let uid = uid_in("uid", uid)?;
     cx.demand_method(kind, Verb::Get, &uid)?;
+    let mask = ReadMask::parse(&cx.options().read_mask, kind.fields).map_err(Error::invalid)?;
     let record = existing(cx, kind, &uid).await?;
     let revision = revision(record.as_ref());
     let reply = shown(cx, registered, &uid, record).await?;
-    if cx.options().preconditions.admit_read(revision) { Ok(reply) } else { Err(Error::etag_mismatch(reply.tag)) }
+    if !cx.options().preconditions.admit_read(revision) {
+        return Err(Error::etag_mismatch(reply.tag));
+    }
+    // The tag is that of the whole resource, so that a client can update what it has read a part of.
+    match mask {
+        Some(mask) => Ok(Reply { body: mask.apply(&reply.body)?, ..reply }),
+        None => Ok(reply),
+    }
 }
 
 /// Returns a resource as the method returns it.

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{encode, is_current, rendered};
 use crate::{
+    aip::read_mask::ReadMask,
     context::Context,
     error::{Error, Result},
     fields::{self, Checked},
@@ -90,12 +91,26 @@ pub(crate) async fn list_in(
         None => indexed(cx, registered, query).await?,
         Some(filter) => filtered::list(cx, registered, filter, query).await?,
     };
+    let items = match &request.read_mask {
+        None => items,
+        Some(mask) => masked(cx, mask, items).await?,
+    };
     Ok(ListReply {
         items,
         next_page_token: next.map(|next| platform.page_keys().issue(now, &binding, &next)),
         total_count: total,
         skipped: request.skip,
     })
+}
+
+/// Returns the fields of a mask of each resource.
+async fn masked(cx: &Context<'_>, mask: &ReadMask, mut items: Vec<Bytes>) -> Result<Vec<Bytes>> {
+    let mut pace = cx.pace();
+    for item in &mut items {
+        pace.step(item.len()).await;
+        *item = mask.apply(item)?;
+    }
+    Ok(items)
 }
 
 /// A page of rendered resources, the position of the last one if there are more, and the number on all pages.

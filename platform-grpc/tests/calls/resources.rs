@@ -10,7 +10,7 @@ use platform_http::Limits;
 use prost_reflect::DynamicMessage;
 use serde_json::{Value, json};
 
-use crate::support::{OPERATOR, ORG, TestServer, described, metadata_of, path, platform_of};
+use crate::support::{OPERATOR, ORG, TestServer, as_rest, described, metadata_of, path, platform_of};
 
 /// Removes fields that only REST shows: those that the message lacks, and default values.
 fn without(mut body: Value, names: &[&str]) -> Value {
@@ -244,4 +244,26 @@ async fn every_method_of_the_contract_is_implemented() {
     }
     let pool = prost_reflect::DescriptorPool::decode(platform_core::proto::FILE_DESCRIPTOR_SET).unwrap();
     assert_eq!(server.grpc.paths().len(), pool.services().map(|service| service.methods().count()).sum::<usize>());
+}
+
+#[tokio::test]
+async fn the_metadata_x_read_mask_selects_the_fields_of_gets_and_lists_of_version_2() {
+    let server = TestServer::new().await;
+    let uid = server.repo("nginx").await;
+    let masked = async |mask: &str, method: &str, request: Value| {
+        server.call_as(&[("authorization", OPERATOR), ("x-read-mask", mask)], method, request).await
+    };
+    let get = ("registry.v2.ReposService/GetRepo", json!({ "uid": uid }));
+    assert_eq!(masked("name", get.0, get.1.clone()).await.unwrap(), json!({ "name": "nginx" }));
+    let list = masked("uid", "registry.v2.ReposService/ListRepos", json!({})).await.unwrap();
+    assert_eq!(list["repos"], json!([{ "uid": uid }]));
+    for (mask, method, request) in [
+        ("nosuch", get.0, get.1.clone()),
+        ("nosuch", "registry.v2.ReposService/ListRepos", json!({})),
+        ("name", "registry.v2.ReposService/DeleteRepo", get.1),
+        ("name", "registry.Registry/ListRepos", json!({})),
+    ] {
+        let refused = as_rest(&masked(mask, method, request).await.unwrap_err());
+        assert_eq!(refused["details"][1]["fieldViolations"][0]["field"], json!("readMask"), "{method}: {refused}");
+    }
 }

@@ -3,7 +3,7 @@
 use heck::ToSnakeCase;
 use platform_engine::{
     kind::{Action, Field, Kind, Parent, Part, Registered, Type, Verb},
-    request::list_fields,
+    request::{READ_MASK, list_fields},
     uid::Uid,
 };
 use serde_json::{Map, Value, json};
@@ -88,6 +88,9 @@ pub(super) fn of_resource(path: &Path<'_>, verb: Verb, registered: &Registered) 
             "name": name, "in": "path", "required": true, "description": description, "schema": schema,
             "example": example,
         }));
+    }
+    if verb == Verb::Get {
+        parameters.extend(of_query(&[READ_MASK]));
     }
     if verb == Verb::Update {
         parameters.push(json!({
