@@ -212,6 +212,13 @@ impl Kind {
         format!("{}{}{rest}", verb.name(), first.to_uppercase())
     }
 
+    /// Returns the name of the RPC that gets several resources (AIP-231), such as `BatchGetRepos`; `None` for a kind
+    /// without gets.
+    pub fn batch_get(&self) -> Option<String> {
+        let (first, rest) = self.plural.split_at_checked(1).unwrap_or_default();
+        self.serves(Verb::Get).then(|| format!("BatchGet{}{rest}", first.to_uppercase()))
+    }
+
     /// Returns the field of that name, in camelCase.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)

@@ -53,8 +53,11 @@ pub const FILTER: Field = Field::string("filter")
     .max_len(filter::MAX_LEN)
     .rest_only();
 /// The parameter for the fields that a list shows (AIP-157). gRPC has it in the metadata, as [`FILTER`].
-pub const READ_MASK: Field = Field::string(read_mask::NAME)
-    .about("The fields to show, separated by commas, with dots for nested fields. Defaults to all fields.")
+pub const READ_MASK: Field = Field::string("readMask")
+    .about(
+        "The fields to show, separated by commas, with dots for nested fields; the others are then absent, even \
+         required ones. Defaults to all fields.",
+    )
     .max_len(read_mask::MAX_LEN)
     .rest_only();
 /// The parameter for the number of resources that a list skips.

@@ -4,6 +4,7 @@
 //! stored data (`docs/api.md`, Access).
 
 pub(crate) mod action;
+pub(crate) mod batch_get;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;
@@ -12,6 +13,7 @@ mod modify;
 pub(crate) mod update;
 
 pub use crate::fields::times;
+pub use batch_get::{MAX_UIDS, REQUEST as BATCH_GET_REQUEST};
 pub use create::Prepared;
 pub use list::{ListReply, PAGE_BYTES};
 pub use update::is_same;

@@ -17,6 +17,7 @@ use http::Method;
 use platform_engine::{
     kind::{Action, Field, Part, Verb},
     platform::Platform,
+    verbs::BATCH_GET_REQUEST,
 };
 use serde_json::{Map, Value, json};
 
@@ -245,6 +246,7 @@ fn component_schemas(platform: &Platform, schemas: &Schemas<'_>) -> Map<String, 
             all.insert(format!("{}Request", kind.operation(action)), request);
         }
     }
+    all.insert(operations::BATCH_GET.to_owned(), schemas.object(BATCH_GET_REQUEST, For::Request));
     all.insert("Capability".to_owned(), schema::capability(platform));
     all.extend(responses::schemas(platform));
     all
@@ -303,6 +305,7 @@ mod tests {
                 let Found::Endpoint(endpoint, ..) = routes.find(&method, &sent) else { panic!("{method} {sent}") };
                 let id = match endpoint {
                     Endpoint::Standard(verb, Registered { kind, .. }, _) => kind.rpc(*verb),
+                    Endpoint::BatchGet(registered) => registered.kind.batch_get().unwrap(),
                     Endpoint::Action(kind, action, _) => kind.operation(action),
                 };
                 assert_eq!(operation["operationId"].as_str().unwrap().trim_end_matches("WithoutParent"), id);

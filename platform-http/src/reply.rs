@@ -225,14 +225,33 @@ pub(crate) fn options(allow: &str) -> Reply {
 /// Returns a page of a list: an array under the kind's plural, the next page token if there is a next page, the total
 /// as a string (proto3 JSON for 64-bit integers), and the number of skipped resources. Pauses while it copies a long page.
 pub(crate) async fn list(plural: &str, page: &ListReply) -> Reply {
-    let bodies: usize = page.items.iter().map(|item| item.len() + 1).sum();
     let token = page.next_page_token.as_deref().unwrap_or_default();
-    let mut body = Vec::with_capacity(bodies + plural.len() + token.len() + 112);
+    let mut body = array(plural, &page.items, token.len() + 112).await;
+    // Tokens are base64, so they need no escaping.
+    let token = if token.is_empty() { String::new() } else { format!("\"nextPageToken\":\"{token}\",") };
+    let (total, skipped) = (page.total_count, page.skipped);
+    // Writing into a vector does not fail.
+    let _ = write!(body, ",{token}\"totalCount\":\"{total}\",\"skipped\":{skipped}}}");
+    json(body)
+}
+
+/// Returns resources as an array under the kind's plural.
+pub(crate) async fn items(plural: &str, items: &[Bytes]) -> Reply {
+    let mut body = array(plural, items, 1).await;
+    body.push(b'}');
+    json(body)
+}
+
+/// Returns the beginning of an object, with resources as an array under the kind's plural, and capacity for this many
+/// bytes more. Pauses while it copies many.
+async fn array(plural: &str, items: &[Bytes], more: usize) -> Vec<u8> {
+    let bodies: usize = items.iter().map(|item| item.len() + 1).sum();
+    let mut body = Vec::with_capacity(bodies + plural.len() + more + 6);
     body.extend_from_slice(b"{\"");
     body.extend_from_slice(plural.as_bytes());
     body.extend_from_slice(b"\":[");
     let mut pause_at = SLICE;
-    for (index, item) in page.items.iter().enumerate() {
+    for (index, item) in items.iter().enumerate() {
         if index > 0 {
             body.push(b',');
         }
@@ -242,12 +261,8 @@ pub(crate) async fn list(plural: &str, page: &ListReply) -> Reply {
             tokio::task::yield_now().await;
         }
     }
-    // Tokens are base64, so they need no escaping.
-    let token = if token.is_empty() { String::new() } else { format!("\"nextPageToken\":\"{token}\",") };
-    let (total, skipped) = (page.total_count, page.skipped);
-    // Writing into a vector does not fail.
-    let _ = write!(body, "],{token}\"totalCount\":\"{total}\",\"skipped\":{skipped}}}");
-    json(body)
+    body.push(b']');
+    body
 }
 
 /// Returns the length of a response's body in bytes; 0 for a stream.

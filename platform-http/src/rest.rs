@@ -124,7 +124,9 @@ impl Rest {
     /// Returns those of [`Rest::methods`] that can change something, by their HTTP methods.
     pub fn writing_methods(&self) -> BTreeSet<String> {
         let endpoints = self.0.routes.paths().flat_map(|path| path.methods);
-        endpoints.filter(|(http, _)| !http.is_safe()).map(|(_, endpoint)| endpoint.rpc()).collect()
+        let is_write =
+            |(http, endpoint): &(Method, Endpoint)| !http.is_safe() && !matches!(endpoint, Endpoint::BatchGet(_));
+        endpoints.filter(|one| is_write(one)).map(|(_, endpoint)| endpoint.rpc()).collect()
     }
 
     /// Returns the reply to a request for this path that middleware rejects, in the format of AIP-193.
@@ -283,6 +285,7 @@ impl Inner {
                 let uid = variables.first().copied().unwrap_or_default();
                 self.standard(*verb, registered, uid, incoming).await
             }
+            Endpoint::BatchGet(registered) => self.batch_get(registered, incoming).await,
             Endpoint::Action(kind, action, names) => {
                 let variables = names.iter().map(String::as_str).zip(variables);
                 self.action(kind, action, variables, incoming).await
@@ -400,6 +403,20 @@ impl Inner {
             Verb::Create | Verb::Update => Ok((options, mask, request::object(body, &self.limits).await?)),
             Verb::List | Verb::Get | Verb::Delete => Ok((options, mask, Map::new())),
         }
+    }
+
+    async fn batch_get<B>(&self, registered: &Registered, incoming: Incoming<'_, B>) -> Result<Reply, Refusal>
+    where
+        B: Body,
+        B::Error: Into<BoxError>,
+    {
+        let Incoming { head, origin, token, version, query, body } = incoming;
+        let caller = self.authenticate(origin, token, version).await?;
+        request::reject_parameters(query)?;
+        request::reject_preconditions(head)?;
+        let request = request::object(body, &self.limits).await?;
+        let items = self.platform.batch_get_erased(&caller, registered, &request).await?;
+        Ok(reply::items(registered.kind.plural, &items).await)
     }
 
     async fn action<'v, B>(

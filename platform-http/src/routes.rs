@@ -30,6 +30,8 @@ pub(crate) enum Endpoint {
     /// Standard method, with the names of the path's variables. A path of any method except list has at most one
     /// variable, the uid or the parent; the variables of a list's path are parameters of the list.
     Standard(Verb, Registered, Vec<String>),
+    /// Batch get of a kind.
+    BatchGet(Registered),
     /// Action, with the names of the path's variables.
     Action(&'static Kind, &'static Action, Vec<String>),
 }
@@ -96,6 +98,11 @@ impl Routes {
                     let endpoint = |names| Endpoint::Standard(method.verb, *registered, names);
                     routes.add(kind, method_of(method.verb.http()), &path, endpoint)?;
                 }
+            }
+            if kind.batch_get().is_some() {
+                routes.add(kind, Method::POST, &format!("{}:batchGet", kind.plural), |_| {
+                    Endpoint::BatchGet(*registered)
+                })?;
             }
             for action in registered.actions.iter().filter(|action| !action.path.is_empty()) {
                 routes.add(kind, method_of(action.http), action.path, |names| Endpoint::Action(kind, action, names))?;
@@ -200,7 +207,7 @@ impl Endpoint {
             Self::Standard(Verb::Create, registered, names) => {
                 !names.is_empty() || matches!(registered.kind.parent, Parent::None | Parent::GroupOrNone)
             }
-            Self::Standard(..) | Self::Action(..) => true,
+            Self::Standard(..) | Self::BatchGet(_) | Self::Action(..) => true,
         }
     }
 
@@ -210,6 +217,9 @@ impl Endpoint {
             Self::Standard(verb, registered, _) => {
                 format!("{}.{}", registered.kind.service, registered.kind.rpc(*verb))
             }
+            Self::BatchGet(registered) => {
+                format!("{}.{}", registered.kind.service, registered.kind.batch_get().unwrap_or_default())
+            }
             Self::Action(kind, action, _) => format!("{}.{}", kind.service, action.name),
         }
     }
@@ -217,6 +227,7 @@ impl Endpoint {
     fn variables(&self) -> &[String] {
         match self {
             Self::Standard(_, _, names) | Self::Action(_, _, names) => names,
+            Self::BatchGet(_) => &[],
         }
     }
 }
@@ -225,6 +236,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Standard(verb, registered, _) => write!(f, "{}{}", verb.name(), registered.kind.name),
+            Self::BatchGet(registered) => f.write_str(&registered.kind.batch_get().unwrap_or_default()),
             Self::Action(_, action, _) => f.write_str(action.name),
         }
     }

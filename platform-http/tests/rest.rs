@@ -128,11 +128,34 @@ async fn a_read_mask_selects_the_fields_of_gets_and_lists_and_keeps_the_tag() {
     let list = get(&api, "/registry/v2/repos?read_mask=name").await.ok();
     assert_eq!((&list["repos"], &list["totalCount"]), (&json!([{ "name": "nginx" }]), &json!("1")));
     for query in ["readMask=nosuch", "read_mask=name&readMask=uid", "readMask=*,name"] {
-        assert_eq!(get(&api, &format!("{path}?{query}")).await.fields(), ["readMask"], "{query}");
+        assert_eq!(get(&api, &format!("{path}?{query}")).await.fields(), ["read_mask"], "{query}");
         let list = get(&api, &format!("/registry/v2/repos?{query}")).await;
-        assert_eq!(list.fields(), ["readMask"], "{query}");
+        assert_eq!(list.fields(), ["read_mask"], "{query}");
     }
     assert_eq!(patch(&api, &format!("{path}?readMask=name"), json!({})).await.fields(), ["readMask"]);
+}
+
+#[tokio::test]
+async fn a_batch_get_returns_all_resources_or_the_error_of_the_first_without_access() {
+    let api = api().await;
+    let (a, b) = (repo(&api, "a").await, repo(&api, "b").await);
+    let path = "/registry/v2/repos:batchGet";
+    let found = post(&api, path, json!({ "uids": [b, a, b], "readMask": "name" })).await.ok();
+    assert_eq!(found, json!({ "repos": [{ "name": "b" }, { "name": "a" }, { "name": "b" }] }));
+    let missing = format!("{ORG}/ffffffffffffffff");
+    assert_eq!(post(&api, path, json!({ "uids": [a, missing] })).await.refusal().0, 404);
+    assert_eq!(post(&api, path, json!({ "uids": [a, "x"] })).await.fields(), ["uids[1]"]);
+    assert_eq!(post(&api, path, json!({ "uid": a })).await.fields(), ["uid", "uids"]);
+    assert_eq!(post(&api, &format!("{path}?uids={a}"), json!({ "uids": [a] })).await.fields(), ["uids"]);
+    assert_eq!(get(&api, &format!("{path}?uids={a}")).await.refusal().0, 405);
+
+    let body = json!({ "name": "ci", "servicePrincipal": "SERVICE_PRINCIPAL_INGESTER" });
+    let identity = post(&api, &format!("/iam/v2/identities/{ORG}"), body).await.ok();
+    let ci = identity["uid"].as_str();
+    for uids in [json!([a]), json!([a, missing]), json!([missing])] {
+        let refused = call_as(&api, ci, Method::POST, path, json!({ "uids": uids }).to_string()).await;
+        assert_eq!(refused.refusal(), (403, 7, "Permission denied".to_owned()), "{uids}");
+    }
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ mod snapshot;
 use std::sync::Arc;
 
 use http::{Request, StatusCode};
+use platform_core::resources::KINDS;
 use platform_engine::{
     kind::{Domain, Field, Kind, Method, Parent, Resource},
     platform::Settings,
@@ -89,6 +90,10 @@ fn the_document_has_exactly_the_methods_of_the_kinds_and_the_token_services() {
         })
         .collect();
     expected.extend(TOKEN_SERVICES.map(str::to_owned));
+    expected.extend(KINDS.iter().map(|registered| registered.kind).filter_map(|kind| {
+        let path = format!("/{}/{}/{}:batchGet", kind.domain.name, kind.domain.version(), kind.plural);
+        Some(format!("{}.{} POST {path}", kind.service, kind.batch_get()?))
+    }));
     let document = document();
     let mut served = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {

@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::clock::TestClock;
 
 mod access;
+mod batch_gets;
 mod conditions;
 mod creates;
 mod filters;
@@ -60,6 +61,7 @@ mod updates;
 /// | [`list_parameters_filter`](Self::list_parameters_filter) | lists |
 /// | [`filters_select_by_each_field`](Self::filters_select_by_each_field) | lists |
 /// | [`read_masks_show_their_fields`](Self::read_masks_show_their_fields) | lists |
+/// | [`batch_gets_return_what_gets_return`](Self::batch_gets_return_what_gets_return) | gets |
 /// | [`each_capability_is_required`](Self::each_capability_is_required) | with [`KindSuite::callers`] |
 ///
 /// The checks of lists need resources with different values: the two bodies of a pair should differ in every field that
@@ -254,6 +256,7 @@ impl<'a> KindSuite<'a> {
         ("list_parameters_filter", |suite| suite.list_parameters_filter()),
         ("filters_select_by_each_field", |suite| suite.filters_select_by_each_field()),
         ("read_masks_show_their_fields", |suite| suite.read_masks_show_their_fields()),
+        ("batch_gets_return_what_gets_return", |suite| suite.batch_gets_return_what_gets_return()),
         ("each_capability_is_required", |suite| suite.each_capability_is_required()),
     ];
 }

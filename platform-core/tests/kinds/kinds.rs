@@ -123,3 +123,8 @@ fn a_filter_selects_by_each_field_that_lists_show_as_a_model_does() {
 fn a_read_mask_shows_each_field_alone_in_lists_and_gets() {
     each_kind(|suite| suite.read_masks_show_their_fields());
 }
+
+#[test]
+fn a_batch_get_returns_what_gets_return_or_nothing() {
+    each_kind(|suite| suite.batch_gets_return_what_gets_return());
+}

@@ -11,8 +11,8 @@ use crate::{
     kind::{Field, Type},
 };
 
-/// The name of the query parameter, and of the field in violations.
-pub const NAME: &str = "readMask";
+/// The field in violations, as `update_mask` is that of an update.
+pub const NAME: &str = "read_mask";
 
 /// The maximum length of a mask in bytes. Our choice.
 pub const MAX_LEN: usize = 4 << 10;
@@ -34,7 +34,7 @@ impl ReadMask {
     /// lists. An empty mask and `*` mean all fields, for which this returns `None`.
     ///
     /// # Errors
-    /// A violation of `readMask` for each path that the table does not have, for `*` together with other paths, and for a
+    /// A violation of `read_mask` for each path that the table does not have, for `*` together with other paths, and for a
     /// mask of more than [`MAX_LEN`] bytes.
     pub fn parse(text: &str, fields: &'static [Field]) -> Result<Option<Self>, Violations> {
         let mut violations = Violations::default();

@@ -62,6 +62,23 @@ impl Platform {
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
+    /// Gets several resources (AIP-231), in the order of the uids in the request, whose fields are
+    /// [`BATCH_GET_REQUEST`](verbs::BATCH_GET_REQUEST). They are as of different moments during the call.
+    ///
+    /// # Errors
+    /// As [`Platform::get`], for the first of the uids that has an error; and INVALID_ARGUMENT on `uids` when the
+    /// resources have more than [`PAGE_BYTES`](verbs::PAGE_BYTES).
+    pub async fn batch_get_erased(
+        &self,
+        caller: &Caller,
+        registered: &Registered,
+        request: &Map<String, Value>,
+    ) -> Result<Vec<Bytes>> {
+        let get = self.with_caller(caller, |cx| Box::pin(verbs::batch_get::batch_get(cx, registered, request)));
+        let done = get.await;
+        done.map_err(|error| error.of_domain(registered.kind.domain.name))
+    }
+
     /// Creates a resource: [`Platform::create`] with the type erased. The body is the resource in any form of proto3
     /// JSON.
     ///

@@ -1,8 +1,9 @@
 //! Gets (AIP-131).
 
+use bytes::Bytes;
 use serde_json::json;
 
-use super::{rendered, rendered_one, uid_in};
+use super::{encode, rendered, uid_in};
 use crate::{
     aip::read_mask::ReadMask,
     context::Context,
@@ -11,7 +12,7 @@ use crate::{
     kind::{Kind, Parent, Registered, Verb},
     store::{Key, Record},
     uid::Uid,
-    write::is_current,
+    write::{RENDER_ON_READ, is_current},
 };
 
 pub(crate) async fn get(cx: &Context<'_>, registered: &Registered, uid: &str) -> Result<Reply> {
@@ -35,16 +36,30 @@ pub(crate) async fn get(cx: &Context<'_>, registered: &Registered, uid: &str) ->
 /// Returns a resource as the method returns it.
 async fn shown(cx: &Context<'_>, registered: &Registered, uid: &Uid, record: Option<Record>) -> Result<Reply> {
     let revision = revision(record.as_ref());
+    let is_stored = record.as_ref().is_some_and(|record| is_current(registered.kind, record.rendering));
+    let body = rendered(cx, registered, vec![stored(uid, record)?]).await?.pop();
+    let body = body.ok_or_else(|| Error::internal("rendering returned no resource"))?;
+    Ok(Reply::new(body, revision, is_stored))
+}
+
+/// Returns the stored body of a resource with its rendering. A singleton exists with its parent, even if it was never
+/// written, and may have computed fields.
+fn stored(uid: &Uid, record: Option<Record>) -> Result<(u16, Bytes)> {
     match record {
-        Some(record) => {
-            let is_stored = is_current(registered.kind, record.rendering);
-            let body = rendered(cx, registered, vec![(record.rendering, record.body)]).await?.into_iter().next();
-            let body = body.ok_or_else(|| Error::internal("rendering returned no resource"))?;
-            Ok(Reply::new(body, revision, is_stored))
-        }
-        // A singleton exists with its parent, even if it was never written, and may have computed fields.
-        None => Ok(Reply::new(rendered_one(cx, registered, &json!({ "uid": uid }), true).await?, revision, false)),
+        Some(record) => Ok((record.rendering, record.body)),
+        None => Ok((RENDER_ON_READ, encode(&json!({ "uid": uid }))?)),
     }
+}
+
+/// Returns several resources as the method returns them, in the order of the uids. The caller's capabilities are not
+/// checked.
+///
+/// # Errors
+/// As [`existing`], for the first uid without a resource.
+pub(super) async fn read(cx: &Context<'_>, registered: &Registered, uids: &[Uid]) -> Result<Vec<Bytes>> {
+    let records = all_existing(cx, registered.kind, uids).await?;
+    let bodies = uids.iter().zip(records).map(|(uid, record)| stored(uid, record));
+    rendered(cx, registered, bodies.collect::<Result<_>>()?).await
 }
 
 /// Returns the revision of a resource: 0 for a singleton that was never written.
@@ -77,14 +92,24 @@ pub(super) async fn check_preconditions(
 /// # Errors
 /// NOT_FOUND for the resource or, for a singleton, for its parent; and those of the store.
 pub(super) async fn existing(cx: &Context<'_>, kind: &'static Kind, uid: &Uid) -> Result<Option<Record>> {
-    let key = Key::new(kind.name, uid.clone());
-    let (Parent::Singleton(..), Some(parent)) = (kind.parent, cx.platform().parent_kind(kind)) else {
-        let record = cx.records(&[key]).await?.into_iter().next().flatten();
-        return record.map(Some).ok_or_else(|| Error::not_found(kind, uid.as_str()));
+    all_existing(cx, kind, std::slice::from_ref(uid)).await.map(|mut records| records.pop().flatten())
+}
+
+/// Reads the records of several resources, as [`existing`], in the order of the uids.
+async fn all_existing(cx: &Context<'_>, kind: &'static Kind, uids: &[Uid]) -> Result<Vec<Option<Record>>> {
+    let parent = match kind.parent {
+        Parent::Singleton(..) => cx.platform().parent_kind(kind),
+        _ => None,
     };
-    let mut records = cx.records(&[key, Key::new(parent.name, uid.clone())]).await?.into_iter();
-    match (records.next().flatten(), records.next().flatten()) {
-        (record, Some(_)) => Ok(record),
-        (_, None) => Err(Error::not_found(parent, uid.as_str())),
+    let keys = |kind: &Kind| uids.iter().map(|uid| Key::new(kind.name, uid.clone())).collect::<Vec<_>>();
+    let mut all = keys(kind);
+    all.extend(parent.map(keys).unwrap_or_default());
+    let mut records = cx.records(&all).await?;
+    // A singleton exists with its parent, any other resource with its own record.
+    let of_parents = parent.map(|_| records.split_off(uids.len()));
+    let missing = of_parents.as_ref().unwrap_or(&records).iter().position(Option::is_none);
+    match missing.and_then(|at| uids.get(at)) {
+        Some(uid) => Err(Error::not_found(parent.unwrap_or(kind), uid.as_str())),
+        None => Ok(records),
     }
 }

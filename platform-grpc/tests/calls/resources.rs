@@ -264,6 +264,6 @@ async fn the_metadata_x_read_mask_selects_the_fields_of_gets_and_lists_of_versio
         ("name", "registry.Registry/ListRepos", json!({})),
     ] {
         let refused = as_rest(&masked(mask, method, request).await.unwrap_err());
-        assert_eq!(refused["details"][1]["fieldViolations"][0]["field"], json!("readMask"), "{method}: {refused}");
+        assert_eq!(refused["details"][1]["fieldViolations"][0]["field"], json!("read_mask"), "{method}: {refused}");
     }
 }

@@ -22,6 +22,7 @@ pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method,
             let open = registered.kind.method(*verb).is_some_and(|method| method.open);
             (standard(schemas, path, *verb, registered), open)
         }
+        Endpoint::BatchGet(registered) => (batch_get(registered), false),
         Endpoint::Action(kind, action, _) => {
             let open = matches!(action.authorization, Authorization::Public);
             (self::action(schemas, path, kind, action), open)
@@ -34,6 +35,7 @@ pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method,
     conditions.add_to(&mut operation);
     let has_preview = match endpoint {
         Endpoint::Standard(verb, ..) => matches!(verb, Verb::Create | Verb::Update | Verb::Delete),
+        Endpoint::BatchGet(_) => false,
         Endpoint::Action(_, action, _) => action.has_preview || matches!(action.run, Run::Resource(_)),
     };
     if has_preview
@@ -60,6 +62,7 @@ impl Conditions {
     fn of(endpoint: &Endpoint) -> Self {
         let verb = match endpoint {
             Endpoint::Standard(verb, ..) => Some(*verb),
+            Endpoint::BatchGet(_) => None,
             Endpoint::Action(_, action, _) => match (&action.run, action.authorization) {
                 (Run::Resource(_), Authorization::As(_, verb, _)) => Some(verb),
                 (Run::Rendered(_), _) => return Self { checks: false, can_be_unmodified: true, has_etag: true },
@@ -141,6 +144,27 @@ fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Reg
         }),
     };
     set(&mut operation, "responses", json!({ "200": success }));
+    operation
+}
+
+/// The name of the schema of the request of batch gets.
+pub(super) const BATCH_GET: &str = "BatchGetRequest";
+
+fn batch_get(registered: &Registered) -> Value {
+    let kind = registered.kind;
+    let many = words(kind.plural);
+    let needs = kind.method(Verb::Get).map(|method| method.capabilities).unwrap_or_default();
+    let about = capabilities("Requires {} at each of the resources or an ancestor.", needs);
+    let id = kind.batch_get().unwrap_or_default();
+    let mut operation = new_operation(kind, &id, &format!("Gets several {many}"), &about);
+    let example = json!({ "uids": [examples::uid_in_path(registered, Verb::Get)] });
+    let body = json!({ "schema": reference(BATCH_GET), "example": example });
+    set(&mut operation, "requestBody", json!({ "content": { "application/json": body } }));
+    let about = "The resources, in the order of the request.";
+    let items = json!({ "type": "array", "items": reference(kind.name), "description": about });
+    let schema = json!({ "type": "object", "properties": { kind.plural: items }, "required": [kind.plural] });
+    let reply = json!({ "description": "Done.", "content": { "application/json": { "schema": schema } } });
+    set(&mut operation, "responses", json!({ "200": reply }));
     operation
 }
 
