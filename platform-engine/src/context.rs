@@ -31,8 +31,11 @@ use crate::{
 };
 
 mod commit;
+mod deferred;
 mod denial;
 mod reads;
+
+pub(crate) use deferred::Deferred;
 
 /// The maximum number of attempts of an operation while the data that it depends on keeps changing.
 ///
@@ -67,6 +70,8 @@ pub struct Context<'a> {
     conversion: Option<EventConversion>,
     /// The records of a write that is not committed yet, which reads return in place of the stored ones.
     pending: Vec<Record>,
+    /// Where the operation leaves its write, if it does not commit it itself.
+    deferred: Option<Arc<Deferred>>,
 }
 
 /// The basis of an operation: its own, or that of the context from which this one was made.
@@ -107,7 +112,7 @@ impl<'a> Context<'a> {
     ) -> Self {
         let basis = Basis { places: Vec::new(), as_of: grants.as_of(&[]), confirmed: false };
         let basis = Shared::Own(Mutex::new(basis));
-        Self { platform, caller, grants, options, basis, conversion: None, pending: Vec::new() }
+        Self { platform, caller, grants, options, basis, conversion: None, pending: Vec::new(), deferred: None }
     }
 
     /// Returns the same operation as it is after this write: reads of records return its puts, with revision 0.
@@ -143,6 +148,7 @@ impl<'a> Context<'a> {
             basis: Shared::Of(self.basis()),
             conversion: self.conversion,
             pending: self.pending.clone(),
+            deferred: self.deferred.clone(),
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::{
     error::{Error, Result},
     etag::{Comparison, Tag, Tags},
+    idempotency::{HEADER, IdempotencyKey},
 };
 
 /// The options of a request. They are part of its [`Context`](crate::context::Context) and do not change while it runs.
@@ -13,15 +14,24 @@ pub struct RequestOptions {
     pub preconditions: Preconditions,
     /// Whether a write is a preview (AIP-163; `docs/api.md`, Previews): everything is checked, and nothing is changed.
     pub validate_only: bool,
+    /// The key under which the reply of a write is recorded, so that the request can be repeated (AIP-155; `docs/api.md`,
+    /// Repeatable writes). A preview and a read ignore it.
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 /// The options of a request that has none.
-static NONE: RequestOptions =
-    RequestOptions { preconditions: Preconditions { if_match: None, if_none_match: None }, validate_only: false };
+static NONE: RequestOptions = RequestOptions {
+    preconditions: Preconditions { if_match: None, if_none_match: None },
+    validate_only: false,
+    idempotency_key: None,
+};
 
 /// The options of a preview that has no others.
-static PREVIEW: RequestOptions =
-    RequestOptions { preconditions: Preconditions { if_match: None, if_none_match: None }, validate_only: true };
+static PREVIEW: RequestOptions = RequestOptions {
+    preconditions: Preconditions { if_match: None, if_none_match: None },
+    validate_only: true,
+    idempotency_key: None,
+};
 
 impl RequestOptions {
     /// Returns the options for a part of the request that is about another resource, to which the preconditions do not
@@ -45,6 +55,30 @@ impl RequestOptions {
     #[must_use]
     pub fn validate_only(self, validate_only: bool) -> Self {
         Self { validate_only, ..self }
+    }
+
+    /// Sets the idempotency key.
+    #[must_use]
+    pub fn idempotency_key(self, idempotency_key: Option<IdempotencyKey>) -> Self {
+        Self { idempotency_key, ..self }
+    }
+
+    /// Returns the key under which the reply of a write is recorded. A preview changes nothing, so that it can be repeated
+    /// without.
+    pub(crate) fn key_of_write(&self) -> Option<&IdempotencyKey> {
+        self.idempotency_key.as_ref().filter(|_| !self.validate_only)
+    }
+
+    /// Rejects the key of a write whose effect is not one commit: a client that sends one must not believe that a
+    /// repetition is safe.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT on [`HEADER`].
+    pub(crate) fn reject_key(&self) -> Result<()> {
+        match self.key_of_write() {
+            Some(_) => Err(Error::invalid_field(HEADER, "this method takes no key")),
+            None => Ok(()),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ impl Context<'_> {
     /// ([`Field::references`](crate::kind::Field::references)) is deleted by the same commit, or its field is cleared.
     ///
     /// A [preview](crate::options::RequestOptions::validate_only) commits nothing: it fails with the same errors, and returns 0.
+    /// With an [idempotency key](crate::idempotency), the write is committed after the operation has returned.
     ///
     /// Commit last. If the commit changes the caller's own grants, later reads in this context are stale, and the
     /// operation would be retried although it is committed.
@@ -27,6 +28,14 @@ impl Context<'_> {
     pub async fn commit(&self, mut write: Write) -> Result<u64> {
         self.platform.dependents().complete(self.platform.store(), self.now(), &mut write).await?;
         self.platform.require_quotas(&mut write).await?;
+        match &self.deferred {
+            Some(deferred) => deferred.take_over(self, write).await,
+            None => self.apply(write, self.options.validate_only).await,
+        }
+    }
+
+    /// Commits a write that is complete, or only checks that it could be committed, as [`Context::commit`] does.
+    pub(crate) async fn apply(&self, write: Write, is_preview: bool) -> Result<u64> {
         // The epochs are checked first: a caller whose grants were revoked must not learn of other conflicts.
         let mut whole = Write::default();
         let as_of = self.as_of();
@@ -36,7 +45,7 @@ impl Context<'_> {
         whole.append(write);
         let recorded = std::mem::take(&mut whole.recorded);
         let (mut commit, meaning) = whole.into_parts();
-        let passed = self.options.validate_only.then(|| commit.make_preview());
+        let passed = is_preview.then(|| commit.make_preview());
         if passed.is_none() {
             RequestScope::begin_change();
         }

@@ -11,6 +11,7 @@ use crate::{
     context::Context,
     error::{Code, Error, Result},
     etag::Reply,
+    idempotency::Request,
     kind::{Action, Authorization, Kind, ListPage, Registered, Resource, Run, Verb, sent, typed},
     offload::Pace,
     options::RequestOptions,
@@ -76,8 +77,11 @@ impl Platform {
         options: &RequestOptions,
     ) -> Result<Reply> {
         let once = Once::default();
-        let create = self
-            .with_options(caller, options, |cx| Box::pin(verbs::create::create(cx, registered, parent, body, &once)));
+        let method = [registered.kind.name, Verb::Create.name(), parent];
+        let request = |key: &_| Request::new(key, caller, &method, &options.preconditions, body);
+        let create = self.once_per_key(caller, options, request, |cx| {
+            Box::pin(verbs::create::create(cx, registered, parent, body, &once))
+        });
         let done = create.await;
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
@@ -96,14 +100,17 @@ impl Platform {
         options: &RequestOptions,
     ) -> Result<Reply> {
         let once = Once::default();
-        let update = self.with_options(caller, options, |cx| {
+        // A mask never has this text.
+        let method = [registered.kind.name, Verb::Update.name(), uid, mask.unwrap_or("(none)")];
+        let request = |key: &_| Request::new(key, caller, &method, &options.preconditions, body);
+        let update = self.once_per_key(caller, options, request, |cx| {
             Box::pin(verbs::update::update(cx, registered, uid, body, mask, &once))
         });
         let done = update.await;
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
-    /// Deletes a resource: [`Platform::delete`] with the type erased.
+    /// Deletes a resource: [`Platform::delete`] with the type erased. The body of the reply is an empty object.
     ///
     /// # Errors
     /// As [`Platform::delete`], and [`Error::etag_mismatch`] when a precondition does not hold at the commit.
@@ -113,8 +120,16 @@ impl Platform {
         registered: &Registered,
         uid: &str,
         options: &RequestOptions,
-    ) -> Result<()> {
-        let done = self.with_options(caller, options, |cx| Box::pin(verbs::delete::delete(cx, registered, uid))).await;
+    ) -> Result<Reply> {
+        let method = [registered.kind.name, Verb::Delete.name(), uid];
+        let request = |key: &_| Request::new(key, caller, &method, &options.preconditions, &Map::new());
+        let delete = self.once_per_key(caller, options, request, |cx| {
+            Box::pin(async move {
+                verbs::delete::delete(cx, registered, uid).await?;
+                Ok(Reply::untagged(Bytes::from_static(b"{}")))
+            })
+        });
+        let done = delete.await;
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
@@ -173,6 +188,14 @@ impl Platform {
                 verbs::action::run(&Context::without_caller(self, options), action, request).await
             }
             (None, _) => Err(Error::missing_token()),
+            (Some(caller), _) if action.takes_key() && options.key_of_write().is_some() => {
+                let method = [kind.name, action.name];
+                let known = |key: &_| Request::new(key, caller, &method, &options.preconditions, request);
+                let run = self.once_per_key(caller, options, known, |cx| {
+                    Box::pin(async move { verbs::action::run(cx, action, request).await?.into_reply() })
+                });
+                run.await.map(ActionReply::Resource)
+            }
             (Some(caller), _) => {
                 self.with_options(caller, options, |cx| Box::pin(verbs::action::run(cx, action, request))).await
             }
@@ -373,7 +396,7 @@ impl Platform {
     /// # Errors
     /// PERMISSION_DENIED, NOT_FOUND, FAILED_PRECONDITION when a dependent restricts the delete.
     pub async fn delete<R: Resource>(&self, caller: &Caller, uid: &str) -> Result<()> {
-        self.delete_erased(caller, self.registered_of::<R>()?, uid, RequestOptions::none()).await
+        self.delete_erased(caller, self.registered_of::<R>()?, uid, RequestOptions::none()).await.map(drop)
     }
 }
 
@@ -410,6 +433,15 @@ pub enum ActionReply {
 }
 
 impl ActionReply {
+    /// Returns the object, encoded, with its tag if it is a resource.
+    pub(crate) fn into_reply(self) -> Result<Reply> {
+        match self {
+            Self::Value(value) => verbs::encode(&value).map(Reply::untagged),
+            Self::Encoded(body) | Self::Rendered(Rendered { body, .. }) => Ok(Reply::untagged(body)),
+            Self::Resource(reply) => Ok(reply),
+        }
+    }
+
     /// Returns the object, which is parsed if it is encoded.
     ///
     /// # Errors

@@ -42,6 +42,13 @@ pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method,
     {
         parameters.push(parameters::reference(parameters::VALIDATE_ONLY));
     }
+    let takes_key = match endpoint {
+        Endpoint::Standard(verb, ..) => matches!(verb, Verb::Create | Verb::Update | Verb::Delete),
+        Endpoint::Action(_, action, _) => action.takes_key() && !open,
+    };
+    if takes_key && let Some(Value::Array(parameters)) = operation.get_mut("parameters") {
+        parameters.push(parameters::reference(parameters::IDEMPOTENCY_KEY));
+    }
     add_error_responses(&mut operation, open, method, &conditions);
     operation
 }
