@@ -59,6 +59,9 @@ impl fmt::Display for Tag {
     }
 }
 
+/// The body of a reply of a method that returns nothing.
+const EMPTY: &[u8] = b"{}";
+
 /// A resource as a method returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
@@ -80,6 +83,16 @@ impl Reply {
     /// Returns a reply without a tag.
     pub(crate) const fn untagged(body: Bytes) -> Self {
         Self { body, tag: None, is_replayed: false }
+    }
+
+    /// Returns the reply of a method that returns nothing: an empty object.
+    pub(crate) const fn empty() -> Self {
+        Self::untagged(Bytes::from_static(EMPTY))
+    }
+
+    /// Returns whether it is an empty object.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.body == EMPTY
     }
 
     /// Returns the reply of a write that was committed with this sequence.

@@ -8,7 +8,7 @@
 //! The reply must be known before the commit. A method with a key therefore runs with a [`Context`] that keeps its write
 //! instead of handing it to the store; [`Platform`] adds the record to the write when the method has returned, and commits
 //! both. A repetition runs the method too, and the record is looked up only when the method or its commit has failed. So
-//! the first request costs no further read, and a caller who has lost access since then does not get the reply.
+//! the first request costs no further read, and a caller who has lost access since then gets no reply but an empty one.
 //!
 //! [`Context`]: crate::context::Context
 //! [`Platform`]: crate::platform::Platform

@@ -153,7 +153,7 @@ pub(super) fn delete<'a, C: Conversion>(
         verbs::delete::delete(&cx.converting(event::<C>), registered, &text(&request, id::<C>()))
             .await
             .map_err(renamed_by::<C>)?;
-        Ok(Reply::untagged(Bytes::from_static(b"{}")))
+        Ok(Reply::empty())
     })
 }
 

@@ -126,7 +126,7 @@ impl Platform {
         let delete = self.once_per_key(caller, options, request, |cx| {
             Box::pin(async move {
                 verbs::delete::delete(cx, registered, uid).await?;
-                Ok(Reply::untagged(Bytes::from_static(b"{}")))
+                Ok(Reply::empty())
             })
         });
         let done = delete.await;

@@ -108,6 +108,14 @@ impl Attempts {
             }
             Ok(reply) => reply,
             Err(error) if error.is_stale() || is_final(&error) => return Err(error),
+            // A delete may delete the binding that has allowed it. Its reply tells nothing, so that it is given again; other
+            // replies are only for callers with access.
+            Err(error) if error.code() == Code::PermissionDenied => {
+                return match self.find(cx).await? {
+                    Found::Live(Ok(reply)) if reply.is_empty() => Ok(reply),
+                    _ => Err(error),
+                };
+            }
             // Such as NOT_FOUND, for the repetition of a delete.
             Err(error) => {
                 return match self.find(cx).await? {
@@ -168,8 +176,8 @@ impl Attempts {
     }
 }
 
-/// Returns whether an error is the result whatever was recorded: that of a caller without access, and that of a store that
-/// does not answer or has not confirmed the commit.
+/// Returns whether an error is the result whatever was recorded: that of a caller without a valid token, and that of a store
+/// that does not answer or has not confirmed the commit.
 fn is_final(error: &Error) -> bool {
-    matches!(error.code(), Code::PermissionDenied | Code::Unauthenticated) || error.is_of_unreachable_store()
+    error.code() == Code::Unauthenticated || error.is_of_unreachable_store()
 }
