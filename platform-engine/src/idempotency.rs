@@ -66,7 +66,7 @@ impl IdempotencyKey {
         const RULE: &str = "must have 1 to 255 visible ASCII characters, or these in double quotes";
         let value = value.trim_ascii();
         let key = match value {
-            [b'"', quoted @ .., b'"'] => unescaped(quoted).ok_or(RULE)?,
+            [b'"', quoted @ ..] => quoted.strip_suffix(b"\"").and_then(unescaped).ok_or(RULE)?,
             bare => bare.to_vec(),
         };
         let is_valid = (1..=MAX_KEY).contains(&key.len()) && key.iter().all(u8::is_ascii_graphic);
@@ -313,6 +313,8 @@ mod tests {
             ("\"\"", None),
             ("a b", None),
             ("\"a b\"", None),
+            ("\"a", None),
+            ("\"", None),
             ("\"a\"b\"", None),
             (r#""a\""#, None),
             (r#""a\b""#, None),
