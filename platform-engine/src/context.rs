@@ -27,15 +27,12 @@ use crate::{
     store::{Epoch, Key, Page, Put, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
-    write::Write,
+    write::{Deferred, Write},
 };
 
 mod commit;
-mod deferred;
 mod denial;
 mod reads;
-
-pub(crate) use deferred::Deferred;
 
 /// The maximum number of attempts of an operation while the data that it depends on keeps changing.
 ///

@@ -14,7 +14,7 @@ use crate::{
     aip::page_token::PageKeys,
     blob::BlobStore,
     clock::Clock,
-    context::{Context, Deferred, retry},
+    context::{Context, retry},
     entropy::Entropy,
     error::{Error, Result},
     event::{EventLog, Publisher},
@@ -25,7 +25,7 @@ use crate::{
     store::{Store, switched::SwitchedStore},
     timestamp::Timestamp,
     uid::Uid,
-    write::Dependents,
+    write::{Deferred, Dependents},
 };
 
 pub use crate::{etag::Reply, verbs::ListReply};

@@ -68,7 +68,7 @@ impl Kinds {
     /// Returns the kinds whose records a store has, with the [shapes](shape) of your kinds and the replies that are kept
     /// for [idempotency keys](idempotency). The services of version 1 have none.
     pub(crate) fn stored(self) -> impl Iterator<Item = &'static Registered> {
-        const INTERNAL: &[Registered] = &[shape::RECORDS, idempotency::RECORDS];
+        const INTERNAL: &[Registered] = &[shape::RECORDS, idempotency::record::RECORDS];
         platform_core::resources::KINDS.iter().chain(platform_v1::resources::KINDS).chain(self.own).chain(INTERNAL)
     }
 

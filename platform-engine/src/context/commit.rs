@@ -1,11 +1,13 @@
 //! Commits, and previews of them.
 
+use std::sync::Arc;
+
 use super::Context;
 use crate::{
     error::{Error, Result},
     request_scope::RequestScope,
     store::{Require, StoreError},
-    write::{Failed, Write},
+    write::{Deferred, Failed, Write},
 };
 
 impl Context<'_> {
@@ -29,9 +31,30 @@ impl Context<'_> {
         self.platform.dependents().complete(self.platform.store(), self.now(), &mut write).await?;
         self.platform.require_quotas(&mut write).await?;
         match &self.deferred {
-            Some(deferred) => deferred.take_over(self, write).await,
             None => self.apply(write, self.options.validate_only).await,
+            Some(deferred) if deferred.is_check => {
+                self.apply(write, true).await?;
+                // What was in the way is gone.
+                Err(Error::stale())
+            }
+            Some(deferred) => deferred.keep(write),
         }
+    }
+
+    /// Returns the context with the place where the operation leaves its write; `None` to let it commit itself.
+    pub(crate) fn deferring(self, deferred: Option<Arc<Deferred>>) -> Self {
+        Self { deferred, ..self }
+    }
+
+    /// Returns the write that the operation has left.
+    pub(crate) fn take_deferred(&self) -> Write {
+        self.deferred.as_ref().map(|deferred| deferred.take()).unwrap_or_default()
+    }
+
+    /// Returns whether the write of the operation is in the store after [`Context::commit`]. If it is not, because it is a
+    /// preview or deferred, reads do not see it.
+    pub(crate) fn applies(&self) -> bool {
+        self.deferred.is_none() && !self.options.validate_only
     }
 
     /// Commits a write that is complete, or only checks that it could be committed, as [`Context::commit`] does.

@@ -11,7 +11,7 @@ use crate::{
     context::Context,
     error::{Code, Error, Result},
     etag::Reply,
-    idempotency::Request,
+    idempotency::record::Request,
     kind::{Action, Authorization, Kind, ListPage, Registered, Resource, Run, Verb, sent, typed},
     offload::Pace,
     options::RequestOptions,

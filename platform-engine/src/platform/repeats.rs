@@ -9,13 +9,16 @@ use super::Platform;
 use crate::{
     BoxFuture,
     access::Caller,
-    context::{Context, Deferred},
+    context::Context,
     error::{Code, Error, Result},
     etag::Reply,
-    idempotency::{HEADER, IdempotencyKey, MAX_REPLY, RECORDS, Recorded, Request},
+    idempotency::{
+        HEADER, IdempotencyKey, MAX_REPLY,
+        record::{RECORDS, Recorded, Request},
+    },
     options::RequestOptions,
     store::{Commit, Conflict, Delete, Key, Order, OrderBy, Query, Require, Scope, StoreError},
-    write::Write,
+    write::{Deferred, Write},
 };
 
 /// The maximum number of expired records that one commit deletes. Our choice.

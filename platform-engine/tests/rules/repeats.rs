@@ -7,7 +7,7 @@ use platform_engine::{
     access::Caller,
     error::{Code, Error, Result},
     etag::Reply,
-    idempotency::{IdempotencyKey, KEPT_MILLIS, RECORDS},
+    idempotency::{IdempotencyKey, KEPT_MILLIS, record::RECORDS},
     kind::{Action, Kind, Run},
     options::{Preconditions, RequestOptions},
     platform::ActionReply,
