@@ -359,10 +359,23 @@ impl Platform {
     /// # Errors
     /// PERMISSION_DENIED, INVALID_ARGUMENT with all violations, NOT_FOUND for the parent, ALREADY_EXISTS.
     pub async fn create<R: Resource>(&self, caller: &Caller, parent: &str, resource: &R) -> Result<R> {
+        Ok(self.create_with(caller, parent, resource, RequestOptions::none()).await?.resource)
+    }
+
+    /// Creates a resource as [`Platform::create`] does, with the options of a request. With an
+    /// [idempotency key](RequestOptions::idempotency_key), the create can be repeated.
+    ///
+    /// # Errors
+    /// As [`Platform::create_erased`].
+    pub async fn create_with<R: Resource>(
+        &self,
+        caller: &Caller,
+        parent: &str,
+        resource: &R,
+        options: &RequestOptions,
+    ) -> Result<Revised<R>> {
         let body = sent(resource)?;
-        let reply =
-            self.create_erased(caller, self.registered_of::<R>()?, parent, &body, RequestOptions::none()).await?;
-        serde_json::from_slice(&reply.body).map_err(Error::internal)
+        Revised::of(&self.create_erased(caller, self.registered_of::<R>()?, parent, &body, options).await?)
     }
 
     /// Sets the fields of a resource that the mask names (`docs/api.md`, Updates).
@@ -400,7 +413,7 @@ impl Platform {
     }
 }
 
-/// A resource, and the revision that it has.
+/// A resource as a method returns it, with its revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Revised<R> {
@@ -408,12 +421,15 @@ pub struct Revised<R> {
     pub resource: R,
     /// Its revision ([`Tag::revision`](crate::etag::Tag::revision)).
     pub revision: u64,
+    /// Whether this is what an earlier request with the same idempotency key has returned.
+    pub is_replayed: bool,
 }
 
 impl<R: Resource> Revised<R> {
     fn of(reply: &Reply) -> Result<Self> {
         let resource = typed(serde_json::from_slice(&reply.body).map_err(Error::internal)?)?;
-        Ok(Self { resource, revision: reply.tag.map_or(0, |tag| tag.revision()) })
+        let revision = reply.tag.map_or(0, |tag| tag.revision());
+        Ok(Self { resource, revision, is_replayed: reply.is_replayed })
     }
 }
 
