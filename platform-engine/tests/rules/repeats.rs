@@ -178,7 +178,7 @@ fn a_reply_is_kept_for_a_day_and_its_record_is_deleted_then() {
     world.clock.advance(KEPT_MILLIS - 1);
     world.keyed_create(&world.operator, "new", &world.org, "b").unwrap();
     assert!(world.keyed_create(&world.operator, "old", &world.org, "a").unwrap().is_replayed);
-    assert_eq!(block_on(world.platform.delete_expired_replies()).unwrap(), false);
+    assert!(!block_on(world.platform.delete_expired_replies()).unwrap());
     assert_eq!(world.records(), 2);
     world.clock.advance(1);
     // The key can be used for another request now, whether or not its record is deleted.
@@ -205,9 +205,9 @@ fn a_sweep_deletes_a_bounded_number_of_records() {
             .unwrap();
     }
     world.clock.advance(KEPT_MILLIS);
-    assert_eq!(block_on(world.platform.delete_expired_replies()).unwrap(), true);
+    assert!(block_on(world.platform.delete_expired_replies()).unwrap());
     assert_eq!(world.records(), 1);
-    assert_eq!(block_on(world.platform.delete_expired_replies()).unwrap(), false);
+    assert!(!block_on(world.platform.delete_expired_replies()).unwrap());
     assert_eq!(world.records(), 0);
 }
 
