@@ -32,6 +32,7 @@ pub const ALL: &[Figure] = &[
     ("cold-disk", cold::disk_lines),
     ("creates", creates::lines),
     ("written", creates::written_lines),
+    ("keyed", creates::keyed_lines),
     ("flat-memory", flat::memory_lines),
     ("flat-sqlite", flat::sqlite_lines),
     ("flat-sled", flat::sled_lines),

@@ -27,7 +27,7 @@ use crate::{
     store::{Epoch, Key, Page, Put, Query, Record, Require, Scope},
     timestamp::Timestamp,
     uid::{self, Uid},
-    write::Write,
+    write::{Deferred, Write},
 };
 
 mod commit;
@@ -67,6 +67,8 @@ pub struct Context<'a> {
     conversion: Option<EventConversion>,
     /// The records of a write that is not committed yet, which reads return in place of the stored ones.
     pending: Vec<Record>,
+    /// Where the operation leaves its write, if it does not commit it itself.
+    deferred: Option<Arc<Deferred>>,
 }
 
 /// The basis of an operation: its own, or that of the context from which this one was made.
@@ -107,7 +109,7 @@ impl<'a> Context<'a> {
     ) -> Self {
         let basis = Basis { places: Vec::new(), as_of: grants.as_of(&[]), confirmed: false };
         let basis = Shared::Own(Mutex::new(basis));
-        Self { platform, caller, grants, options, basis, conversion: None, pending: Vec::new() }
+        Self { platform, caller, grants, options, basis, conversion: None, pending: Vec::new(), deferred: None }
     }
 
     /// Returns the same operation as it is after this write: reads of records return its puts, with revision 0.
@@ -143,6 +145,7 @@ impl<'a> Context<'a> {
             basis: Shared::Of(self.basis()),
             conversion: self.conversion,
             pending: self.pending.clone(),
+            deferred: self.deferred.clone(),
         }
     }
 

@@ -236,7 +236,8 @@ impl Action {
             other => other,
         };
         let run = Run::Once(run::<A>);
-        let action = Self { event: of.event, has_preview: of.has_preview, ..Self::new(name, of.http, path, run) };
+        let (event, has_preview, is_one_commit) = (of.event, of.has_preview, of.is_one_commit);
+        let action = Self { event, has_preview, is_one_commit, ..Self::new(name, of.http, path, run) };
         action.request(A::REQUEST).response(A::RESPONSE).authorization(authorization)
     }
 

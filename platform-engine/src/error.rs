@@ -18,6 +18,7 @@ use crate::{
 
 mod conditions;
 mod denial;
+mod idempotency;
 mod violations;
 
 pub use denial::Denial;

@@ -13,6 +13,10 @@ use sha2::{Digest, Sha256};
 /// The number of bytes of the hash of a representation. Our choice.
 const HASH: usize = 16;
 
+/// The revision in the tag of a reply whose write is not committed yet. It is greater than every sequence
+/// ([`MAX_SEQUENCE`](crate::store::MAX_SEQUENCE)).
+pub(crate) const UNCOMMITTED: u64 = u64::MAX;
+
 /// The entity tag of a representation of a resource. It is shown with its quotes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
@@ -37,6 +41,11 @@ impl Tag {
     pub const fn revision(&self) -> u64 {
         self.revision
     }
+
+    /// Returns whether it is the tag of a representation that is stored as it is shown.
+    pub(crate) const fn is_stored(&self) -> bool {
+        self.hash.is_none()
+    }
 }
 
 impl fmt::Display for Tag {
@@ -50,6 +59,9 @@ impl fmt::Display for Tag {
     }
 }
 
+/// The body of a reply of a method that returns nothing.
+const EMPTY: &[u8] = b"{}";
+
 /// A resource as a method returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
@@ -57,13 +69,36 @@ pub struct Reply {
     pub body: Bytes,
     /// Its entity tag; `None` for the reply of a delete, and for that of a preview that would change the resource.
     pub tag: Option<Tag>,
+    /// Whether it is the recorded reply of an earlier request with the same idempotency key.
+    pub is_replayed: bool,
 }
 
 impl Reply {
     /// Returns a resource with the tag of this revision. `is_stored` is whether the body is stored as it is shown.
     pub(crate) fn new(body: Bytes, revision: u64, is_stored: bool) -> Self {
         let tag = if is_stored { Tag::of_stored(revision) } else { Tag::of_completed(revision, &body) };
-        Self { body, tag: Some(tag) }
+        Self { body, tag: Some(tag), is_replayed: false }
+    }
+
+    /// Returns a reply without a tag.
+    pub(crate) const fn untagged(body: Bytes) -> Self {
+        Self { body, tag: None, is_replayed: false }
+    }
+
+    /// Returns the reply of a method that returns nothing: an empty object.
+    pub(crate) const fn empty() -> Self {
+        Self::untagged(Bytes::from_static(EMPTY))
+    }
+
+    /// Returns whether it is an empty object.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.body == EMPTY
+    }
+
+    /// Returns the reply of a write that was committed with this sequence.
+    pub(crate) fn committed(self, sequence: u64) -> Self {
+        let revised = |tag: Tag| if tag.revision == UNCOMMITTED { Tag { revision: sequence, ..tag } } else { tag };
+        Self { tag: self.tag.map(revised), ..self }
     }
 }
 

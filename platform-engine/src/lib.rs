@@ -84,6 +84,7 @@ pub mod error;
 pub mod etag;
 pub mod event;
 pub mod fields;
+pub mod idempotency;
 pub mod json;
 pub mod kind;
 pub mod markdown;

@@ -3,6 +3,7 @@
 use crate::{
     error::{Error, Result},
     etag::{Comparison, Tag, Tags},
+    idempotency::{HEADER, IdempotencyKey},
 };
 
 /// The options of a request. They are part of its [`Context`](crate::context::Context) and do not change while it runs.
@@ -15,6 +16,9 @@ pub struct RequestOptions {
     pub validate_only: bool,
     /// The fields that a get shows (AIP-157; `docs/api.md`, Read masks); empty for all.
     pub read_mask: String,
+    /// The key under which the reply of a write is recorded, so that the request can be repeated (AIP-155; `docs/api.md`,
+    /// Repeatable writes). A preview and a read ignore it.
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 /// The options of a request that has none.
@@ -22,6 +26,7 @@ static NONE: RequestOptions = RequestOptions {
     preconditions: Preconditions { if_match: None, if_none_match: None },
     validate_only: false,
     read_mask: String::new(),
+    idempotency_key: None,
 };
 
 /// The options of a preview that has no others.
@@ -29,6 +34,7 @@ static PREVIEW: RequestOptions = RequestOptions {
     preconditions: Preconditions { if_match: None, if_none_match: None },
     validate_only: true,
     read_mask: String::new(),
+    idempotency_key: None,
 };
 
 impl RequestOptions {
@@ -59,6 +65,30 @@ impl RequestOptions {
     #[must_use]
     pub fn read_mask(self, read_mask: String) -> Self {
         Self { read_mask, ..self }
+    }
+
+    /// Sets the idempotency key.
+    #[must_use]
+    pub fn idempotency_key(self, idempotency_key: Option<IdempotencyKey>) -> Self {
+        Self { idempotency_key, ..self }
+    }
+
+    /// Returns the key under which the reply of a write is recorded. A preview changes nothing, so that it can be repeated
+    /// without.
+    pub(crate) fn key_of_write(&self) -> Option<&IdempotencyKey> {
+        self.idempotency_key.as_ref().filter(|_| !self.validate_only)
+    }
+
+    /// Rejects the key of a write whose effect is not one commit: a client that sends one must not believe that a
+    /// repetition is safe.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT on [`HEADER`].
+    pub(crate) fn reject_key(&self) -> Result<()> {
+        match self.key_of_write() {
+            Some(_) => Err(Error::invalid_field(HEADER, "this method takes no key")),
+            None => Ok(()),
+        }
     }
 }
 

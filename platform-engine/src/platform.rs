@@ -25,7 +25,7 @@ use crate::{
     store::{Store, switched::SwitchedStore},
     timestamp::Timestamp,
     uid::Uid,
-    write::Dependents,
+    write::{Deferred, Dependents},
 };
 
 pub use crate::{etag::Reply, verbs::ListReply};
@@ -40,6 +40,7 @@ mod methods;
 mod put;
 mod quota_cache;
 mod quotas;
+mod repeats;
 mod response_cache;
 mod settings;
 
@@ -206,7 +207,8 @@ impl Platform {
         self.with_options(caller, RequestOptions::none(), operation).await
     }
 
-    /// Runs an operation as [`Platform::with_caller`] does, with the options of its request.
+    /// Runs an operation as [`Platform::with_caller`] does, with the options of its request. An
+    /// idempotency key has no effect: keys are for the methods of kinds.
     ///
     /// # Errors
     /// As [`Platform::with_caller`].
@@ -216,8 +218,19 @@ impl Platform {
         options: &'a RequestOptions,
         operation: impl for<'c> Fn(&'c Context<'a>) -> BoxFuture<'c, Result<T>>,
     ) -> Result<T> {
+        self.with_context(caller, options, || None, operation).await
+    }
+
+    /// Runs an operation as [`Platform::with_options`] does. An attempt whose write is deferred commits nothing itself.
+    async fn with_context<'a, T>(
+        &'a self,
+        caller: &'a Caller,
+        options: &'a RequestOptions,
+        deferred: impl Fn() -> Option<Arc<Deferred>>,
+        operation: impl for<'c> Fn(&'c Context<'a>) -> BoxFuture<'c, Result<T>>,
+    ) -> Result<T> {
         retry(|| async {
-            let cx = Context::new(self, Some(caller), self.grants_of(caller).await?, options);
+            let cx = Context::new(self, Some(caller), self.grants_of(caller).await?, options).deferring(deferred());
             let done = operation(&cx).await;
             // A result that was not read from the store may depend on cached grants that are stale. A failure of the store
             // does not, and must not be replaced by another one: the caller has to know that a write may have been

@@ -121,11 +121,11 @@ fn written(cx: &Context<'_>, kind: &Kind, body: Bytes, sequence: u64, is_stored:
         return Ok(Reply::new(body, sequence, is_stored));
     }
     if !kind.fields.iter().any(|field| field.once) {
-        return Ok(Reply { body, tag: None });
+        return Ok(Reply::untagged(body));
     }
     let body: Value = serde_json::from_slice(&body).map_err(Error::internal)?;
     let body = fields::without(kind.fields, Cow::Owned(body), |field| field.once);
-    Ok(Reply { body: encode(&body)?, tag: None })
+    encode(&body).map(Reply::untagged)
 }
 
 /// Encodes one body, and renders it if it is `computed`.

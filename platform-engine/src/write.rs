@@ -26,8 +26,10 @@ use crate::{
     uid::Uid,
 };
 
+mod deferred;
 mod dependents;
 
+pub(crate) use deferred::Deferred;
 pub(crate) use dependents::Dependents;
 
 /// The rendering of bodies that are stored as replies return them. Raised when a release renders differently, so that

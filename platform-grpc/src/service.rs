@@ -24,13 +24,16 @@ use platform_engine::{
     access::{Authenticator, Caller},
     error::{Code, Error, Result},
     etag::{Reply, Tag},
+    idempotency,
     kind::{self, Authorization, ListPage, Run},
     offload::{Pace, SLICE},
     options::RequestOptions,
     platform::{ActionReply, Platform},
     request::{FILTER, ListRequest, READ_MASK},
 };
-use platform_http::{BoxError, Called, Limits, Origin, Shares, bearer, preconditions, validate_only, within};
+use platform_http::{
+    BoxError, Called, Limits, Origin, Shares, bearer, idempotency_key, preconditions, validate_only, within,
+};
 use prost_reflect::DescriptorPool;
 use serde_json::{Map, Value};
 use tonic::{
@@ -284,7 +287,9 @@ impl Inner {
     {
         let principal = self.authenticate(method, origin, request.headers()).await?;
         let options = RequestOptions::default().preconditions(preconditions(request.headers())?);
-        let options = options.validate_only(validate_only(request.headers())?);
+        let is_read = method.operation.is_read_only();
+        let key = if is_read { None } else { idempotency_key(request.headers())? };
+        let options = options.validate_only(validate_only(request.headers())?).idempotency_key(key);
         let is_mounted = matches!(method.operation, Operation::Mounted(..));
         let limits = if is_mounted { &self.token_limits } else { &self.limits };
         let (head, body) = request.into_parts();
@@ -319,7 +324,7 @@ impl Inner {
         origin.authenticate(&*self.authenticator, token).await.map(Principal::Caller)
     }
 
-    /// Runs a call and returns its reply as protobuf, with the tag of the resource that it shows.
+    /// Runs a call and returns its reply as protobuf, with its metadata.
     async fn reply(
         &self,
         method: &Method,
@@ -328,7 +333,7 @@ impl Inner {
         options: &RequestOptions,
         metadata: &MetadataMap,
         bytes: Bytes,
-    ) -> Result<(Message, Option<Tag>)> {
+    ) -> Result<(Message, Shown)> {
         let Self { platform, .. } = self;
         let filter = metadata::filter(&method.operation, metadata)?;
         let read_mask = metadata::read_mask(&method.operation, metadata)?;
@@ -356,7 +361,7 @@ impl Inner {
                 let reply = platform.list_erased(caller.as_ref(), registered, &request).await?;
                 let mut parts = Parts::new(origin);
                 page.encode(&reply, &self.items, Pace::new(platform.offload()), &mut parts).await?;
-                return Ok((parts.into(), None));
+                return Ok((parts.into(), Shown::default()));
             }
             Operation::Get(registered) => {
                 let uid = decode::text(&message, "uid");
@@ -364,7 +369,7 @@ impl Inner {
                 let options = &*read_mask.map_or(Cow::Borrowed(options), masked);
                 let resource = platform.get_erased(demand_caller()?, registered, &uid, options).await?;
                 check_modified(&resource, options)?;
-                return Ok((into_bytes(self.items.encode(&method.output, &resource.body))?, resource.tag));
+                return Ok((into_bytes(self.items.encode(&method.output, &resource.body))?, Shown::of(&resource)));
             }
             Operation::Create(registered, field) => {
                 let parent = decode::text(&message, "parent");
@@ -380,20 +385,20 @@ impl Inner {
             }
             Operation::Delete(registered) => {
                 let uid = decode::text(&message, "uid");
-                platform.delete_erased(demand_caller()?, registered, &uid, options).await?;
-                return Ok((Bytes::new().into(), None));
+                let deleted = platform.delete_erased(demand_caller()?, registered, &uid, options).await?;
+                return Ok((Bytes::new().into(), Shown::of(&deleted)));
             }
             Operation::Action(kind, action) => {
                 let mut request = decode::object(message)?;
                 decode::add_unset(action.request, &mut request);
                 if let Run::Pages(_) = action.run {
                     let list = self.long_list(caller.as_ref(), origin, kind, action, &request, &method.output).await;
-                    return Ok((list?, None));
+                    return Ok((list?, Shown::default()));
                 }
                 match platform.run_rendered(caller.as_ref(), kind, action, &request, options).await? {
                     ActionReply::Rendered(rendered) => {
                         let bytes = self.responses.get(platform, action.name, rendered, &method.output).await?;
-                        return Ok((Parts::of(origin, bytes)?.into(), None));
+                        return Ok((Parts::of(origin, bytes)?.into(), Shown::default()));
                     }
                     ActionReply::Resource(resource) => {
                         if action.http.is_safe() {
@@ -401,16 +406,20 @@ impl Inner {
                         }
                         resource
                     }
-                    ActionReply::Encoded(body) => Reply { body, tag: None },
-                    ActionReply::Value(value) => return Ok((into_bytes(method.output.encode_value(&value))?, None)),
+                    ActionReply::Encoded(body) => {
+                        return Ok((into_bytes(method.output.encode(&body))?, Shown::default()));
+                    }
+                    ActionReply::Value(value) => {
+                        return Ok((into_bytes(method.output.encode_value(&value))?, Shown::default()));
+                    }
                 }
             }
             Operation::Mounted(mount, number) => {
                 let reply = mount.call(*number, credential.as_deref(), decode::object(message)?).await?;
-                return Ok((into_bytes(method.output.encode_value(&reply))?, None));
+                return Ok((into_bytes(method.output.encode_value(&reply))?, Shown::default()));
             }
         };
-        Ok((into_bytes(method.output.encode(&resource.body))?, resource.tag))
+        Ok((into_bytes(method.output.encode(&resource.body))?, Shown::of(&resource)))
     }
 
     /// Runs an action that returns pages, and returns all of them as one message.
@@ -487,6 +496,20 @@ fn into_bytes(bytes: serde_json::Result<Vec<u8>>) -> Result<Message> {
     bytes.map(|bytes| Message::Whole(bytes.into())).map_err(Error::internal)
 }
 
+/// The part of a reply that is metadata.
+#[derive(Debug, Default)]
+struct Shown {
+    /// The tag of the resource.
+    tag: Option<Tag>,
+    is_replayed: bool,
+}
+
+impl Shown {
+    const fn of(reply: &Reply) -> Self {
+        Self { tag: reply.tag, is_replayed: reply.is_replayed }
+    }
+}
+
 /// The message of a reply.
 #[derive(Debug)]
 enum Message {
@@ -538,15 +561,15 @@ impl<'a> UnaryService<Bytes> for Call<'a> {
         let (principal, parts) = (std::mem::take(principal), parts.take());
         Box::pin(async move {
             let (metadata, _, bytes) = request.into_parts();
-            let (reply, tag) = match inner.reply(method, origin, principal, options, &metadata, bytes).await {
-                Ok((Message::Whole(bytes), tag)) => (Ok(bytes), tag),
+            let (reply, shown) = match inner.reply(method, origin, principal, options, &metadata, bytes).await {
+                Ok((Message::Whole(bytes), shown)) => (Ok(bytes), shown),
                 Ok((Message::Parts(long), _)) => {
                     if let Some(parts) = parts {
                         *parts = Some(long);
                     }
                     return Ok(tonic::Response::new(Bytes::new()));
                 }
-                Err(error) => (Err(error), None),
+                Err(error) => (Err(error), Shown::default()),
             };
             // A read changes nothing, so its reply may be rejected when the budget of replies is used up. The reply of
             // a write must not be: the caller could not know that the write was committed.
@@ -555,8 +578,11 @@ impl<'a> UnaryService<Bytes> for Call<'a> {
             });
             let reply = reply.map_err(|error| inner.statuses.of(&error.of_domain(method.domain)))?;
             let mut response = tonic::Response::new(reply);
-            if let Some(Ok(etag)) = tag.map(|tag| MetadataValue::try_from(tag.to_string())) {
+            if let Some(Ok(etag)) = shown.tag.map(|tag| MetadataValue::try_from(tag.to_string())) {
                 response.metadata_mut().insert("etag", etag);
+            }
+            if shown.is_replayed {
+                response.metadata_mut().insert(idempotency::REPLAYED, MetadataValue::from_static("true"));
             }
             Ok(response)
         })

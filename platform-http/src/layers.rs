@@ -19,7 +19,7 @@ use http::{
     },
 };
 use http_body::Body;
-use platform_engine::request_scope::RequestScope;
+use platform_engine::{idempotency, request_scope::RequestScope};
 use tower::{
     Layer, Service,
     util::{MapRequestLayer, MapResponseLayer, option_layer},
@@ -70,6 +70,8 @@ const GRPC_WEB_RESPONSE_HEADERS: [HeaderName; 3] =
 const GRPC_RESOURCE_EXHAUSTED: &str = "8";
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static(idempotency::HEADER);
+const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static(idempotency::REPLAYED);
 
 /// Middleware around a service.
 ///
@@ -163,13 +165,16 @@ impl Layers {
             .allow_origin(origins.clone())
             .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
             .allow_headers(
-                [AUTHORIZATION, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH, X_REQUEST_ID]
+                [AUTHORIZATION, CONTENT_TYPE, IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, X_REQUEST_ID]
                     .into_iter()
                     .chain(GRPC_WEB_REQUEST_HEADERS)
                     .collect::<Vec<_>>(),
             )
             .expose_headers(
-                [ETAG, RETRY_AFTER, X_REQUEST_ID].into_iter().chain(GRPC_WEB_RESPONSE_HEADERS).collect::<Vec<_>>(),
+                [ETAG, IDEMPOTENCY_REPLAYED, RETRY_AFTER, X_REQUEST_ID]
+                    .into_iter()
+                    .chain(GRPC_WEB_RESPONSE_HEADERS)
+                    .collect::<Vec<_>>(),
             )
             .max_age(PREFLIGHT_AGE);
         Some(cors)

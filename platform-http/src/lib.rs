@@ -65,7 +65,7 @@ pub use limits::{
 };
 pub use listener::{Listener, serve};
 pub use reply::{Reply, ReplyBody, log_fault, oauth_description};
-pub use request::{ReadError, bearer, operator, preconditions, read_body, validate_only};
+pub use request::{ReadError, bearer, idempotency_key, operator, preconditions, read_body, validate_only};
 pub use rest::Rest;
 pub use routes::BadRoute;
 #[cfg(feature = "tls")]

@@ -22,6 +22,7 @@ use mediatype::{MediaTypeList, ReadParams, names};
 use platform_engine::{
     BoxFuture,
     error::{Code, Detail, Error, Result, Status},
+    idempotency::REPLAYED,
     options::Preconditions,
     platform::{ListReply, Rendered, Reply as Resource},
 };
@@ -169,6 +170,14 @@ pub(crate) fn read(resource: Resource, preconditions: &Preconditions) -> Reply {
 pub(crate) fn written(resource: Resource) -> Reply {
     let mut reply = json(resource.body);
     insert_etag(&mut reply, resource.tag.map(|tag| tag.to_string()));
+    replayed(reply, resource.is_replayed)
+}
+
+/// Marks a reply as that of an earlier request with the same idempotency key, if it is one.
+pub(crate) fn replayed(mut reply: Reply, is_replayed: bool) -> Reply {
+    if is_replayed {
+        reply.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    }
     reply
 }
 

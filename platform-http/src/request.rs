@@ -21,6 +21,7 @@ use platform_engine::{
     aip::read_mask,
     error::{Error, Result, Violations},
     etag::Tags,
+    idempotency::{HEADER, IdempotencyKey},
     json,
     offload::SLICE,
     options::{Preconditions, RequestOptions},
@@ -179,11 +180,11 @@ pub fn reject_preconditions(head: &Parts) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the options of a request to a method of a kind: its preconditions, and whether a write is a preview, which is
-/// taken out of the parameters.
+/// Returns the options of a request to a method of a kind: its preconditions, and of a write the idempotency key and
+/// whether it is a preview, which is taken out of the parameters.
 ///
 /// # Errors
-/// As [`preconditions`]; INVALID_ARGUMENT on `validateOnly` that is neither true nor false; FAILED_PRECONDITION for `If-Unmodified-Since` on a write, which no method checks, as a resource
+/// As [`preconditions`] and [`idempotency_key`]; INVALID_ARGUMENT on `validateOnly` that is neither true nor false; FAILED_PRECONDITION for `If-Unmodified-Since` on a write, which no method checks, as a resource
 /// may change several times in the second that it can name.
 pub(crate) fn options(head: &Parts, parameters: &mut Vec<(String, String)>) -> Result<RequestOptions> {
     // It applies only without If-Match (RFC 9110, 13.1.4).
@@ -200,7 +201,8 @@ pub(crate) fn options(head: &Parts, parameters: &mut Vec<(String, String)>) -> R
             }
         }
     }
-    let options = RequestOptions::default().preconditions(preconditions(&head.headers)?);
+    let key = if is_write(&head.method) { idempotency_key(&head.headers)? } else { None };
+    let options = RequestOptions::default().preconditions(preconditions(&head.headers)?).idempotency_key(key);
     Ok(options.validate_only(validate_only.unwrap_or_default()))
 }
 
@@ -220,6 +222,19 @@ pub fn validate_only(headers: &HeaderMap) -> Result<bool> {
         Some(_) => Err(Error::invalid_field(NAME, "is specified more than once")),
         None => value.map_or(Ok(false), |value| boolean(NAME, value)),
     }
+}
+
+/// Returns the idempotency key in the header of a request, or in the metadata of a gRPC call, which has the same name.
+///
+/// # Errors
+/// INVALID_ARGUMENT on a key that breaks a rule ([`IdempotencyKey::parse`]), or is present twice.
+pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>> {
+    let mut values = headers.get_all(HEADER).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Error::invalid_field(HEADER, "is specified more than once"));
+    }
+    IdempotencyKey::parse(value.as_bytes()).map(Some).map_err(|rule| Error::invalid_field(HEADER, rule))
 }
 
 /// Returns the preconditions in the headers of a request, or in the metadata of a gRPC call, which have the same names.

@@ -373,8 +373,8 @@ impl Inner {
                 Ok(reply::written(update.await?))
             }
             Verb::Delete => {
-                platform.delete_erased(caller, registered, uid, &options).await?;
-                Ok(reply::deleted(&head.headers))
+                let deleted = platform.delete_erased(caller, registered, uid, &options).await?;
+                Ok(reply::replayed(reply::deleted(&head.headers), deleted.is_replayed))
             }
         }
     }

@@ -37,6 +37,7 @@ use platform_engine::{
     access::{Caller, Credential},
     clock::Clock,
     error::Code,
+    idempotency,
     request_scope::RequestScope,
     uid::Uid,
 };
@@ -124,7 +125,7 @@ struct Answer {
     method: Arc<ApiMethod>,
     code: Option<Code>,
     request_id: Option<String>,
-    /// Whether the request has begun a change.
+    /// Whether the request has begun a change that was not made before.
     has_begun: bool,
     client_gone: bool,
     /// The resource whose credential the request had, if it had no caller.
@@ -136,11 +137,13 @@ impl Answer {
         let (method, code) = Called::of(response);
         let request_id = response.headers().get("x-request-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
         let scope = RequestScope::current();
+        // A repetition has tried to commit, which its earlier request had done.
+        let is_replayed = response.headers().contains_key(idempotency::REPLAYED);
         Self {
             method,
             code,
             request_id,
-            has_begun: scope.as_ref().is_some_and(|scope| scope.has_begun()),
+            has_begun: !is_replayed && scope.as_ref().is_some_and(|scope| scope.has_begun()),
             client_gone: scope.as_ref().is_some_and(|scope| scope.is_abandoned()),
             principal: scope.and_then(|scope| scope.principal().cloned()),
         }

@@ -1,6 +1,6 @@
 //! The kinds that a server has.
 
-use platform_engine::{kind::Registered, platform::Builder, shape};
+use platform_engine::{idempotency, kind::Registered, platform::Builder, shape};
 use platform_http::openapi::Info;
 use platform_services::openapi::INFO;
 
@@ -65,11 +65,11 @@ impl Kinds {
         self.own
     }
 
-    /// Returns the kinds whose records a store has, with the [shapes](shape) of your kinds. The services of version 1 have
-    /// none.
+    /// Returns the kinds whose records a store has, with the [shapes](shape) of your kinds and the replies that are kept
+    /// for [idempotency keys](idempotency). The services of version 1 have none.
     pub(crate) fn stored(self) -> impl Iterator<Item = &'static Registered> {
-        const SHAPES: &[Registered] = &[shape::RECORDS];
-        platform_core::resources::KINDS.iter().chain(platform_v1::resources::KINDS).chain(self.own).chain(SHAPES)
+        const INTERNAL: &[Registered] = &[shape::RECORDS, idempotency::record::RECORDS];
+        platform_core::resources::KINDS.iter().chain(platform_v1::resources::KINDS).chain(self.own).chain(INTERNAL)
     }
 
     /// Returns [`Kinds::stored`] in the order in which a file has them: by name.

@@ -68,6 +68,7 @@ mod quota;
 mod read_only;
 mod reload;
 mod repair;
+mod replies;
 mod running;
 mod serve;
 mod signals;

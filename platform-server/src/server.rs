@@ -36,7 +36,7 @@ use crate::{
     metrics::{Metrics, Sources},
     otlp::{self, Otlp},
     reload::Reload,
-    signals,
+    replies, signals,
     stores::{Purpose, store_path},
     tls,
 };
@@ -321,11 +321,12 @@ fn reload(config: &Config, base: &Base, observed: &Observed, shares: &Arc<Shares
 }
 
 /// Starts the tasks that run until the runtime stops: the server follows the keys of the installation, deletes
-/// unused blobs, makes backups and delivers events. Returns the last, which is stopped in order.
+/// unused blobs and expired replies, makes backups and delivers events. Returns the last, which is stopped in order.
 fn start_jobs(config: &Config, base: &Base, access: &Access, otlp: Option<&Otlp>) -> Result<Delivery> {
     let Base { installation, platform, backups, .. } = base;
     follow_keys(installation, &access.issuer, platform);
     blobs::collect_daily(Arc::clone(platform), Arc::clone(&backups.turn));
+    replies::delete_expired(Arc::clone(platform));
     backup::start_schedule(&config.backups, backups)?;
     let sender = (Arc::clone(&access.issuer), access.network.clone());
     Delivery::start((config, otlp), Arc::clone(platform), sender, installation.shared.as_ref())

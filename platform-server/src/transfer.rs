@@ -56,6 +56,7 @@ impl NeedSecrets {
             let what = match *kind {
                 "SignIn" => "have ended, so that these persons sign in again",
                 "GroupInvite" => "have no code any longer, so that new ones are needed",
+                "IdempotencyRecord" => "have no reply any longer, so that repetitions of these requests fail",
                 _ => "need new secrets",
             };
             // Writing to a text does not fail.

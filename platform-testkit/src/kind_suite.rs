@@ -22,6 +22,7 @@ mod creates;
 mod filters;
 mod lists;
 mod read_masks;
+mod repeats;
 mod steps;
 mod updates;
 
@@ -53,6 +54,7 @@ mod updates;
 /// | [`immutable_fields_stay`](Self::immutable_fields_stay) | creates with updates |
 /// | [`preconditions_are_checked`](Self::preconditions_are_checked) | creates with gets and updates |
 /// | [`previews_change_nothing`](Self::previews_change_nothing) | creates with gets |
+/// | [`repeated_writes_happen_once`](Self::repeated_writes_happen_once) | creates |
 /// | [`unknown_names_are_rejected`](Self::unknown_names_are_rejected) | all kinds |
 /// | [`deleted_resources_are_not_found`](Self::deleted_resources_are_not_found) | deletes |
 /// | [`singleton_is_always_there`](Self::singleton_is_always_there) | singletons with [`KindSuite::make`] |
@@ -248,6 +250,7 @@ impl<'a> KindSuite<'a> {
         ("immutable_fields_stay", |suite| suite.immutable_fields_stay()),
         ("preconditions_are_checked", |suite| suite.preconditions_are_checked()),
         ("previews_change_nothing", |suite| suite.previews_change_nothing()),
+        ("repeated_writes_happen_once", |suite| suite.repeated_writes_happen_once()),
         ("unknown_names_are_rejected", |suite| suite.unknown_names_are_rejected()),
         ("deleted_resources_are_not_found", |suite| suite.deleted_resources_are_not_found()),
         ("singleton_is_always_there", |suite| suite.singleton_is_always_there()),

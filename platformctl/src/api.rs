@@ -11,9 +11,12 @@ use std::{
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use platform_engine::{
+    entropy::Entropy,
+    idempotency::HEADER,
     kind::{Domain, Http, Kind, Method, Verb},
     request::MAX_PAGE_SIZE,
 };
+use platform_system::SystemEntropy;
 use serde_json::Value;
 use ureq::{
     http,
@@ -65,15 +68,24 @@ pub(crate) struct Request {
     pub(crate) body: Option<Value>,
     /// The tag that the resource must still have.
     pub(crate) if_match: Option<String>,
+    /// The key with which the server carries out one of its attempts.
+    idempotency_key: Option<String>,
     /// Whether it may be sent again when it is unknown whether an attempt was carried out.
     pub(crate) is_repeatable: bool,
 }
 
 impl Request {
-    /// Returns a request without query and body. Reads, updates and deletes are repeatable.
+    /// Returns a request without query and body. Reads are repeatable.
     pub(crate) fn new(method: Http, path: String) -> Self {
-        let is_repeatable = matches!(method, Http::Get | Http::Patch | Http::Delete);
-        Self { method, path, query: Vec::new(), body: None, if_match: None, is_repeatable }
+        let is_repeatable = method.is_safe();
+        Self { method, path, query: Vec::new(), body: None, if_match: None, idempotency_key: None, is_repeatable }
+    }
+
+    /// Makes a write repeatable, by a key of its own.
+    pub(crate) fn keyed(self) -> Self {
+        let mut key = [0; 16];
+        SystemEntropy.fill(&mut key);
+        Self { idempotency_key: Some(hex::encode(key)), is_repeatable: true, ..self }
     }
 
     /// Returns a request of a standard method of a kind, with the value of the path's variable: the uid, or for a create
@@ -90,7 +102,8 @@ impl Request {
             (Verb::Create, "") => kind.plural.to_owned(),
             _ => kind.path(method),
         };
-        Ok(Self::new(verb.http(), path(&kind.domain, &template, |_| Some(uid.to_owned()))?))
+        let request = Self::new(verb.http(), path(&kind.domain, &template, |_| Some(uid.to_owned()))?);
+        Ok(if request.method.is_safe() { request } else { request.keyed() })
     }
 
     pub(crate) fn query(mut self, query: Vec<(String, String)>) -> Self {
@@ -169,21 +182,19 @@ impl Api {
     /// Sends a request and returns the JSON of the reply, null for an empty one.
     ///
     /// # Errors
-    /// The server's error, or that there was no reply. Whether an attempt before the last one may have been carried out
-    /// is in the error too.
+    /// The server's error, or that there was no reply.
     pub(crate) fn send(&self, request: &Request) -> Result<Value> {
         self.exchange(request).map(|reply| reply.body)
     }
 
     fn exchange(&self, request: &Request) -> Result<Reply> {
         let (started, mut pause) = (Instant::now(), PAUSE.0);
-        let mut is_repeated = false;
         loop {
             let (failure, wait, is_unknown) = match self.attempt(request) {
                 Ok(reply) if (200..300).contains(&reply.status) => return Ok(reply),
                 Ok(reply) => {
                     let Reply { status, body, request_id, .. } = reply;
-                    let failure = Failure::of_answer(status, &body, &request_id, is_repeated);
+                    let failure = Failure::of_answer(status, &body, &request_id);
                     match retry_after(&body) {
                         // Nothing has changed, so any request may be repeated.
                         Some(wait) if failure.is("ABORTED") || failure.is("RESOURCE_EXHAUSTED") => {
@@ -208,7 +219,6 @@ impl Api {
             if started.elapsed() + wait > self.repeat_for {
                 return Err(failure);
             }
-            is_repeated |= is_unknown;
             sleep(wait);
             pause = PAUSE.1.min(pause * 2);
         }
@@ -228,6 +238,9 @@ impl Api {
         }
         if let Some(etag) = &request.if_match {
             head = head.header("if-match", etag);
+        }
+        if let Some(key) = &request.idempotency_key {
+            head = head.header(HEADER, key);
         }
         let mut response = match &request.body {
             Some(body) => self.agent.run(head.header("content-type", "application/json").body(body.to_string())?)?,
@@ -250,26 +263,9 @@ impl Api {
         self.exchange(&Request::of(kind, Verb::Get, uid)?).map(|reply| (reply.body, reply.etag))
     }
 
-    /// Creates a resource below a parent, whose uid is empty where there is none, and returns it. A create that a unique
-    /// field makes repeatable is repeated; the resource that it finds then counts as created by it if it has the values
-    /// that were sent.
+    /// Creates a resource below a parent, whose uid is empty where there is none, and returns it.
     pub(crate) fn create(&self, kind: &Kind, parent: &str, body: Value) -> Result<Value> {
-        let mut request = Request::of(kind, Verb::Create, parent)?.body(body);
-        let replaces = kind.method(Verb::Create).is_some_and(|create| create.upsert.is_some());
-        request.is_repeatable = !kind.unique.is_empty() || kind.parent.shares_uid() || replaces;
-        self.send(&request).or_else(|failure| {
-            let answer = failure.answer().filter(|answer| answer.is_repeated && answer.reason == "ALREADY_EXISTS");
-            let Some(existing) = answer.map(|answer| answer.resource.clone()).filter(|uid| !uid.is_empty()) else {
-                return Err(failure);
-            };
-            let found = self.get(kind, &existing)?;
-            let sent = request.body.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
-            if crate::value::is_as_sent(kind.fields, &sent, &found) {
-                Ok(found)
-            } else {
-                Err(failure.note("the existing resource has other values, so somebody else has created it"))
-            }
-        })
+        self.send(&Request::of(kind, Verb::Create, parent)?.body(body))
     }
 
     /// Sets the fields of a mask, if the resource still has the tag `etag`, and returns the resource.
@@ -285,13 +281,9 @@ impl Api {
         self.send(&Request::of(kind, Verb::Update, uid)?.query(mask).body(body).if_match(etag))
     }
 
-    /// Deletes a resource. One that a repetition does not find is deleted.
+    /// Deletes a resource.
     pub(crate) fn delete(&self, kind: &Kind, uid: &str) -> Result<()> {
-        let Err(failure) = self.send(&Request::of(kind, Verb::Delete, uid)?) else { return Ok(()) };
-        // The binding that allowed the delete of an organization is deleted with it.
-        let is_organization = crate::kinds::needs_parent(kind).is_none() && !uid.contains('/');
-        let is_done = failure.is("NOT_FOUND") || is_organization && failure.is("PERMISSION_DENIED");
-        if failure.answer().is_some_and(|answer| answer.is_repeated) && is_done { Ok(()) } else { Err(failure) }
+        self.send(&Request::of(kind, Verb::Delete, uid)?).map(drop)
     }
 
     /// Returns the pages of a list with these parameters, from the first to the last.

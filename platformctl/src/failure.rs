@@ -32,25 +32,15 @@ struct Inner {
     message: String,
     /// Lines below the message.
     notes: Vec<String>,
-    answer: Option<Answer>,
+    /// The name of the code of a server's error (`docs/api.md`, Errors), such as `NOT_FOUND`.
+    reason: Option<String>,
     is_broken_pipe: bool,
-}
-
-/// The error that a server answered with (`docs/api.md`, Errors).
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Answer {
-    /// The name of the code, such as `NOT_FOUND`.
-    pub(crate) reason: String,
-    /// The resource that the error is about; empty if it names none.
-    pub(crate) resource: String,
-    /// Whether an earlier attempt of the same request may have been carried out.
-    pub(crate) is_repeated: bool,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self(Box::new(Inner { exit, message, notes: Vec::new(), answer: None, is_broken_pipe: false }))
+        Self(Box::new(Inner { exit, message, notes: Vec::new(), reason: None, is_broken_pipe: false }))
     }
 
     /// Returns a failure of the caller's input, before anything was sent.
@@ -64,13 +54,12 @@ impl Failure {
     }
 
     /// Returns the failure of an error in the form of AIP-193, or of a reply of something else than the platform.
-    pub(crate) fn of_answer(status: u16, body: &Value, request_id: &str, is_repeated: bool) -> Self {
+    pub(crate) fn of_answer(status: u16, body: &Value, request_id: &str) -> Self {
         let details = || body.get("details").and_then(Value::as_array).into_iter().flatten();
         let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let reason = details().map(|detail| text(detail, "reason")).find(|reason| !reason.is_empty());
         let reason = reason.unwrap_or_default();
         let mut notes = Vec::new();
-        let mut resource = String::new();
         for detail in details() {
             let violations = |key: &str| detail.get(key).and_then(Value::as_array).into_iter().flatten();
             for violation in violations("fieldViolations") {
@@ -83,10 +72,6 @@ impl Failure {
             }
             if let Some(metadata) = detail.get("metadata") {
                 notes.extend(taught(metadata));
-            }
-            let name = text(detail, "resourceName");
-            if !name.is_empty() {
-                resource = name;
             }
         }
         let mut message = text(body, "message");
@@ -116,8 +101,7 @@ impl Failure {
             };
             notes.push(note.to_owned());
         }
-        let answer = Some(Answer { reason, resource, is_repeated });
-        Self(Box::new(Inner { exit, message, notes, answer, is_broken_pipe: false }))
+        Self(Box::new(Inner { exit, message, notes, reason: Some(reason), is_broken_pipe: false }))
     }
 
     /// Adds a line below the message.
@@ -140,14 +124,9 @@ impl Failure {
         self.0.is_broken_pipe
     }
 
-    /// Returns the server's error, if that is what the failure is.
-    pub(crate) fn answer(&self) -> Option<&Answer> {
-        self.0.answer.as_ref()
-    }
-
     /// Returns whether the server answered with this code, such as `NOT_FOUND`.
     pub(crate) fn is(&self, reason: &str) -> bool {
-        self.answer().is_some_and(|answer| answer.reason == reason)
+        self.0.reason.as_deref() == Some(reason)
     }
 }
 
@@ -211,7 +190,7 @@ mod tests {
             { "@type": "type.googleapis.com/google.rpc.BadRequest",
               "fieldViolations": [{ "field": "name", "description": "is required" }] },
         ]});
-        let failure = Failure::of_answer(400, &body, "r-1", false);
+        let failure = Failure::of_answer(400, &body, "r-1");
         let shown =
             "error: the server rejected the request [INVALID_ARGUMENT]\n  name: is required\n  request id: r-1\n";
         assert_eq!(failure.to_string(), shown);
@@ -223,7 +202,7 @@ mod tests {
         let shown = |metadata: Value| {
             let details = json!([{ "reason": "PERMISSION_DENIED", "domain": "registry", "metadata": metadata }]);
             let body = json!({ "code": 7, "message": "Permission denied", "details": details });
-            Failure::of_answer(403, &body, "", false).to_string()
+            Failure::of_answer(403, &body, "").to_string()
         };
         let metadata = json!({
             "capabilities": "repo.delete", "place": "u/1", "roles": "cleaner,owner", "bindings": "viewer@u,editor@u/2",
@@ -241,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_reply_of_something_else_is_a_failure_too() {
-        let failure = Failure::of_answer(502, &Value::Null, "", false);
+        let failure = Failure::of_answer(502, &Value::Null, "");
         assert_eq!(failure.to_string(), "error: the server answered with status 502\n");
         assert_eq!(failure.exit(), Exit::Unavailable);
     }
@@ -249,6 +228,6 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         let body = json!({ "message": "\u{1b}[2Jgone" });
-        assert_eq!(Failure::of_answer(400, &body, "", false).to_string(), "error: \\u{1b}[2Jgone\n");
+        assert_eq!(Failure::of_answer(400, &body, "").to_string(), "error: \\u{1b}[2Jgone\n");
     }
 }

@@ -223,15 +223,6 @@ pub(crate) fn set(object: &mut Map<String, Value>, path: &str, value: Value) {
     }
 }
 
-/// Returns whether a resource has the values that were sent, as far as replies show them.
-pub(crate) fn is_as_sent(fields: &'static [Field], sent: &Map<String, Value>, found: &Value) -> bool {
-    sent.iter().all(|(key, value)| {
-        let Some(field) = field(fields, key) else { return false };
-        let is_shown = matches!(field.access, Access::Mutable | Access::Immutable);
-        !is_shown || is_same(field, value, found.get(field.name).unwrap_or(&Value::Null))
-    })
-}
-
 /// Returns the values of a resource that callers can set.
 pub(crate) fn settable(fields: &'static [Field], resource: &Value) -> Map<String, Value> {
     let mut values = Map::new();

@@ -15,6 +15,8 @@ use futures_util::future::join_all;
 use platform_core::resources::registry::Repo;
 use platform_engine::{
     access::Caller,
+    idempotency::IdempotencyKey,
+    options::RequestOptions,
     platform::{Platform, Settings},
     store::Store,
 };
@@ -40,6 +42,8 @@ pub(super) struct Creator {
     platform: Platform,
     caller: Caller,
     next: AtomicU64,
+    /// Whether each create has an idempotency key.
+    is_keyed: bool,
 }
 
 impl Creator {
@@ -47,7 +51,13 @@ impl Creator {
     pub(super) fn over(store: Arc<dyn Store>) -> Self {
         let settings = Settings { operators: [operator()].into(), ..Settings::default() };
         let builder = platform_v1::builder(store, SystemClock, SystemEntropy).ephemeral_keys().settings(settings);
-        Self { platform: builder.build().unwrap(), caller: Caller::new(operator()), next: AtomicU64::new(0) }
+        let (caller, next) = (Caller::new(operator()), AtomicU64::new(0));
+        Self { platform: builder.build().unwrap(), caller, next, is_keyed: false }
+    }
+
+    /// Opens a platform as [`Creator::over`] does, for creates with idempotency keys or without.
+    fn keyed(store: Arc<dyn Store>, is_keyed: bool) -> Self {
+        Self { is_keyed, ..Self::over(store) }
     }
 
     /// Creates a repo of about 400 bytes in the first organization.
@@ -60,7 +70,9 @@ impl Creator {
             active_tags: vec!["latest".to_owned(), "1.29".to_owned()],
             ..Repo::default()
         };
-        self.platform.create(&self.caller, &organization(0), &repo).await.unwrap();
+        let key = self.is_keyed.then(|| IdempotencyKey::parse(format!("{spread:016x}-{number}").as_bytes()).unwrap());
+        let options = RequestOptions::default().idempotency_key(key);
+        self.platform.create_with(&self.caller, &organization(0), &repo, &options).await.unwrap();
     }
 }
 
@@ -77,8 +89,12 @@ pub(super) struct Created {
 
 /// Creates this number of repos with 64 clients, and closes the store.
 pub(super) fn created(store: Arc<dyn Store>, creates: u64) -> Created {
+    created_by(Creator::over(store), creates)
+}
+
+fn created_by(creator: Creator, creates: u64) -> Created {
     let (written, cpu, started) = (bytes_written(), process_cpu(), Instant::now());
-    let creator = Arc::new(Creator::over(store));
+    let creator = Arc::new(creator);
     let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let left = Arc::new(AtomicU64::new(creates));
@@ -147,6 +163,18 @@ pub fn written_lines() -> Vec<Line> {
         lines.extend(created.lines(&format!("written: on {}, 64 clients", count(before)), goal));
     }
     lines
+}
+
+/// Compares creates of 64 clients with idempotency keys with creates without.
+pub fn keyed_lines() -> Vec<Line> {
+    let rate = |is_keyed| {
+        let (_directory, path) = copied(&Data::One(large().min(BEFORE)).sqlite());
+        created_by(Creator::keyed(Arc::new(SqliteStore::open(path).unwrap()), is_keyed), creates()).rate
+    };
+    let mut ratios: Vec<_> = (0..3).map(|_| rate(true) / rate(false)).collect();
+    ratios.sort_by(f64::total_cmp);
+    let name = "keyed: 64 clients, creates a second with idempotency keys / without";
+    vec![Line::value(name, ratios[1], Goal::AtLeast(0.85, 0.85))]
 }
 
 impl Created {

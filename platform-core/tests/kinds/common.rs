@@ -159,7 +159,7 @@ impl World {
     }
 
     pub(crate) fn delete(&self, caller: &Caller, kind: &str, uid: &str) -> Result<()> {
-        block_on(self.platform.delete_erased(caller, self.kind(kind), uid, RequestOptions::none()))
+        block_on(self.platform.delete_erased(caller, self.kind(kind), uid, RequestOptions::none())).map(drop)
     }
 
     /// Lists one page with the pairs of a query string.

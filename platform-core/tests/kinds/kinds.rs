@@ -67,6 +67,11 @@ fn a_preview_of_a_write_answers_as_the_write_would_and_changes_nothing() {
 }
 
 #[test]
+fn a_repeated_write_with_a_key_returns_the_first_reply_and_changes_nothing() {
+    each_kind(|suite| suite.repeated_writes_happen_once());
+}
+
+#[test]
 fn a_masked_field_that_the_body_lacks_is_cleared_unless_it_is_required() {
     each_kind(|suite| suite.masked_fields_are_cleared());
 }

@@ -99,3 +99,20 @@ async fn an_invalid_change_of_the_clock_changes_nothing() {
     }
     assert_eq!(client.get("/_emulator/clock").await.ok(), before);
 }
+
+#[tokio::test]
+async fn the_reply_of_a_repeatable_write_is_kept_for_a_day() {
+    let client = Client::new().await;
+    let path = format!("/iam/v2/identities/{}", client.tenant.organization());
+    let claims = json!({ "issuer": "https://issuer.test", "subject": "s" });
+    let body = json!({ "name": "name that need not be unique", "claimMatch": claims }).to_string();
+    let create = async || {
+        let bearer = format!("Bearer {}", client.tenant.token().unwrap());
+        let headers = [("authorization", bearer.as_str()), ("idempotency-key", "key")];
+        client.call_with("POST", &path, &body, &headers).await.ok()["uid"].clone()
+    };
+    let first = create().await;
+    assert_eq!(create().await, first);
+    client.tenant.advance(HOUR * 24);
+    assert_ne!(create().await, first);
+}

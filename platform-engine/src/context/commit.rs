@@ -1,11 +1,13 @@
 //! Commits, and previews of them.
 
+use std::sync::Arc;
+
 use super::Context;
 use crate::{
     error::{Error, Result},
     request_scope::RequestScope,
     store::{Require, StoreError},
-    write::{Failed, Write},
+    write::{Deferred, Failed, Write},
 };
 
 impl Context<'_> {
@@ -14,6 +16,7 @@ impl Context<'_> {
     /// ([`Field::references`](crate::kind::Field::references)) is deleted by the same commit, or its field is cleared.
     ///
     /// A [preview](crate::options::RequestOptions::validate_only) commits nothing: it fails with the same errors, and returns 0.
+    /// With an [idempotency key](crate::idempotency), the write is committed after the operation has returned.
     ///
     /// Commit last. If the commit changes the caller's own grants, later reads in this context are stale, and the
     /// operation would be retried although it is committed.
@@ -27,6 +30,35 @@ impl Context<'_> {
     pub async fn commit(&self, mut write: Write) -> Result<u64> {
         self.platform.dependents().complete(self.platform.store(), self.now(), &mut write).await?;
         self.platform.require_quotas(&mut write).await?;
+        match &self.deferred {
+            None => self.apply(write, self.options.validate_only).await,
+            Some(deferred) if deferred.is_check => {
+                self.apply(write, true).await?;
+                // What was in the way is gone.
+                Err(Error::stale())
+            }
+            Some(deferred) => deferred.keep(write),
+        }
+    }
+
+    /// Returns the context with the place where the operation leaves its write; `None` to let it commit itself.
+    pub(crate) fn deferring(self, deferred: Option<Arc<Deferred>>) -> Self {
+        Self { deferred, ..self }
+    }
+
+    /// Returns the write that the operation has left.
+    pub(crate) fn take_deferred(&self) -> Write {
+        self.deferred.as_ref().map(|deferred| deferred.take()).unwrap_or_default()
+    }
+
+    /// Returns whether the write of the operation is in the store after [`Context::commit`]. If it is not, because it is a
+    /// preview or deferred, reads do not see it.
+    pub(crate) fn applies(&self) -> bool {
+        self.deferred.is_none() && !self.options.validate_only
+    }
+
+    /// Commits a write that is complete, or only checks that it could be committed, as [`Context::commit`] does.
+    pub(crate) async fn apply(&self, write: Write, is_preview: bool) -> Result<u64> {
         // The epochs are checked first: a caller whose grants were revoked must not learn of other conflicts.
         let mut whole = Write::default();
         let as_of = self.as_of();
@@ -36,7 +68,7 @@ impl Context<'_> {
         whole.append(write);
         let recorded = std::mem::take(&mut whole.recorded);
         let (mut commit, meaning) = whole.into_parts();
-        let passed = self.options.validate_only.then(|| commit.make_preview());
+        let passed = is_preview.then(|| commit.make_preview());
         if passed.is_none() {
             RequestScope::begin_change();
         }

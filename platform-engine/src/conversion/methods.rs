@@ -116,8 +116,9 @@ pub(super) fn create<'a, C: Conversion>(
         if prepared.write.puts().len() > puts {
             prepared.unchanged = None;
         }
+        let after = (!cx.applies()).then(|| cx.after(&prepared.write));
         let reply = verbs::create::commit(cx, registered, prepared).await;
-        message::<C>(cx, reply.map_err(renamed_by::<C>)?).await
+        message::<C>(after.as_ref().unwrap_or(cx), reply.map_err(renamed_by::<C>)?).await
     })
 }
 
@@ -137,8 +138,9 @@ pub(super) fn replace<'a, C: Conversion>(
         let mut prepared = prepared.map_err(renamed_by::<C>)?;
         let after = cx.after(&prepared.write);
         C::prepare(&after, &prepared.uid, &request, &mut prepared.write).await?;
+        let after = (!cx.applies()).then(|| cx.after(&prepared.write));
         let reply = verbs::update::commit(cx, registered, prepared).await;
-        message::<C>(cx, reply.map_err(renamed_by::<C>)?).await
+        message::<C>(after.as_ref().unwrap_or(cx), reply.map_err(renamed_by::<C>)?).await
     })
 }
 
@@ -151,7 +153,7 @@ pub(super) fn delete<'a, C: Conversion>(
         verbs::delete::delete(&cx.converting(event::<C>), registered, &text(&request, id::<C>()))
             .await
             .map_err(renamed_by::<C>)?;
-        Ok(Reply { body: Bytes::from_static(b"{}"), tag: None })
+        Ok(Reply::empty())
     })
 }
 
@@ -277,7 +279,7 @@ async fn message<C: Conversion>(cx: &Context<'_>, resource: Reply) -> Result<Rep
     let message = messages::<C>(cx, &[resource.body]).await?.pop();
     let body = verbs::encode(&message.ok_or_else(|| Error::internal("a conversion returned no message"))?)?;
     let tag = resource.tag.map(|tag| Tag::of_completed(tag.revision(), &body));
-    Ok(Reply { body, tag })
+    Ok(Reply { body, tag, is_replayed: false })
 }
 
 /// Returns resources as replies show them.

@@ -126,6 +126,8 @@ pub struct Action {
     pub body: Part,
     /// Whether it has a preview ([`Action::previewed`]).
     pub has_preview: bool,
+    /// Whether its whole effect is one commit, so that it takes an idempotency key ([`Action::one_commit`]).
+    pub is_one_commit: bool,
     /// The implementation. The request is in canonical form.
     pub run: Run,
 }
@@ -174,8 +176,8 @@ impl Action {
     pub(crate) const fn new(name: &'static str, http: Http, path: &'static str, run: Run) -> Self {
         let (request, response): (&[Field], &[Field]) = (&[], &[]);
         let authorization = Authorization::Authenticated;
-        let (event, body, has_preview) = (None, Part::Whole, false);
-        Self { name, http, path, request, response, authorization, event, body, has_preview, run }
+        let (event, body, has_preview, is_one_commit) = (None, Part::Whole, false, false);
+        Self { name, http, path, request, response, authorization, event, body, has_preview, is_one_commit, run }
     }
 
     /// Returns an action with typed messages.
@@ -262,7 +264,22 @@ impl Action {
     #[must_use]
     pub const fn previewed(mut self) -> Self {
         self.has_preview = true;
+        self.one_commit()
+    }
+
+    /// Lets it take an idempotency key (AIP-155; [`idempotency`](crate::idempotency)). For an action whose only effect is at
+    /// most one commit by its context, and which does nothing after it that depends on the commit: with a key, the commit
+    /// is made after the action has returned.
+    #[must_use]
+    pub const fn one_commit(mut self) -> Self {
+        self.is_one_commit = true;
         self
+    }
+
+    /// Returns whether it takes an idempotency key: a standard method with messages of another version takes one as the
+    /// method does.
+    pub fn takes_key(&self) -> bool {
+        !self.http.is_safe() && (self.is_one_commit || matches!(self.run, Run::Resource(_)))
     }
 
     /// Sets the event that it records.

@@ -11,6 +11,7 @@ use crate::{
     context::Context,
     error::{Code, Error, Result},
     etag::Reply,
+    idempotency::record::Request,
     kind::{Action, Authorization, Kind, ListPage, Registered, Resource, Run, Verb, sent, typed},
     offload::Pace,
     options::RequestOptions,
@@ -93,8 +94,11 @@ impl Platform {
         options: &RequestOptions,
     ) -> Result<Reply> {
         let once = Once::default();
-        let create = self
-            .with_options(caller, options, |cx| Box::pin(verbs::create::create(cx, registered, parent, body, &once)));
+        let method = [registered.kind.name, Verb::Create.name(), parent];
+        let request = |key: &_| Request::new(key, caller, &method, &options.preconditions, body);
+        let create = self.once_per_key(caller, options, request, |cx| {
+            Box::pin(verbs::create::create(cx, registered, parent, body, &once))
+        });
         let done = create.await;
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
@@ -113,14 +117,17 @@ impl Platform {
         options: &RequestOptions,
     ) -> Result<Reply> {
         let once = Once::default();
-        let update = self.with_options(caller, options, |cx| {
+        // A mask never has this text.
+        let method = [registered.kind.name, Verb::Update.name(), uid, mask.unwrap_or("(none)")];
+        let request = |key: &_| Request::new(key, caller, &method, &options.preconditions, body);
+        let update = self.once_per_key(caller, options, request, |cx| {
             Box::pin(verbs::update::update(cx, registered, uid, body, mask, &once))
         });
         let done = update.await;
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
-    /// Deletes a resource: [`Platform::delete`] with the type erased.
+    /// Deletes a resource: [`Platform::delete`] with the type erased. The body of the reply is an empty object.
     ///
     /// # Errors
     /// As [`Platform::delete`], and [`Error::etag_mismatch`] when a precondition does not hold at the commit.
@@ -130,8 +137,16 @@ impl Platform {
         registered: &Registered,
         uid: &str,
         options: &RequestOptions,
-    ) -> Result<()> {
-        let done = self.with_options(caller, options, |cx| Box::pin(verbs::delete::delete(cx, registered, uid))).await;
+    ) -> Result<Reply> {
+        let method = [registered.kind.name, Verb::Delete.name(), uid];
+        let request = |key: &_| Request::new(key, caller, &method, &options.preconditions, &Map::new());
+        let delete = self.once_per_key(caller, options, request, |cx| {
+            Box::pin(async move {
+                verbs::delete::delete(cx, registered, uid).await?;
+                Ok(Reply::empty())
+            })
+        });
+        let done = delete.await;
         done.map_err(|error| error.of_domain(registered.kind.domain.name))
     }
 
@@ -190,6 +205,14 @@ impl Platform {
                 verbs::action::run(&Context::without_caller(self, options), action, request).await
             }
             (None, _) => Err(Error::missing_token()),
+            (Some(caller), _) if action.takes_key() && options.key_of_write().is_some() => {
+                let method = [kind.name, action.name];
+                let known = |key: &_| Request::new(key, caller, &method, &options.preconditions, request);
+                let run = self.once_per_key(caller, options, known, |cx| {
+                    Box::pin(async move { verbs::action::run(cx, action, request).await?.into_reply() })
+                });
+                run.await.map(ActionReply::Resource)
+            }
             (Some(caller), _) => {
                 self.with_options(caller, options, |cx| Box::pin(verbs::action::run(cx, action, request))).await
             }
@@ -353,10 +376,23 @@ impl Platform {
     /// # Errors
     /// PERMISSION_DENIED, INVALID_ARGUMENT with all violations, NOT_FOUND for the parent, ALREADY_EXISTS.
     pub async fn create<R: Resource>(&self, caller: &Caller, parent: &str, resource: &R) -> Result<R> {
+        Ok(self.create_with(caller, parent, resource, RequestOptions::none()).await?.resource)
+    }
+
+    /// Creates a resource as [`Platform::create`] does, with the options of a request. With an
+    /// [idempotency key](RequestOptions::idempotency_key), the create can be repeated.
+    ///
+    /// # Errors
+    /// As [`Platform::create_erased`].
+    pub async fn create_with<R: Resource>(
+        &self,
+        caller: &Caller,
+        parent: &str,
+        resource: &R,
+        options: &RequestOptions,
+    ) -> Result<Revised<R>> {
         let body = sent(resource)?;
-        let reply =
-            self.create_erased(caller, self.registered_of::<R>()?, parent, &body, RequestOptions::none()).await?;
-        serde_json::from_slice(&reply.body).map_err(Error::internal)
+        Revised::of(&self.create_erased(caller, self.registered_of::<R>()?, parent, &body, options).await?)
     }
 
     /// Sets the fields of a resource that the mask names (`docs/api.md`, Updates).
@@ -390,11 +426,11 @@ impl Platform {
     /// # Errors
     /// PERMISSION_DENIED, NOT_FOUND, FAILED_PRECONDITION when a dependent restricts the delete.
     pub async fn delete<R: Resource>(&self, caller: &Caller, uid: &str) -> Result<()> {
-        self.delete_erased(caller, self.registered_of::<R>()?, uid, RequestOptions::none()).await
+        self.delete_erased(caller, self.registered_of::<R>()?, uid, RequestOptions::none()).await.map(drop)
     }
 }
 
-/// A resource, and the revision that it has.
+/// A resource as a method returns it, with its revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Revised<R> {
@@ -402,12 +438,15 @@ pub struct Revised<R> {
     pub resource: R,
     /// Its revision ([`Tag::revision`](crate::etag::Tag::revision)).
     pub revision: u64,
+    /// Whether this is what an earlier request with the same idempotency key has returned.
+    pub is_replayed: bool,
 }
 
 impl<R: Resource> Revised<R> {
     fn of(reply: &Reply) -> Result<Self> {
         let resource = typed(serde_json::from_slice(&reply.body).map_err(Error::internal)?)?;
-        Ok(Self { resource, revision: reply.tag.map_or(0, |tag| tag.revision()) })
+        let revision = reply.tag.map_or(0, |tag| tag.revision());
+        Ok(Self { resource, revision, is_replayed: reply.is_replayed })
     }
 }
 
@@ -427,6 +466,15 @@ pub enum ActionReply {
 }
 
 impl ActionReply {
+    /// Returns the object, encoded, with its tag if it is a resource.
+    pub(crate) fn into_reply(self) -> Result<Reply> {
+        match self {
+            Self::Value(value) => verbs::encode(&value).map(Reply::untagged),
+            Self::Encoded(body) | Self::Rendered(Rendered { body, .. }) => Ok(Reply::untagged(body)),
+            Self::Resource(reply) => Ok(reply),
+        }
+    }
+
     /// Returns the object, which is parsed if it is encoded.
     ///
     /// # Errors

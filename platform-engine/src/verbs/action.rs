@@ -76,6 +76,9 @@ async fn admitted(
         if !action.has_preview {
             cx.reject_preview()?;
         }
+        if !action.is_one_commit || cx.caller().is_none() {
+            cx.options().reject_key()?;
+        }
     }
     let mut input = fields::read(action.request, cx.platform().capabilities(), request.clone(), None);
     input.require(action.request);

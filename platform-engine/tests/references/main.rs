@@ -16,6 +16,7 @@ use bytes::Bytes;
 use platform_engine::{
     access::{Caller, Capabilities, Capability, FixedGrants},
     error::{Code, Detail, Error, Result},
+    idempotency::IdempotencyKey,
     kind::{Domain, Field, Kind, Method, OnDelete, Parent, Registered, Resource, Type},
     options::RequestOptions,
     platform::{BuildError, Builder, Platform, Settings},
@@ -58,6 +59,24 @@ fn a_create_or_update_that_sets_a_reference_requires_that_the_resource_exists() 
     world.update("Task", &task, json!({ "reviewerUid": person })).unwrap();
     world.update("Task", &task, json!({ "reviewerUid": "" })).unwrap();
     assert_eq!(world.dangling(), Vec::<String>::new());
+}
+
+/// With a key, the commit is made after the method has returned.
+#[test]
+fn a_create_with_an_idempotency_key_fails_as_without_and_is_not_recorded() {
+    let world = World::new();
+    let person = world.make("Person", json!({}));
+    let options = RequestOptions::default().idempotency_key(IdempotencyKey::parse(b"key").ok());
+    let create = |assignee: &str| {
+        let Value::Object(body) = json!({ "assigneeUid": assignee }) else { unreachable!() };
+        block_on(world.platform.create_erased(&world.caller, world.registered("Task"), &world.org, &body, &options))
+    };
+    let gone = format!("{}/00000000000000ff", world.org);
+    for _ in 0..2 {
+        assert_missing(&create(&gone).unwrap_err(), "assigneeUid", "person");
+    }
+    assert!(!create(&person).unwrap().is_replayed);
+    assert!(create(&person).unwrap().is_replayed);
 }
 
 #[test]

@@ -123,6 +123,7 @@ impl World {
 
     pub(crate) fn delete(&self, kind: &str, uid: &str) -> Result<()> {
         block_on(self.platform.delete_erased(&self.caller, self.registered(kind), uid, RequestOptions::none()))
+            .map(drop)
     }
 
     pub(crate) fn get(&self, kind: &str, uid: &str) -> Option<Map<String, Value>> {

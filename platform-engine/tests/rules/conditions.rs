@@ -39,7 +39,7 @@ impl World {
     }
 
     fn remove(&self, caller: &Caller, kind: &str, uid: &str, options: &RequestOptions) -> Result<()> {
-        block_on(self.platform.delete_erased(caller, self.kind(kind), uid, options))
+        block_on(self.platform.delete_erased(caller, self.kind(kind), uid, options)).map(drop)
     }
 }
 

@@ -51,6 +51,7 @@ mod previews;
 mod put;
 mod quotas;
 mod races;
+mod repeats;
 mod revocations;
 mod typed;
 mod updates;

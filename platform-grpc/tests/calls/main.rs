@@ -23,3 +23,5 @@ mod conditions;
 mod connections;
 
 mod limits;
+
+mod repeats;

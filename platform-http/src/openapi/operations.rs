@@ -33,16 +33,22 @@ pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method,
     }
     let conditions = Conditions::of(endpoint);
     conditions.add_to(&mut operation);
-    let has_preview = match endpoint {
-        Endpoint::Standard(verb, ..) => matches!(verb, Verb::Create | Verb::Update | Verb::Delete),
-        Endpoint::BatchGet(_) => false,
-        Endpoint::Action(_, action, _) => action.has_preview || matches!(action.run, Run::Resource(_)),
+    let is_write = matches!(endpoint, Endpoint::Standard(Verb::Create | Verb::Update | Verb::Delete, ..));
+    let action = match endpoint {
+        Endpoint::Action(_, action, _) => Some(action),
+        Endpoint::Standard(..) | Endpoint::BatchGet(_) => None,
     };
+    let is_previewed = |action: &Action| action.has_preview || matches!(action.run, Run::Resource(_));
+    let has_preview = is_write || action.is_some_and(|action| is_previewed(action));
     if has_preview
         && !method.is_safe()
         && let Some(Value::Array(parameters)) = operation.get_mut("parameters")
     {
         parameters.push(parameters::reference(parameters::VALIDATE_ONLY));
+    }
+    let takes_key = is_write || action.is_some_and(|action| action.takes_key() && !open);
+    if takes_key && let Some(Value::Array(parameters)) = operation.get_mut("parameters") {
+        parameters.push(parameters::reference(parameters::IDEMPOTENCY_KEY));
     }
     add_error_responses(&mut operation, open, method, &conditions);
     operation

@@ -2,6 +2,7 @@
 
 use heck::ToSnakeCase;
 use platform_engine::{
+    idempotency,
     kind::{Action, Field, Kind, Parent, Part, Registered, Type, Verb},
     request::{READ_MASK, list_fields},
     uid::Uid,
@@ -39,6 +40,9 @@ pub(super) fn reference(name: &str) -> Value {
 /// The component of the parameter of previews.
 pub(super) const VALIDATE_ONLY: &str = "ValidateOnly";
 
+/// The component of the header of an idempotency key.
+pub(super) const IDEMPOTENCY_KEY: &str = "IdempotencyKey";
+
 /// Returns the parameters that operations reference.
 pub(super) fn components() -> Map<String, Value> {
     let parameter = |(component, name, about): (&str, &str, &str)| {
@@ -50,7 +54,14 @@ pub(super) fn components() -> Map<String, Value> {
     let preview = json!({
         "name": "validateOnly", "in": "query", "description": about, "schema": { "type": "boolean" },
     });
-    CONDITIONS.into_iter().map(parameter).chain([(VALIDATE_ONLY.to_owned(), preview)]).collect()
+    let about = "A key that the client chooses at random, such as a UUID. A request with the same key in the next 24 hours \
+                 gets the reply of the first one, marked by `Idempotency-Replayed: true`, and changes nothing.";
+    let key = json!({
+        "name": "Idempotency-Key", "in": "header", "description": about,
+        "schema": { "type": "string", "pattern": "^[!-~]+$", "minLength": 1, "maxLength": idempotency::MAX_KEY },
+    });
+    let others = [(VALIDATE_ONLY.to_owned(), preview), (IDEMPOTENCY_KEY.to_owned(), key)];
+    CONDITIONS.into_iter().map(parameter).chain(others).collect()
 }
 
 /// Returns the parameters of a list: path variables, parameters common to all lists, and parameters of the kind.

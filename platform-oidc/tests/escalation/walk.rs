@@ -375,7 +375,7 @@ impl World {
     }
 
     async fn delete(&self, caller: &Caller, kind: &str, uid: &str) -> Result<()> {
-        self.fixture.platform.delete_erased(caller, &self.kind(kind), uid, RequestOptions::none()).await
+        self.fixture.platform.delete_erased(caller, &self.kind(kind), uid, RequestOptions::none()).await.map(drop)
     }
 
     async fn run(&self, caller: &Caller, action: &str, request: Value) -> Result<Value> {

@@ -40,6 +40,7 @@ use super::*;
 use crate::config::AuditOptions;
 
 mod canceled;
+mod replayed;
 mod served;
 #[path = "../../../platform-http/tests/support/setting.rs"]
 mod setting;
@@ -260,6 +261,12 @@ fn rest_with(method: &str, path: &str, body: impl Into<Bytes>) -> Request<Full<B
     let body = body.into();
     let request = Request::builder().method(method).uri(path).header("authorization", format!("Bearer {OPERATOR}"));
     request.body(Full::new(body)).unwrap()
+}
+
+/// A request with an idempotency key.
+fn keyed(mut request: Request<Full<Bytes>>, key: &str) -> Request<Full<Bytes>> {
+    request.headers_mut().insert("idempotency-key", key.parse().unwrap());
+    request
 }
 
 /// A call of gRPC with these text or message fields, numbered from 1.

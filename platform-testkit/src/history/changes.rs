@@ -142,8 +142,9 @@ impl World {
         let known = || organization.known.lock();
         let iam = Iam::of(platform);
         let create = |registered, parent: &Uid, body| self.create(platform, admin, registered, parent, body);
-        let delete =
-            |registered, uid: &Uid| block_on(platform.delete_erased(admin, registered, uid, RequestOptions::none()));
+        let delete = |registered, uid: &Uid| {
+            block_on(platform.delete_erased(admin, registered, uid, RequestOptions::none())).map(drop)
+        };
         let update = |registered, uid: &Uid, body, mask| {
             block_on(platform.update_erased(admin, registered, uid, &object(body), mask, RequestOptions::none()))
                 .map(drop)

@@ -2,7 +2,8 @@
 
 use platform_engine::{
     access::{ActsAs, Caller, Credential, Session},
-    error::{Code, Result},
+    error::{Code, Error, Result},
+    idempotency::IdempotencyKey,
     kind::Registered,
     options::RequestOptions,
     platform::Platform,
@@ -308,10 +309,16 @@ impl World {
                 let body = object(json!({ "description": self.name() }));
                 // A preview that committed anything would be a commit of no operation.
                 let preview = RequestOptions::default().validate_only(true);
-                for options in [&preview, RequestOptions::none()] {
-                    block_on(platform.update_erased(caller, &REPO, repo, &body, None, options))?;
+                let key = IdempotencyKey::parse(self.name().as_bytes()).map_err(Error::internal)?;
+                let keyed = RequestOptions::default().idempotency_key(Some(key));
+                let update = |options| block_on(platform.update_erased(caller, &REPO, repo, &body, None, options));
+                update(&preview)?;
+                update(&keyed)?;
+                // So would a repetition that is carried out, unless it has failed, such as after a revocation.
+                match update(&keyed) {
+                    Ok(reply) if !reply.is_replayed => Err(Error::internal("a repetition was not recognized")),
+                    Ok(_) | Err(_) => Ok(Outcome::Written),
                 }
-                Ok(Outcome::Written)
             }
             Action::Delete(repo) => {
                 block_on(platform.delete_erased(caller, &REPO, repo, RequestOptions::none()))?;

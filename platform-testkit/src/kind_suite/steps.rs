@@ -150,7 +150,7 @@ impl KindSuite<'_> {
     }
 
     pub(super) fn delete(&self, caller: &Caller, uid: &str) -> Result<()> {
-        block_on(self.platform.delete_erased(caller, &self.registered, uid, RequestOptions::none()))
+        block_on(self.platform.delete_erased(caller, &self.registered, uid, RequestOptions::none())).map(drop)
     }
 
     /// Lists one page with these parameters and those that the kind requires.

@@ -37,14 +37,15 @@ pub(super) fn run(
     let path = path(&kind.domain, action.path, value)?;
     fields.retain(|name, _| !in_path.contains(&name.as_str()));
     let mut request = Request::new(action.http, path);
+    if action.takes_key() {
+        request = request.keyed();
+    }
     if action.http.has_body() {
         let body = match action.body {
             Part::Whole => std::mem::take(&mut fields).into(),
             Part::Field(name) => fields.remove(name).unwrap_or_else(|| Map::new().into()),
         };
         request = request.body(body);
-        // Nothing is known about what a repetition would do.
-        request.is_repeatable = false;
     }
     let mut query = Vec::new();
     for (name, value) in fields {

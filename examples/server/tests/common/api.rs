@@ -21,6 +21,8 @@ pub(crate) struct Api {
 pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) text: String,
+    /// Whether it is the reply of an earlier request with the same idempotency key.
+    pub(crate) is_replayed: bool,
 }
 
 impl Api {
@@ -40,17 +42,34 @@ impl Api {
 
     /// Like [`Api::try_send`], with any text as the body.
     pub(crate) fn try_send_text(&self, method: &str, path: &str, body: Option<&str>) -> Option<Response> {
+        self.try_send_with(method, path, body, &[])
+    }
+
+    /// Like [`Api::try_send`], with an idempotency key.
+    pub(crate) fn try_send_keyed(&self, method: &str, path: &str, body: &Value, key: &str) -> Option<Response> {
+        self.try_send_with(method, path, Some(&body.to_string()), &[("idempotency-key", key)])
+    }
+
+    fn try_send_with(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&str>,
+        headers: &[(&str, &str)],
+    ) -> Option<Response> {
         let request = Request::builder()
             .method(Method::from_bytes(method.as_bytes()).unwrap())
             .uri(format!("{}{path}", self.url))
             .header("authorization", format!("Bearer {}", self.token));
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         let done = match body {
             Some(body) => self.agent.run(request.body(body.to_owned()).unwrap()),
             None => self.agent.run(request.body(()).unwrap()),
         };
         let read = |mut response: ureq::http::Response<ureq::Body>| {
+            let is_replayed = response.headers().contains_key("idempotency-replayed");
             let text = response.body_mut().read_to_string()?;
-            Ok(Response { status: response.status().as_u16(), text })
+            Ok(Response { status: response.status().as_u16(), text, is_replayed })
         };
         match done.and_then(read) {
             Ok(response) => Some(response),

@@ -21,6 +21,7 @@ mod common;
 
 mod known;
 mod races;
+mod repeats;
 mod walk;
 mod writers;
 
@@ -36,6 +37,7 @@ use std::{
 use common::{Api, Server, program, run};
 use known::{Known, Unacknowledged};
 use races::{NameRace, ParentRace, PatchRace};
+use repeats::Repeater;
 use serde_json::json;
 use tempfile::TempDir;
 use writers::Writer;
@@ -174,6 +176,7 @@ impl Harness {
             Box::new(ParentRace::default()),
             Box::new(NameRace::default()),
             Box::new(PatchRace::default()),
+            Box::new(Repeater::default()),
         ];
         for number in 0..WRITERS {
             clients.push(Box::new(Writer::new(format!("w{number}"), rng.fork())));

@@ -26,9 +26,13 @@ impl Spawn for Kept {
 type NewRequest = fn(&Fixture, usize) -> Request<Full<Bytes>>;
 
 /// With whether the changes have events.
-const REQUESTS: [(&str, bool, NewRequest); 7] = [
+const REQUESTS: [(&str, bool, NewRequest); 8] = [
     ("create over REST", true, |_, n| {
         rest("POST", &format!("/registry/v2/repos/{ORG}"), &json!({ "name": format!("rest-{n}") }))
+    }),
+    ("create with a key", true, |_, n| {
+        let body = json!({ "name": format!("keyed-{n}") });
+        keyed(rest("POST", &format!("/registry/v2/repos/{ORG}"), &body), &n.to_string())
     }),
     ("create over gRPC", true, |_, n| {
         let repo = message(&[b"", format!("grpc-{n}").as_bytes()]);

@@ -25,7 +25,8 @@ pub const SERVICE: Registered = Registered::service(
                 GroupInvite::KIND.show("singleUse"),
             ])
             .response(Message::FIELDS)
-            .authorization(Authorization::Anywhere(INVITER_CAPABILITIES)),
+            .authorization(Authorization::Anywhere(INVITER_CAPABILITIES))
+            .one_commit(),
         Action::list_as::<Filter>("List", "group_invites"),
         Action::delete_as::<Stored>("Delete", "group_invites/{id=**}"),
     ],

@@ -105,6 +105,7 @@ pub(super) const ACTIONS: &[Action] = &[
     .request(&[GIVING_UID, EXPIRE_TIME, NEVER_EXPIRES])
     .response(&[TOKEN, ENDPOINT_URL, EXPIRE_TIME, PROVIDER, ETAG])
     .authorization(Authorization::At("identityProviderUid", SCIM_CAPABILITIES))
+    .one_commit()
     .event("iam.identity_providers.scim_token.generated.v1"),
     Action::post(
         "RegenerateScimToken",
@@ -129,6 +130,7 @@ pub(super) const ACTIONS: &[Action] = &[
         Field::new("requestedOverlap", Type::Duration).about("The overlap of the request."),
     ])
     .authorization(Authorization::At("identityProviderUid", SCIM_CAPABILITIES))
+    .one_commit()
     .event("iam.identity_providers.scim_token.regenerated.v1"),
     Action::post("RevokeScimToken", "identityProviders/{identityProviderUid=**}:revokeScimToken", |cx, request| {
         Box::pin(revoke(cx, request))
@@ -136,6 +138,7 @@ pub(super) const ACTIONS: &[Action] = &[
     .request(&[UID])
     .response(&[PROVIDER, ETAG, ENABLED, Field::timestamp("revokeTime").about("When the token was revoked.")])
     .authorization(Authorization::At("identityProviderUid", SCIM_CAPABILITIES))
+    .one_commit()
     .event("iam.identity_providers.scim_token.revoked.v1"),
     Action::post("SetScimEnabled", "identityProviders/{identityProviderUid=**}:setScimEnabled", |cx, request| {
         Box::pin(set_enabled(cx, request))
@@ -143,6 +146,7 @@ pub(super) const ACTIONS: &[Action] = &[
     .request(&[GIVING_UID, ENABLED.required(), REQUIRED_ETAG])
     .response(&[PROVIDER, ENABLED, ETAG])
     .authorization(Authorization::At("identityProviderUid", SCIM_CAPABILITIES))
+    .one_commit()
     .event("iam.identity_providers.scim_enabled.updated.v1"),
 ];
 
