@@ -25,6 +25,7 @@ use crate::{
     store::{Store, switched::SwitchedStore},
     timestamp::Timestamp,
     uid::Uid,
+    watch::hub::Hub,
     write::Dependents,
 };
 
@@ -42,6 +43,7 @@ mod quota_cache;
 mod quotas;
 mod response_cache;
 mod settings;
+mod watches;
 
 pub use builder::{BuildError, Builder};
 pub use check::Invalid;
@@ -73,6 +75,7 @@ pub struct Platform {
     grants: GrantsCache,
     quotas: QuotaCache,
     events: Publisher,
+    hub: Hub,
     data: Data,
     offload: Arc<dyn Offload>,
     settings: Settings,

@@ -10,6 +10,7 @@ pub(crate) mod get;
 pub(crate) mod list;
 mod modify;
 pub(crate) mod update;
+pub(crate) mod watch;
 
 pub use crate::fields::times;
 pub use create::Prepared;

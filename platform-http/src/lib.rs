@@ -32,6 +32,7 @@ mod template;
 
 pub mod mount;
 
+mod event_stream;
 mod long_list;
 mod reply;
 mod request;

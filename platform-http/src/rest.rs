@@ -28,6 +28,7 @@ use crate::{
     BoxError,
     calls::{ApiMethod, Called},
     carrier::within,
+    event_stream,
     limits::{
         Limits,
         admission::{Origin, Shares},
@@ -312,7 +313,7 @@ impl Inner {
         variables: impl Iterator<Item = (&'v str, &'v str)>,
         incoming: Incoming<'_, B>,
     ) -> Result<Reply, Refusal> {
-        let Incoming { origin, token, version, query, .. } = incoming;
+        let Incoming { head, origin, token, version, query, .. } = incoming;
         let kind = registered.kind;
         let open = kind.method(Verb::List).is_some_and(|list| list.open);
         let caller =
@@ -322,7 +323,13 @@ impl Inner {
             pairs.push((name.to_owned(), request::variable(name, raw)?));
         }
         pairs.extend(request::pairs(query)?);
+        let watch = event_stream::Parameters::take(&mut pairs)?;
         let list = ListRequest::from_query(kind, &pairs)?;
+        if let Some(watch) = watch {
+            let caller = caller.as_ref().ok_or_else(event_stream::needs_caller)?;
+            let from = (origin, &head.headers);
+            return event_stream::reply(&self.platform, caller, registered, list, watch, from).await;
+        }
         let page = self.platform.list_erased(caller.as_ref(), registered, &list).await?;
         Ok(reply::list(kind.plural, &page).await)
     }

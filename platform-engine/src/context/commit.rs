@@ -27,6 +27,8 @@ impl Context<'_> {
     pub async fn commit(&self, mut write: Write) -> Result<u64> {
         self.platform.dependents().complete(self.platform.store(), self.now(), &mut write).await?;
         self.platform.require_quotas(&mut write).await?;
+        let logged = self.platform.log_changes(&mut write).await?;
+        let raised = write.raises().to_vec();
         // The epochs are checked first: a caller whose grants were revoked must not learn of other conflicts.
         let mut whole = Write::default();
         let as_of = self.as_of();
@@ -44,6 +46,7 @@ impl Context<'_> {
             Ok(committed) => {
                 self.confirmed(&as_of);
                 self.platform.publish(committed.sequence, recorded);
+                self.platform.changed(&logged, &raised);
                 Ok(committed.sequence)
             }
             Err(StoreError::Conflict(conflict)) if passed == Some(conflict) => {

@@ -54,3 +54,4 @@ mod races;
 mod revocations;
 mod typed;
 mod updates;
+mod watches;
