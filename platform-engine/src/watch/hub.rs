@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    kind::{Kind, Verb},
+    kind::{Kind, Parent, Verb},
     store::{Epoch, KindName, Store},
     timestamp::Timestamp,
     uid::Uid,
@@ -61,6 +61,16 @@ pub(crate) struct Hub {
     access: Arc<Access>,
 }
 
+/// Returns whether resources with these parents are in organizations. Others, such as public advisories, are imported in
+/// bulk, and each would be an organization of its own.
+fn is_in_organization(parent: Parent) -> bool {
+    match parent {
+        Parent::Group | Parent::GroupOrNone => true,
+        Parent::Of(kind) | Parent::Sole(kind) | Parent::Singleton(kind, _) => is_in_organization(kind.parent),
+        Parent::None => false,
+    }
+}
+
 /// The epochs that the access of watches depends on.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
@@ -72,9 +82,11 @@ pub(crate) struct Access {
 }
 
 impl Hub {
-    /// Creates the hub of a platform with these kinds. The changes of those that have a list can be watched.
+    /// Creates the hub of a platform with these kinds. The changes of those that have a list and whose resources are in
+    /// organizations can be watched.
     pub(crate) fn new(kinds: impl Iterator<Item = &'static Kind>) -> Self {
-        let kinds = kinds.filter(|kind| kind.method(Verb::List).is_some()).map(|kind| kind.name).collect();
+        let is_shown = |kind: &&Kind| kind.method(Verb::List).is_some() && is_in_organization(kind.parent);
+        let kinds = kinds.filter(is_shown).map(|kind| kind.name).collect();
         Self { kinds, states: Mutex::default(), logs: Mutex::default(), access: Arc::default() }
     }
 

@@ -36,12 +36,15 @@ const MAX_ENTRIES: u64 = 100_000;
 const BATCH: usize = 500;
 const BATCHES: usize = 20;
 
+/// The bytes that are read for a commit of a sweep: a list returns the bodies too.
+const BATCH_BYTES: usize = 4 << 20;
+
 /// The maximum number of attempts to begin a lease or to renew it while others change it. Our choice.
 const MAX_ATTEMPTS: usize = 16;
 
 /// Returns the epoch that rises when records of a log are deleted.
 pub(crate) fn trimmed_epoch(organization: &str) -> Epoch {
-    Epoch::of_organization("changes-trimmed", organization)
+    Epoch::of_organization("changesTrimmed", organization)
 }
 
 /// The lease of an organization.
@@ -59,7 +62,7 @@ struct Form {
 pub(crate) struct Lease {
     /// The value of the epoch `watched`: the sequence of the commit with which the log began.
     pub(crate) since: u64,
-    /// The value of the epoch `changes-trimmed`.
+    /// The value of the epoch `changesTrimmed`.
     pub(crate) trimmed_as_of: u64,
     /// The least position from which the log is complete.
     pub(crate) first: u64,
@@ -167,19 +170,23 @@ pub(crate) async fn sweep(store: &dyn Store, organization: &Uid, now: Timestamp)
     for _ in 0..BATCHES {
         let Some(lease) = read(store, organization).await?.0 else { return Ok(()) };
         let is_over = lease.is_over(now);
-        let query = Query {
+        let oldest = now.plus_millis(-KEEP_MILLIS);
+        let is_old = |uid: &Uid| is_over || log::written_at(uid) < oldest;
+        let mut query = Query {
             order: Order { by: OrderBy::Sequence, descending: false },
-            limit: BATCH,
-            // The bodies are not needed, so that a page may be short.
-            bytes: 8 << 20,
+            limit: 1,
             count: true,
             ..Query::new(log::ENTRY, Scope::Children(organization.clone()))
         };
-        let page = store.list(&query).await?;
-        let excess = page.total.unwrap_or_default().saturating_sub(MAX_ENTRIES);
+        // Usually nothing is old.
+        let first = store.list(&query).await?;
+        let excess = first.total.unwrap_or_default().saturating_sub(MAX_ENTRIES);
         let excess = usize::try_from(excess).unwrap_or(usize::MAX);
-        let oldest = now.plus_millis(-KEEP_MILLIS);
-        let is_old = |uid: &Uid| is_over || log::written_at(uid) < oldest;
+        if !is_over && excess == 0 && !first.items.first().is_some_and(|item| is_old(&item.uid())) {
+            return Ok(());
+        }
+        (query.limit, query.bytes) = (BATCH, BATCH_BYTES);
+        let page = store.list(&query).await?;
         let old = page.items.iter().enumerate().take_while(|(index, item)| *index < excess || is_old(&item.uid()));
         let old: Vec<_> = old.map(|(_, item)| (item.uid(), item.revision)).collect();
         let require = vec![Require::Revision(key(organization), lease.revision)];

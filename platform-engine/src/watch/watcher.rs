@@ -146,6 +146,9 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
         let WatchRequest { list, names, initial_state, resume } = request;
         let kind = registered.kind;
         check_filters(kind, &list)?;
+        if !platform.hub().shows(kind.name) {
+            return Err(Error::new(Code::Unimplemented, "A list of resources in no organization cannot be watched"));
+        }
         let Access { scopes, epochs } = access(&platform, caller, registered, &list).await?;
         if scopes.is_empty() {
             return Err(Error::denied());
