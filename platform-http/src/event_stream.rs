@@ -17,8 +17,8 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use platform_engine::{
     access::Caller,
-    error::{Code, Error, Result, Violations},
-    kind::Registered,
+    error::{Code, Result, Violations},
+    kind::{Field, Registered, Type},
     platform::Platform,
     request::ListRequest,
     watch::{Closing, ResumeFrom, WatchEvent, WatchRequest, Watcher, What},
@@ -56,6 +56,16 @@ const COMMENT: &[u8] = b":\n";
 pub(crate) const WATCH: &str = "watch";
 pub(crate) const RESUME_TOKEN: &str = "resumeToken";
 pub(crate) const INITIAL_STATE: &str = "initialState";
+
+/// The fields of these parameters, for the document.
+pub(crate) const FIELDS: [Field; 3] = [
+    Field::new(WATCH, Type::Enum(&["false", "true", "names"])).about(
+        "Whether to answer with a stream of changes, as Server-Sent Events, instead of a page; `names` for events with only \
+         the uids and ETags of the resources.",
+    ),
+    Field::string(RESUME_TOKEN).about("The id of an event, after which a watch resumes. The header Last-Event-ID has precedence."),
+    Field::bool(INITIAL_STATE).about("Whether a watch begins with all resources of the list, as `added`, and a bookmark."),
+];
 
 /// What a request asks for in addition to a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -248,11 +258,6 @@ fn chunk(event: &WatchEvent, retry: Option<u64>) -> Bytes {
     bytes.extend_from_slice(event.token.as_bytes());
     bytes.extend_from_slice(b"\n\n");
     bytes.into()
-}
-
-/// Returns the error for a watch of a list whose caller is unknown.
-pub(crate) fn needs_caller() -> Error {
-    Error::new(Code::Unimplemented, "A list that needs no token cannot be watched")
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use platform_engine::{
     options::RequestOptions,
     platform::{ActionReply, Platform},
     request::{ListRequest, from_query},
+    watch::is_watchable,
 };
 use serde_json::{Map, Value};
 use tower::Service;
@@ -323,10 +324,9 @@ impl Inner {
             pairs.push((name.to_owned(), request::variable(name, raw)?));
         }
         pairs.extend(request::pairs(query)?);
-        let watch = event_stream::Parameters::take(&mut pairs)?;
+        let watch = if is_watchable(kind) { event_stream::Parameters::take(&mut pairs)? } else { None };
         let list = ListRequest::from_query(kind, &pairs)?;
-        if let Some(watch) = watch {
-            let caller = caller.as_ref().ok_or_else(event_stream::needs_caller)?;
+        if let (Some(watch), Some(caller)) = (watch, &caller) {
             let from = (origin, &head.headers);
             return event_stream::reply(&self.platform, caller, registered, list, watch, from).await;
         }

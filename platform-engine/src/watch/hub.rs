@@ -12,12 +12,13 @@ use event_listener::{Event, EventListener};
 use parking_lot::Mutex;
 
 use super::{
+    is_watchable,
     lease::{self, Lease},
     log::{self, Entry},
 };
 use crate::{
     error::{Error, Result},
-    kind::{Kind, Parent, Verb},
+    kind::Kind,
     store::{Epoch, KindName, Store},
     timestamp::Timestamp,
     uid::Uid,
@@ -61,16 +62,6 @@ pub(crate) struct Hub {
     access: Arc<Access>,
 }
 
-/// Returns whether resources with these parents are in organizations. Others, such as public advisories, are imported in
-/// bulk, and each would be an organization of its own.
-fn is_in_organization(parent: Parent) -> bool {
-    match parent {
-        Parent::Group | Parent::GroupOrNone => true,
-        Parent::Of(kind) | Parent::Sole(kind) | Parent::Singleton(kind, _) => is_in_organization(kind.parent),
-        Parent::None => false,
-    }
-}
-
 /// The epochs that the access of watches depends on.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
@@ -82,11 +73,9 @@ pub(crate) struct Access {
 }
 
 impl Hub {
-    /// Creates the hub of a platform with these kinds. The changes of those that have a list and whose resources are in
-    /// organizations can be watched.
+    /// Creates the hub of a platform with these kinds.
     pub(crate) fn new(kinds: impl Iterator<Item = &'static Kind>) -> Self {
-        let is_shown = |kind: &&Kind| kind.method(Verb::List).is_some() && is_in_organization(kind.parent);
-        let kinds = kinds.filter(is_shown).map(|kind| kind.name).collect();
+        let kinds = kinds.filter(|kind| is_watchable(kind)).map(|kind| kind.name).collect();
         Self { kinds, states: Mutex::default(), logs: Mutex::default(), access: Arc::default() }
     }
 

@@ -14,14 +14,14 @@ use event_listener::EventListener;
 use super::{
     Changed, Closing, MAX_ORGANIZATIONS, What, WatchEvent,
     hub::{Dependence, Found, Log, PAGE, PAGE_BYTES},
-    lease,
+    is_watchable, lease,
     log::{self, Change, ChangeType, Entry},
     token::{self, Place, Token},
 };
 use crate::{
     access::Caller,
     error::{Code, Error, Result},
-    kind::{Kind, Registered, Verb},
+    kind::{Kind, Registered},
     platform::Platform,
     request::{FILTER, ListRequest},
     scope::Scopes,
@@ -136,7 +136,7 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
     /// PERMISSION_DENIED when the list has nothing that the caller could see, whatever is created later; INVALID_ARGUMENT
     /// for a list of more than [`MAX_ORGANIZATIONS`] organizations or of resources in none, for a parameter that filters
     /// by a value that is not shown, and for a malformed token; OUT_OF_RANGE for a token that is too old; NOT_FOUND for
-    /// the resource that the list belongs to; UNIMPLEMENTED for a list that needs no token; and those of the store.
+    /// the resource that the list belongs to; UNIMPLEMENTED for a list that [cannot be watched](is_watchable); and those of the store.
     pub async fn open(platform: P, caller: &Caller, registered: &Registered, request: WatchRequest) -> Result<Self> {
         let opened = Self::opened(platform, caller, registered, request).await;
         opened.map_err(|error| error.of_domain(registered.kind.domain.name))
@@ -146,9 +146,6 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
         let WatchRequest { list, names, initial_state, resume } = request;
         let kind = registered.kind;
         check_filters(kind, &list)?;
-        if !platform.hub().shows(kind.name) {
-            return Err(Error::new(Code::Unimplemented, "A list of resources in no organization cannot be watched"));
-        }
         let Access { scopes, epochs } = access(&platform, caller, registered, &list).await?;
         if scopes.is_empty() {
             return Err(Error::denied());
@@ -532,9 +529,8 @@ fn organizations(scopes: &Scopes) -> Result<BTreeSet<Uid>> {
 
 /// Rejects a list whose filters cannot be evaluated from what the log has.
 fn check_filters(kind: &Kind, list: &ListRequest) -> Result<()> {
-    let Some(method) = kind.method(Verb::List) else { return Err(Error::denied()) };
-    if method.open {
-        return Err(Error::new(Code::Unimplemented, "A list that needs no token cannot be watched"));
+    if !is_watchable(kind) {
+        return Err(Error::new(Code::Unimplemented, "This list cannot be watched"));
     }
     let private = kind.keys.iter().filter(|key| key.is_of_private()).map(|key| key.name);
     for key in private {

@@ -5,6 +5,7 @@ use platform_engine::{
     kind::{Action, Field, Kind, Parent, Part, Registered, Type, Verb},
     request::list_fields,
     uid::Uid,
+    watch::is_watchable,
 };
 use serde_json::{Map, Value, json};
 
@@ -12,7 +13,7 @@ use super::{
     examples,
     schema::{Schemas, set},
 };
-use crate::routes::Path;
+use crate::{event_stream, routes::Path};
 
 /// Format of uids in paths.
 const IN_PATHS: &str = "A uid, with its slashes encoded as `%2F`.";
@@ -39,6 +40,9 @@ pub(super) fn reference(name: &str) -> Value {
 /// The component of the parameter of previews.
 pub(super) const VALIDATE_ONLY: &str = "ValidateOnly";
 
+/// The components of the parameters of watches.
+pub(super) const WATCH: [&str; 3] = ["Watch", "ResumeToken", "InitialState"];
+
 /// Returns the parameters that operations reference.
 pub(super) fn components() -> Map<String, Value> {
     let parameter = |(component, name, about): (&str, &str, &str)| {
@@ -50,7 +54,9 @@ pub(super) fn components() -> Map<String, Value> {
     let preview = json!({
         "name": "validateOnly", "in": "query", "description": about, "schema": { "type": "boolean" },
     });
-    CONDITIONS.into_iter().map(parameter).chain([(VALIDATE_ONLY.to_owned(), preview)]).collect()
+    let watch = of_query(&event_stream::FIELDS);
+    let watch = WATCH.iter().map(|name| (*name).to_owned()).zip(watch);
+    CONDITIONS.into_iter().map(parameter).chain([(VALIDATE_ONLY.to_owned(), preview)]).chain(watch).collect()
 }
 
 /// Returns the parameters of a list: path variables, parameters common to all lists, and parameters of the kind.
@@ -62,6 +68,9 @@ pub(super) fn of_list(schemas: &Schemas<'_>, path: &Path<'_>, kind: &'static Kin
             false if field.name == "orderBy" => parameters.push(order_by(kind)),
             false => query(schemas, field, "", &mut parameters),
         }
+    }
+    if is_watchable(kind) {
+        parameters.extend(WATCH.map(reference));
     }
     parameters
 }

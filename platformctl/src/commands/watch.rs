@@ -5,6 +5,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
+    mem,
     sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
     thread,
     time::{Duration, Instant},
@@ -109,6 +110,13 @@ struct Watch<'w> {
 impl Watch<'_> {
     /// Prints the events of a connection until it ends.
     fn read(&mut self, lines: &Receiver<String>) -> Result<End> {
+        let end = self.read_events(lines);
+        // The next connection goes on after them.
+        self.print_first()?;
+        end
+    }
+
+    fn read_events(&mut self, lines: &Receiver<String>) -> Result<End> {
         let mut event = Event::default();
         loop {
             let line = match lines.recv_timeout(SILENCE) {
@@ -154,7 +162,7 @@ impl Watch<'_> {
 
     fn print_first(&mut self) -> Result<()> {
         self.has_printed = true;
-        let rows = std::mem::take(&mut self.rows);
+        let rows = mem::take(&mut self.rows);
         self.printer.items(&rows)?;
         self.printer.flush()
     }
@@ -164,7 +172,7 @@ impl Event {
     /// Adds a line. Returns the event that it ends.
     fn add(&mut self, line: &str) -> Option<Self> {
         if line.is_empty() {
-            let event = std::mem::take(self);
+            let event = mem::take(self);
             return (!event.data.is_empty()).then_some(event);
         }
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
