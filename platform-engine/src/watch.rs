@@ -38,18 +38,10 @@ use crate::{
 /// The maximum number of organizations of one watch. Our choice: each has a position in the token.
 pub const MAX_ORGANIZATIONS: usize = 8;
 
-/// Returns whether the lists of a kind can be watched: it has a list that needs a token, of resources that are in
-/// organizations. Others, such as public advisories, are imported in bulk, and each would be an organization of its own.
+/// Returns whether the lists of a kind can be watched: it has a list that needs a token, of resources with parents. Each
+/// resource of a kind without parents, such as a public advisory, is an organization of its own.
 pub fn is_watchable(kind: &Kind) -> bool {
-    kind.method(Verb::List).is_some_and(|list| !list.open) && is_in_organization(kind.parent)
-}
-
-fn is_in_organization(parent: Parent) -> bool {
-    match parent {
-        Parent::Group | Parent::GroupOrNone => true,
-        Parent::Of(kind) | Parent::Sole(kind) | Parent::Singleton(kind, _) => is_in_organization(kind.parent),
-        Parent::None => false,
-    }
+    kind.method(Verb::List).is_some_and(|list| !list.open) && !matches!(kind.parent, Parent::None)
 }
 
 /// What a watch reports.

@@ -289,7 +289,10 @@ mod tests {
     #[test]
     fn all_violations_of_a_watch_are_reported_at_once() {
         for (query, fields) in [
-            (&[("watch", "yes"), ("initialState", "1"), ("pageToken", "x")][..], &["watch", "initialState", "pageToken"][..]),
+            (
+                &[("watch", "yes"), ("initialState", "1"), ("pageToken", "x")][..],
+                &["watch", "initialState", "pageToken"][..],
+            ),
             (&[("resumeToken", "t"), ("initialState", "true")], &["resumeToken", "initialState"]),
             (&[("watch", "true"), ("watch", "true")], &["watch"]),
         ] {

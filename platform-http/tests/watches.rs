@@ -88,7 +88,8 @@ impl Event {
         let retry = retry.map(|line| line["retry: ".len()..].parse().unwrap());
         let name = lines.next().and_then(|line| line.strip_prefix("event: ")).expect("a name").to_owned();
         assert!(!["error", "open", "message"].contains(&name.as_str()), "{name}");
-        let data: Value = serde_json::from_str(lines.next().and_then(|line| line.strip_prefix("data: ")).unwrap()).unwrap();
+        let data: Value =
+            serde_json::from_str(lines.next().and_then(|line| line.strip_prefix("data: ")).unwrap()).unwrap();
         assert_eq!(data["type"], name.as_str());
         assert_eq!(lines.next(), None, "{text:?}");
         Self { retry, name, data, id: id.to_owned() }

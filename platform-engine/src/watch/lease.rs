@@ -10,9 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::log;
 use crate::{
     error::{Error, Result},
-    store::{
-        Commit, Delete, Epoch, Key, KindName, Order, OrderBy, Put, Query, Require, Scope, Store, StoreError,
-    },
+    store::{Commit, Delete, Epoch, Key, KindName, Order, OrderBy, Put, Query, Require, Scope, Store, StoreError},
     timestamp::Timestamp,
     uid::Uid,
 };

@@ -113,7 +113,9 @@ mod tests {
     #[test]
     fn other_texts_are_no_tokens() {
         let long = format!("1.abc{}", ".1-2-0".repeat(MAX_LEN));
-        for text in ["", "1", "1.abc", "2.abc.1-2-0", "1.xyz.1-2-0", "1.abc.1-2", "1.abc.1-2-0-0", "1.abc.1-2-0 ", &long] {
+        for text in
+            ["", "1", "1.abc", "2.abc.1-2-0", "1.xyz.1-2-0", "1.abc.1-2", "1.abc.1-2-0-0", "1.abc.1-2-0 ", &long]
+        {
             assert_eq!(Token::parse(text), None, "{text}");
         }
     }

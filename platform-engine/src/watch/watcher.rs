@@ -12,7 +12,7 @@ use std::{
 use event_listener::EventListener;
 
 use super::{
-    Changed, Closing, MAX_ORGANIZATIONS, What, WatchEvent,
+    Changed, Closing, MAX_ORGANIZATIONS, WatchEvent, What,
     hub::{Dependence, Found, Log, PAGE, PAGE_BYTES},
     is_watchable, lease,
     log::{self, Change, ChangeType, Entry},
@@ -165,9 +165,8 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
         for organization in organizations(&scopes)? {
             let (log, lease) = platform.hub().open(platform.store(), &organization, platform.now()).await?;
             let resumed = token.as_ref().and_then(|token| token.places.get(sources.len())).copied();
-            let is_known = |place: &Place| {
-                place.since == lease.since && place.after >= lease.first && place.after <= lease.end
-            };
+            let is_known =
+                |place: &Place| place.since == lease.since && place.after >= lease.first && place.after <= lease.end;
             places.extend(resumed.filter(is_known));
             let place = Place { since: lease.since, after: lease.end, skip: 0 };
             sources.push(Source { log, place, is_live: false });
@@ -447,9 +446,9 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
     async fn send_state(&mut self) -> Result<()> {
         let Some(sending) = &self.sending else { return Ok(()) };
         let (registered, list, scopes, after) = (&self.registered, &self.list, &self.scopes, &sending.after);
-        let page = self.platform.with_caller(&self.caller, |cx| {
-            Box::pin(verb::state_page(cx, registered, list, scopes.as_slice(), after))
-        });
+        let page = self
+            .platform
+            .with_caller(&self.caller, |cx| Box::pin(verb::state_page(cx, registered, list, scopes.as_slice(), after)));
         let (items, is_last) = page.await?;
         for (uid, revision, shown) in items {
             let position = self.sources.iter().find(|source| source.log.organization().as_str() == uid.root());
@@ -501,8 +500,7 @@ async fn any(mut listeners: Vec<EventListener>) {
 
 /// Returns what a caller may see of a list now.
 async fn access(platform: &Platform, caller: &Caller, registered: &Registered, list: &ListRequest) -> Result<Access> {
-    let (scopes, epochs) =
-        platform.with_caller(caller, |cx| Box::pin(verb::visible(cx, registered, list))).await?;
+    let (scopes, epochs) = platform.with_caller(caller, |cx| Box::pin(verb::visible(cx, registered, list))).await?;
     Ok(Access { scopes, epochs })
 }
 

@@ -208,7 +208,12 @@ fn shape(epoch: &Epoch) -> &'static str {
 /// All epochs: the name, the uid, the writes that raise it, and the calls that require it.
 const EPOCHS: &[(&str, &str, &str, &str)] = &[
     ("advisories", "an organization or a person", "imports of advisories", "caches of findings and documents"),
-    ("changes", "an organization or a person", "writes while it is watched", "deletes with unnamed resources meanwhile"),
+    (
+        "changes",
+        "an organization or a person",
+        "writes while it is watched",
+        "deletes with unnamed resources meanwhile",
+    ),
     ("changesTrimmed", "an organization or a person", "deletes of old changes", "no write; watches"),
     (
         "grants",
@@ -226,7 +231,13 @@ const EPOCHS: &[(&str, &str, &str, &str)] = &[
     ("owners", "an organization or a person", "removals of owners", "removals of owners"),
     ("signIns", "an organization or a person", "sign-ins of the person", "sign-ins of the person"),
     ("subscriptions", "an organization or a person", "changes of subscriptions", "each write with an event"),
-    ("watched", "an organization or a person", "the first watch, and the end after the last one", "each write of a resource"),
+    (
+        "watched",
+        "an organization or a person",
+        "the first watch, and the end after the last one",
+        "each write of a resource",
+    ),
+    ("watched", "a resource of an organization", "as above", "imports of resources with a parent in no organization"),
     ("vulnerabilities", "the installation", "imports of vulnerability metadata", "the cache of findings; no decision"),
 ];
 

@@ -28,7 +28,13 @@ struct Ask {
     resume: Option<ResumeFrom>,
 }
 
-fn open<'w>(world: &'w World, caller: &Caller, kind: &str, query: &[(&str, &str)], ask: Ask) -> platform_engine::error::Result<Watch<'w>> {
+fn open<'w>(
+    world: &'w World,
+    caller: &Caller,
+    kind: &str,
+    query: &[(&str, &str)],
+    ask: Ask,
+) -> platform_engine::error::Result<Watch<'w>> {
     let registered = world.kind(kind);
     let pairs: Vec<_> = query.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let list = ListRequest::from_query(registered.kind, &pairs)?;
@@ -334,7 +340,10 @@ fn an_end_has_the_token_of_the_last_event_that_was_read() {
     repo(&world, "b");
     watch.close(Closing::retryable(Code::Unavailable, "the server stops"));
     let closing = next(&mut watch);
-    assert_eq!((shown(std::slice::from_ref(&closing)), closing.token), (vec!["closing Unavailable true".to_owned()], seen.clone()));
+    assert_eq!(
+        (shown(std::slice::from_ref(&closing)), closing.token),
+        (vec!["closing Unavailable true".to_owned()], seen.clone())
+    );
     assert!(block_on(watch.next()).is_none());
     assert_eq!(shown(&rest(&mut resume(&world, "Repo", &seen))), ["added b"]);
 }
