@@ -5,7 +5,7 @@
 //! keep-alive is a comment without an empty line, which several clients take for an event without data; no event has a
 //! name that clients use for themselves.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -21,24 +21,15 @@ use platform_engine::{
     kind::{Field, Registered, Type},
     platform::Platform,
     request::ListRequest,
-    watch::{Closing, ResumeFrom, WatchEvent, WatchRequest, Watcher, What},
+    watch::{ResumeFrom, WatchEvent, WatchRequest, What},
 };
-use tokio::time::{Instant, sleep_until};
 
 use crate::{
     BoxError,
-    limits::admission::{Origin, StreamPermit},
+    limits::admission::Origin,
     reply::{Refusal, Reply, ReplyBody},
+    watch_stream::{Sent, WatchStream},
 };
-
-/// The interval between two events or comments. Our choice, below the 5 s after which some clients give up.
-const KEEP_ALIVE: Duration = Duration::from_secs(3);
-
-/// The number of keep-alives after which an idle watch sends a bookmark, so that its token does not become too old.
-const KEEP_ALIVES: u32 = 20;
-
-/// The maximum age of a stream: then the client authenticates again. Our choice.
-const MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
 /// How long clients wait before they reconnect, in milliseconds: after a connection was cut or has ended, and after an
 /// end that another attempt would not change.
@@ -140,22 +131,10 @@ fn snake_case(name: &str) -> &str {
     }
 }
 
-/// A stream that is being sent.
-struct Events {
-    watcher: Watcher<Arc<Platform>>,
-    origin: Origin,
-    next_comment: Instant,
-    end: Instant,
-    comments: u32,
-    is_first: bool,
-    _permit: StreamPermit,
-}
-
 /// Begins a watch of a list, and replies with its events.
 ///
 /// # Errors
-/// Those of [`Watcher::open`], with status 410 for a token in the query that is too old, and RESOURCE_EXHAUSTED when too
-/// many watches are open, in total or for this caller or address.
+/// Those of [`WatchStream::begin`], with status 410 for a token in the query that is too old.
 pub(crate) async fn reply(
     platform: &Arc<Platform>,
     caller: &Caller,
@@ -164,31 +143,23 @@ pub(crate) async fn reply(
     parameters: Parameters,
     (origin, headers): (&Origin, &HeaderMap),
 ) -> Result<Reply, Refusal> {
-    let permit = origin.watch(caller)?;
     let Parameters { names, initial_state, token } = parameters;
     // A client that reconnects by itself repeats the query with the first token, so the header is newer.
     let last_event_id = headers.get(LAST_EVENT_ID).map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
     let last_event_id = last_event_id.filter(|id| !id.is_empty()).map(ResumeFrom::LastEventId);
     let resume = last_event_id.or(token.map(ResumeFrom::Token));
     let request = WatchRequest { list, names, initial_state, resume };
-    let opened = Watcher::open(Arc::clone(platform), caller, registered, request).await;
-    let watcher = opened.map_err(|error| match error.code() {
+    let begun = WatchStream::begin(platform, caller, registered, request, origin).await;
+    let stream = begun.map_err(|error| match error.code() {
         Code::OutOfRange => Refusal::gone(error),
         _ => Refusal::from(error),
     })?;
-    let now = Instant::now();
-    let events = Events {
-        watcher,
-        origin: origin.clone(),
-        next_comment: now + KEEP_ALIVE,
-        end: now + MAX_AGE,
-        comments: 0,
-        is_first: true,
-        _permit: permit,
-    };
-    let chunks = stream::unfold(events, |mut events| async move {
-        let chunk = events.next().await?;
-        Some((Ok::<_, BoxError>(Frame::data(chunk)), events))
+    let chunks = stream::unfold((stream, true), |(mut stream, is_first)| async move {
+        let (chunk, is_first) = match stream.next().await? {
+            Sent::Event(event) => (chunk(&event, retry(&event, is_first)), false),
+            Sent::KeepAlive => (Bytes::from_static(COMMENT), is_first),
+        };
+        Some((Ok::<_, BoxError>(Frame::data(chunk)), (stream, is_first)))
     });
     let mut reply = Reply::new(ReplyBody::Stream(BodyExt::boxed_unsync(StreamBody::new(chunks))));
     let headers = reply.headers_mut();
@@ -200,45 +171,12 @@ pub(crate) async fn reply(
     Ok(reply)
 }
 
-impl Events {
-    /// Returns the next chunk: an event or a comment; `None` after the closing event.
-    async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            let (wake_at, ends) = (self.next_comment.min(self.end), self.next_comment >= self.end);
-            let event = tokio::select! {
-                biased;
-                () = self.origin.stopping() => {
-                    self.watcher.close(Closing::retryable(Code::Unavailable, "The server stops"));
-                    // Otherwise, the watch would not be read again.
-                    self.watcher.next().await
-                }
-                event = self.watcher.next() => event,
-                () = sleep_until(wake_at) => {
-                    if ends {
-                        self.watcher.close(Closing::retryable(Code::Unavailable, "The stream has reached its maximum age"));
-                        continue;
-                    }
-                    self.next_comment = Instant::now() + KEEP_ALIVE;
-                    self.watcher.tick().await;
-                    self.comments += 1;
-                    if self.comments < KEEP_ALIVES {
-                        return Some(Bytes::from_static(COMMENT));
-                    }
-                    self.comments = 0;
-                    Some(self.watcher.bookmark())
-                }
-            };
-            self.next_comment = Instant::now() + KEEP_ALIVE;
-            let event = event?;
-            let retry = match &event.what {
-                What::Closing(closing) if !closing.retryable => Some(RETRY_FINAL_MILLIS),
-                What::Closing(_) => Some(RETRY_MILLIS + fastrand::u64(..JITTER_MILLIS)),
-                _ if self.is_first => Some(RETRY_MILLIS),
-                _ => None,
-            };
-            self.is_first = false;
-            return Some(chunk(&event, retry));
-        }
+/// Returns when a client should reconnect after an event, in milliseconds, if the event says so.
+fn retry(event: &WatchEvent, is_first: bool) -> Option<u64> {
+    match &event.what {
+        What::Closing(closing) if !closing.retryable => Some(RETRY_FINAL_MILLIS),
+        What::Closing(_) => Some(RETRY_MILLIS + fastrand::u64(..JITTER_MILLIS)),
+        _ => is_first.then_some(RETRY_MILLIS),
     }
 }
 

@@ -37,6 +37,7 @@ mod long_list;
 mod reply;
 mod request;
 mod site;
+mod watch_stream;
 pub mod status;
 
 mod calls;
@@ -68,6 +69,7 @@ pub use listener::{Listener, serve};
 pub use reply::{Reply, ReplyBody, log_fault, oauth_description};
 pub use request::{ReadError, bearer, operator, preconditions, read_body, validate_only};
 pub use rest::Rest;
+pub use watch_stream::{Sent, WatchStream};
 pub use routes::BadRoute;
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};

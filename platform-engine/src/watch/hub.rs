@@ -94,21 +94,25 @@ impl Hub {
         }
         let (lease, as_of) = lease::read(store, organization).await?;
         let state = State { as_of, is_watched: lease.is_some() };
-        let mut states = self.states.lock();
-        if states.len() >= MAX_STATES && !states.contains_key(organization) {
-            states.clear();
-        }
         if as_of == 0 {
-            states.remove(organization);
+            self.states.lock().remove(organization);
         } else {
-            states.insert(organization.clone(), Some((lineage, state)));
+            self.insert(organization, Some((lineage, state)));
         }
         Ok(state)
     }
 
     /// Forgets whether an organization has a log.
     pub(crate) fn forget(&self, organization: &Uid) {
-        self.states.lock().insert(organization.clone(), None);
+        self.insert(organization, None);
+    }
+
+    fn insert(&self, organization: &Uid, known: Known) {
+        let mut states = self.states.lock();
+        if states.len() >= MAX_STATES && !states.contains_key(organization) {
+            states.clear();
+        }
+        states.insert(organization.clone(), known);
     }
 
     /// Wakes the watches of these organizations.

@@ -23,3 +23,4 @@ mod conditions;
 mod connections;
 
 mod limits;
+mod watches;
