@@ -37,8 +37,8 @@ mod long_list;
 mod reply;
 mod request;
 mod site;
-mod watch_stream;
 pub mod status;
+mod watch_stream;
 
 mod calls;
 mod carrier;
@@ -69,10 +69,10 @@ pub use listener::{Listener, serve};
 pub use reply::{Reply, ReplyBody, log_fault, oauth_description};
 pub use request::{ReadError, bearer, operator, preconditions, read_body, validate_only};
 pub use rest::Rest;
-pub use watch_stream::{Sent, WatchStream};
 pub use routes::BadRoute;
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};
+pub use watch_stream::{Sent, WatchStream};
 
 /// Boxed error type shared by HTTP libraries.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

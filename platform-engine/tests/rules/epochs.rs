@@ -237,7 +237,6 @@ const EPOCHS: &[(&str, &str, &str, &str)] = &[
         "the first watch, and the end after the last one",
         "each write of a resource",
     ),
-    ("watched", "a resource of an organization", "as above", "imports of resources with a parent in no organization"),
     ("vulnerabilities", "the installation", "imports of vulnerability metadata", "the cache of findings; no decision"),
 ];
 

@@ -1,14 +1,13 @@
 //! Watches of lists over gRPC.
 
+use bytes::Bytes;
+use platform_grpc::AsBytes;
 use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage};
 use serde_json::json;
 use tonic::{Code, Status, Streaming};
 
 use crate::support::{OPERATOR, ORG, TestServer, metadata_of};
-
-use bytes::Bytes;
-use platform_grpc::AsBytes;
-use prost_reflect::{DescriptorPool, DynamicMessage};
 
 /// Our own descriptors, as clients compile them.
 const DESCRIPTORS: &[u8] = include_bytes!("../../proto/watch.binpb");
@@ -23,7 +22,8 @@ struct Events(Streaming<Bytes>);
 
 impl Events {
     async fn open(server: &TestServer, request: serde_json::Value) -> Result<Self, Status> {
-        let mut json = serde_json::Deserializer::from_str(&serde_json::to_string(&request).unwrap());
+        let text = request.to_string();
+        let mut json = serde_json::Deserializer::from_str(&text);
         let request = DynamicMessage::deserialize(message("WatchRequest"), &mut json).unwrap();
         let mut client = tonic::client::Grpc::new(server.channel.clone());
         client.ready().await.unwrap();
