@@ -22,6 +22,7 @@ mod filters;
 mod lists;
 mod steps;
 mod updates;
+mod watches;
 
 /// Checks one kind of a platform against the rules that hold for all kinds (`docs/api.md`), by its table.
 ///
@@ -58,6 +59,7 @@ mod updates;
 /// | [`default_order_is_that_of_the_table`](Self::default_order_is_that_of_the_table) | lists |
 /// | [`list_parameters_filter`](Self::list_parameters_filter) | lists |
 /// | [`filters_select_by_each_field`](Self::filters_select_by_each_field) | lists |
+/// | [`changes_are_watched_once`](Self::changes_are_watched_once) | creates with lists, in organizations |
 /// | [`each_capability_is_required`](Self::each_capability_is_required) | with [`KindSuite::callers`] |
 ///
 /// The checks of lists need resources with different values: the two bodies of a pair should differ in every field that
@@ -251,6 +253,7 @@ impl<'a> KindSuite<'a> {
         ("default_order_is_that_of_the_table", |suite| suite.default_order_is_that_of_the_table()),
         ("list_parameters_filter", |suite| suite.list_parameters_filter()),
         ("filters_select_by_each_field", |suite| suite.filters_select_by_each_field()),
+        ("changes_are_watched_once", |suite| suite.changes_are_watched_once()),
         ("each_capability_is_required", |suite| suite.each_capability_is_required()),
     ];
 }

@@ -302,7 +302,7 @@ impl Origin {
     pub async fn stopping(&self) {
         let mut stopping = self.source.shares.stopping.subscribe();
         if stopping.wait_for(|is_stopping| *is_stopping).await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
