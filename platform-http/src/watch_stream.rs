@@ -87,7 +87,7 @@ impl WatchStream {
                         continue;
                     }
                     self.next_keep_alive = now + KEEP_ALIVE;
-                    self.watcher.tick().await;
+                    Box::pin(self.watcher.tick()).await;
                     self.keep_alives += 1;
                     if self.keep_alives < KEEP_ALIVES {
                         return Some(Sent::KeepAlive);

@@ -293,16 +293,17 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
         // Before anything is read, so that what happens afterwards is heard.
         let listeners = self.sources.iter().map(|source| source.log.listen());
         let listeners: Vec<_> = listeners.chain([self.dependence.listen()]).collect();
-        self.check_access().await?;
+        // A watch waits most of the time, and has no room for the rest then: what is long is boxed.
+        Box::pin(self.check_access()).await?;
         if self.has_ended {
             return Ok(());
         }
         if self.sending.is_some() {
-            return self.send_state().await;
+            return Box::pin(self.send_state()).await;
         }
         for turn in 0..self.sources.len() {
             let index = (self.turn + turn) % self.sources.len();
-            if self.advance_in(index).await? {
+            if Box::pin(self.advance_in(index)).await? {
                 self.turn = index + 1;
                 return Ok(());
             }

@@ -72,8 +72,7 @@ impl KindSuite<'_> {
         let query = self.query.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         let list = ListRequest::from_query(self.kind(), &query.chain([within]).collect::<Vec<_>>());
         let list = self.done("request of a list", list);
-        let request =
-            WatchRequest { list, names: false, initial_state: false, resume: token.map(ResumeFrom::Token) };
+        let request = WatchRequest { list, names: false, initial_state: false, resume: token.map(ResumeFrom::Token) };
         self.done("watch", block_on(Watcher::open(self.platform, &self.owner, &self.registered, request)))
     }
 
