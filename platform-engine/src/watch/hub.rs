@@ -304,7 +304,14 @@ impl Log {
             return Ok(Found::Behind);
         }
         let first = shared.entries.partition_point(|entry| entry.sequence <= after);
-        let entries: Vec<_> = shared.entries.iter().skip(first).take(PAGE).cloned().collect();
+        // A watch whose client reads slowly keeps what it was given.
+        let mut bytes = 0_usize;
+        let fits = |entry: &&Arc<Entry>| {
+            let is_first = bytes == 0;
+            bytes = bytes.saturating_add(entry.bytes);
+            is_first || bytes <= PAGE_BYTES
+        };
+        let entries: Vec<_> = shared.entries.iter().skip(first).take(PAGE).take_while(fits).cloned().collect();
         Ok(if entries.is_empty() { Found::Nothing } else { Found::Entries(entries) })
     }
 
@@ -371,7 +378,8 @@ impl Log {
             self.renew_at.store(lease.renew_at().millis(), Ordering::SeqCst);
         }
         if is_due(&self.swept, SWEEP_MILLIS) {
-            lease::sweep(store, &self.organization, now).await?;
+            // What cannot be deleted now is deleted later.
+            drop(lease::sweep(store, &self.organization, now).await);
         }
         Ok(())
     }

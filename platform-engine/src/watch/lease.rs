@@ -153,7 +153,10 @@ pub(crate) async fn ensure(store: &dyn Store, organization: &Uid, now: Timestamp
         };
         // Whether it or the change of another server was committed, the next round finds the lease.
         match commit(store, change).await {
-            Err(error) if !error.is_stale() => return Err(error),
+            Err(error) if !error.is_stale() => {
+                // While writes are switched off, a lease lasts as long as it would.
+                return lease.filter(|lease| !lease.is_over(now)).ok_or(error);
+            }
             _ => {}
         }
     }

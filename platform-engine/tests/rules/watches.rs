@@ -9,7 +9,10 @@ use platform_engine::{
     access::Caller,
     error::Code,
     request::ListRequest,
-    store::{Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, memory::MemoryStore},
+    store::{
+        Commit, Committed, Epoch, Key, Page, Query, Read, Store, StoreError, memory::MemoryStore,
+        switched::SwitchedStore,
+    },
     uid::Uid,
     watch::{Closing, ResumeFrom, WatchEvent, WatchRequest, Watcher, What},
 };
@@ -435,4 +438,17 @@ fn a_sign_in_or_a_token_that_ends_elsewhere_ends_the_watch() {
     assert!(rest(&mut watch).is_empty());
     world.delete(&world.operator, "Identity", &caller.identity).unwrap();
     assert_eq!(shown(&rest(&mut watch)), ["closing Unauthenticated false"]);
+}
+
+#[test]
+fn a_store_that_refuses_writes_can_be_watched_as_long_as_the_lease_lasts() {
+    let store = Arc::new(SwitchedStore::new(Arc::new(MemoryStore::new()), false));
+    let world = World::over(Arc::clone(&store) as Arc<dyn Store>);
+    let mut watch = watch(&world, "Repo");
+    block_on(store.refuse_writes());
+    world.clock.advance(50 * 60 * 1000);
+    block_on(watch.tick());
+    assert!(rest(&mut watch).is_empty());
+    let token = watch.bookmark().token;
+    assert!(rest(&mut resume(&world, "Repo", &token)).is_empty());
 }
