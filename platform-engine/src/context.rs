@@ -544,6 +544,11 @@ impl<'a> Context<'a> {
         self.records(&[]).await.map(drop)
     }
 
+    /// Returns the epochs that the operation depends on so far.
+    pub(crate) fn basis_epochs(&self) -> Arc<[Epoch]> {
+        self.as_of().epochs
+    }
+
     fn as_of(&self) -> AsOf {
         self.basis().lock().as_of.clone()
     }

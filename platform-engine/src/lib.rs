@@ -104,6 +104,7 @@ pub mod store;
 pub mod timestamp;
 pub mod uid;
 pub mod verbs;
+pub mod watch;
 pub mod write;
 
 /// A boxed future: the return type of asynchronous function pointers in tables.

@@ -25,6 +25,7 @@ use crate::{
     store::{Store, switched::SwitchedStore},
     timestamp::Timestamp,
     uid::Uid,
+    watch::hub::Hub,
     write::{Deferred, Dependents},
 };
 
@@ -43,6 +44,7 @@ mod quotas;
 mod repeats;
 mod response_cache;
 mod settings;
+mod watches;
 
 pub use builder::{BuildError, Builder};
 pub use check::Invalid;
@@ -74,6 +76,7 @@ pub struct Platform {
     grants: GrantsCache,
     quotas: QuotaCache,
     events: Publisher,
+    hub: Hub,
     data: Data,
     offload: Arc<dyn Offload>,
     settings: Settings,

@@ -38,6 +38,11 @@ impl Scopes {
         Self::disjoint(self.0.iter().flat_map(|a| other.near(a).filter_map(|b| intersect(a, b))))
     }
 
+    /// Returns whether a uid lies in one of the scopes.
+    pub fn contain(&self, uid: &str) -> bool {
+        self.0.iter().any(|scope| scope.contains(uid))
+    }
+
     /// Returns whether the set has no scopes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -62,6 +62,8 @@ use crate::uid::{self, Uid};
 /// - Prefixes of uids are compared by segment: `ab` is not an ancestor of `abc` (`scope`).
 /// - `total` is the exact number of records that match scopes and filters, regardless of `after`, `skip`, `limit`
 ///   and `bytes` (`total`).
+/// - Several processes that watch the same lists see each change once and in one order (`watch`): it follows from the
+///   points above.
 /// - A page ends before the record with which its bodies would exceed `bytes`, but always has its first record
 ///   (`bytes`). A store reads little more than it returns.
 ///

@@ -11,6 +11,7 @@ pub(crate) mod get;
 pub(crate) mod list;
 mod modify;
 pub(crate) mod update;
+pub(crate) mod watch;
 
 pub use crate::fields::times;
 pub use batch_get::{MAX_UIDS, REQUEST as BATCH_GET_REQUEST};

@@ -6,7 +6,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
 };
 
 use bytes::Bytes;
@@ -28,6 +28,7 @@ use crate::{
 
 mod deferred;
 mod dependents;
+mod parts;
 
 pub(crate) use deferred::Deferred;
 pub(crate) use dependents::Dependents;
@@ -166,7 +167,7 @@ impl Write {
     /// Requires that the subscriptions of an organization have not changed. If they have, they are removed from the
     /// cache and the operation is retried.
     pub fn require_subscribers(&mut self, subscribers: &Subscribers) {
-        self.require_cached(subscribers.organization(), subscribers.unchanged());
+        self.require_known(subscribers.organization(), subscribers.unchanged());
     }
 
     /// Requires that the quotas of an organization have not changed. If they have, they are removed from the cache and
@@ -178,12 +179,8 @@ impl Write {
             *require == unchanged && matches!(otherwise, Otherwise::Forget(_))
         };
         if !self.requirements.iter().any(is_required) {
-            self.require_cached(quotas.organization(), unchanged);
+            self.require_known(quotas.organization(), unchanged);
         }
-    }
-
-    fn require_cached(&mut self, organization: &Uid, unchanged: Require) {
-        self.requirements.push((unchanged, Otherwise::Forget(organization.clone())));
     }
 
     /// Returns the organizations in which the write may create records of these kinds, with the kinds. Organizations
@@ -195,11 +192,7 @@ impl Write {
         if !self.puts().any(|put| is_wanted(&put)) {
             return creates;
         }
-        let existing = self.requirements.iter().filter_map(|(require, _)| match require {
-            Require::Exists(key) | Require::Revision(key, _) => Some(key),
-            _ => None,
-        });
-        let existing: HashSet<&Key> = existing.collect();
+        let existing = self.existing();
         for put in self.puts().filter(is_wanted).filter(|put| !existing.contains(&put.key)) {
             match creates.get_mut(put.key.uid.root()) {
                 Some(kinds) => drop(kinds.insert(put.key.kind)),

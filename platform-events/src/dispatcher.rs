@@ -227,7 +227,8 @@ impl Lanes {
 /// however many there are. The next sweep continues from there.
 const BODIES_PER_SWEEP: usize = 1000;
 
-/// Periodically finds subscriptions with pending events, and deletes shared event data without references.
+/// Periodically finds subscriptions with pending events, and deletes shared event data without references and changes that
+/// watches no longer need.
 async fn sweep(shared: Arc<Shared>, pending: mpsc::Sender<Uid>) {
     let mut body = None;
     loop {
@@ -245,6 +246,9 @@ async fn sweep(shared: Arc<Shared>, pending: mpsc::Sender<Uid>) {
                 None
             }
         };
+        if let Err(error) = shared.platform.sweep_change_logs().await {
+            tracing::warn!(%error, "cannot delete old changes");
+        }
         tokio::time::sleep(shared.options.sweep).await;
     }
 }

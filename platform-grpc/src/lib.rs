@@ -46,6 +46,7 @@ mod parts;
 pub mod proto;
 mod response_cache;
 pub mod status;
+mod watch;
 
 pub use codec::AsBytes;
 pub use encode::BadField;

@@ -202,6 +202,7 @@ fn standard_operation(
 pub(crate) struct Page {
     items: u32,
     item: Arc<Plan>,
+    item_name: String,
     next_page_token: u32,
     total_count: u32,
     /// Whether a total of 0 is written.
@@ -219,12 +220,23 @@ impl Page {
         let total_count = field("total_count", "total")?;
         Ok(Self {
             items: items.number(),
+            item_name: item.full_name().to_owned(),
             item: Plan::of(&item, own)?,
             next_page_token: field("next_page_token", "page token")?.number(),
             writes_zero_total: total_count.supports_presence(),
             total_count: total_count.number(),
             skipped: field("skipped", "number of skipped resources")?.number(),
         })
+    }
+
+    /// Returns the encoding of a resource.
+    pub(crate) fn item(&self) -> &Arc<Plan> {
+        &self.item
+    }
+
+    /// Returns the full name of the message of a resource.
+    pub(crate) fn item_name(&self) -> &str {
+        &self.item_name
     }
 
     /// Encodes a page, whose resources are JSON, and adds it to a message: the resources first, and then the other fields

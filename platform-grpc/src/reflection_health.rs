@@ -29,7 +29,7 @@ use platform_engine::{
 };
 use platform_http::{BoxError, Limits, Origin, StreamPermit};
 use tokio::{
-    sync::watch,
+    sync::watch as state,
     time::{Instant, sleep_until},
 };
 use tonic::{Status, body::Body};
@@ -40,7 +40,7 @@ use tonic_health::{
 use tonic_reflection::server::Builder;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
-use crate::{frame, methods::Method};
+use crate::{frame, methods::Method, watch};
 
 /// The maximum size of a request to these services, in bytes. Our choice.
 const MAX_MESSAGE: usize = 16 << 10;
@@ -64,7 +64,7 @@ pub(crate) struct ReflectionHealth {
     reflection: Arc<LazyLock<Reflection, Box<dyn FnOnce() -> Reflection + Send>>>,
     reporter: HealthReporter,
     names: Arc<BTreeSet<String>>,
-    stop: Arc<watch::Sender<bool>>,
+    stop: Arc<state::Sender<bool>>,
 }
 
 impl ReflectionHealth {
@@ -72,7 +72,7 @@ impl ReflectionHealth {
     pub(crate) fn new(platform: &Arc<Platform>, methods: &HashMap<String, Arc<Method>>) -> Self {
         let service = |path: &str| Some(path.strip_prefix('/')?.split_once('/')?.0.to_owned());
         let mut names: BTreeSet<_> = methods.keys().filter_map(|path| service(path)).collect();
-        names.insert("grpc.health.v1.Health".to_owned());
+        names.extend(["grpc.health.v1.Health".to_owned(), watch::SERVICE.to_owned()]);
         let (reporter, health) = health_reporter();
         for name in &names {
             // Does not wait: no other task has the reporter yet.
@@ -89,7 +89,7 @@ impl ReflectionHealth {
         };
         let health = Inner::new(health.max_decoding_message_size(MAX_MESSAGE));
         let reflection = Arc::new(LazyLock::new(build));
-        Self { health, reflection, reporter, names, stop: Arc::new(watch::Sender::new(false)) }
+        Self { health, reflection, reporter, names, stop: Arc::new(state::Sender::new(false)) }
     }
 
     /// Returns the service that a path belongs to, if it belongs to one of the three.
@@ -136,14 +136,15 @@ fn reflection<'p>(platform: &'p Platform, names: &BTreeSet<String>) -> Builder<'
     let files = platform.descriptors().fold(Builder::configure(), Builder::register_encoded_file_descriptor_set);
     let files = files
         .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(watch::FILE_DESCRIPTOR_SET);
     names.iter().fold(files, Builder::with_service_name)
 }
 
 /// One of the services, for one call.
 pub(crate) struct Endpoint {
     service: Inner,
-    stop: watch::Receiver<bool>,
+    stop: state::Receiver<bool>,
 }
 
 impl Endpoint {

@@ -59,6 +59,7 @@ use crate::{
     reflection_health::ReflectionHealth,
     response_cache::ResponseCache,
     status::Statuses,
+    watch,
 };
 
 /// The gRPC API of a platform, as one tower service. Cloning is cheap: clones share all state.
@@ -80,6 +81,7 @@ struct Inner {
     methods: Arc<HashMap<String, Arc<Method>>>,
     statuses: Arc<Statuses>,
     reflection_health: ReflectionHealth,
+    watched: Arc<watch::Kinds>,
     responses: Arc<ResponseCache>,
     items: Arc<ItemCache>,
     limits: Limits,
@@ -103,6 +105,7 @@ impl Grpc {
         let methods = Arc::new(methods::all(&pool, &platform, &[])?);
         let statuses = Arc::new(Statuses::new(&platform.settings().service_domain, &[&pool, &details])?);
         let reflection_health = ReflectionHealth::new(&platform, &methods);
+        let watched = Arc::new(watch::Kinds::of(&methods));
         let (shares, token_limits) = (Shares::new(&limits), limits.of_tokens());
         let (mounts, responses, items) = (Vec::new(), Arc::default(), Arc::default());
         let inner = Inner {
@@ -113,6 +116,7 @@ impl Grpc {
             methods,
             statuses,
             reflection_health,
+            watched,
             responses,
             items,
             limits,
@@ -240,6 +244,9 @@ impl Inner {
             return self.error_response(&error);
         }
         let path = request.uri().path();
+        if path == watch::PATH {
+            return self.watch(request, &origin).await.unwrap_or_else(|error| self.error_response(&error));
+        }
         let Some(method) = self.methods.get(path).cloned() else {
             let response = match self.reflection_health.find(path) {
                 Ok(Some(endpoint)) => endpoint.respond(request, &origin, &self.limits).await,
@@ -279,6 +286,20 @@ impl Inner {
         };
         let code = Some(error.code());
         called(self.error_response(&error.of_domain(method.domain)), code)
+    }
+
+    /// Begins a watch of a list.
+    async fn watch<B>(&self, request: Request<B>, origin: &Origin) -> Result<Response<Body>>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
+    {
+        if request.method() != Verb::POST {
+            return Err(origin.refused(Error::new(Code::Unimplemented, "gRPC calls must use POST")));
+        }
+        let token = bearer(request.headers()).map_err(|error| origin.refused(error))?;
+        let caller = origin.authenticate(&*self.authenticator, token).await?;
+        let message = frame::read(origin.metered(request.into_body()), &self.limits).await?;
+        watch::respond(&self.watched, &self.platform, &caller, origin, &message).await
     }
 
     async fn handle<B>(&self, method: &Method, origin: &Origin, request: Request<B>) -> Result<Response<Body>>

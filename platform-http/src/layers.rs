@@ -122,7 +122,7 @@ impl SlowRequests {
 
 impl Layers {
     /// Wraps a service in these layers. Responses are compressed for clients that accept it, except gRPC, which has its
-    /// own compression. Responses other than those of gRPC without `Cache-Control` get `no-store`: what a caller may see,
+    /// own compression, and streams of events, which some clients could not read. Responses other than those of gRPC without `Cache-Control` get `no-store`: what a caller may see,
     /// a shared cache must not give to another one (RFC 9111 section 3.5), nor "ready" for a server that has stopped.
     pub fn around<S, B, R>(
         &self,
@@ -142,7 +142,7 @@ impl Layers {
     {
         let compressed = CompressionLayer::new()
             .quality(CompressionLevel::Fastest)
-            .compress_when(SizeAbove::new(MIN_COMPRESSED).and(NotForContentType::GRPC));
+            .compress_when(SizeAbove::new(MIN_COMPRESSED).and(NotForContentType::GRPC).and(NotForContentType::SSE));
         let service = MapResponseLayer::new(tag_coding).layer(compressed.layer(service));
         let service = option_layer(self.cors()).layer(service);
         let service = SetResponseHeaderLayer::if_not_present(CACHE_CONTROL, not_stored).layer(service);

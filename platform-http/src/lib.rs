@@ -32,11 +32,13 @@ mod template;
 
 pub mod mount;
 
+mod event_stream;
 mod long_list;
 mod reply;
 mod request;
 mod site;
 pub mod status;
+mod watch_stream;
 
 mod calls;
 mod carrier;
@@ -70,6 +72,7 @@ pub use rest::Rest;
 pub use routes::BadRoute;
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};
+pub use watch_stream::{Sent, WatchStream};
 
 /// Boxed error type shared by HTTP libraries.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

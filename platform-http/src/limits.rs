@@ -53,6 +53,9 @@ pub struct Limits {
     pub long_lived_streams: u32,
     /// Time after which such a stream is closed when no data is sent on it. Default 15 min.
     pub long_lived_idle_time: Duration,
+    /// Maximum number of watches that are open. One address and one caller may each have an eighth of them. Default 8,192.
+    /// Further ones get RESOURCE_EXHAUSTED.
+    pub watches: u32,
     /// Maximum number of lists without pages, longer than one page, that are being sent at once. One address may have an
     /// eighth of them. Default 256. Further ones get RESOURCE_EXHAUSTED.
     pub long_lists: u32,
@@ -130,6 +133,7 @@ impl Default for Limits {
             long_list_time: Duration::from_secs(10 * 60),
             long_list_message: 64 << 20,
             long_lived_streams: 1024,
+            watches: 8192,
             long_lived_idle_time: Duration::from_secs(15 * 60),
             open_rate: NonZeroU32::new(50).zip(NonZeroU32::new(500)).map(|(rate, burst)| Rate::per_second(rate, burst)),
             identity_rate: None,

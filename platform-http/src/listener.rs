@@ -180,6 +180,7 @@ where
     }
     // Closes the listening socket, and makes all connections finish.
     drop((tcp, stop));
+    shares.stop();
     // Every connection holds a permit until it ends, and may leave requests without a client.
     let end = Instant::now() + limits.drain_time;
     if timeout_at(end, permits.acquire_many(limits.connections)).await.is_err() {

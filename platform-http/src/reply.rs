@@ -343,6 +343,11 @@ impl Refusal {
         Self { allow: Some(allow), ..refusal }
     }
 
+    /// Returns an error with status 410: what the request names existed, and never will again.
+    pub(crate) fn gone(error: Error) -> Self {
+        Self { status: StatusCode::GONE, ..error.into() }
+    }
+
     /// Returns 413 for a body. The code is INVALID_ARGUMENT, because clients retry after RESOURCE_EXHAUSTED, and a
     /// retry would be rejected as well.
     pub(crate) fn too_large(most: usize) -> Self {

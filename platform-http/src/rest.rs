@@ -20,6 +20,7 @@ use platform_engine::{
     options::RequestOptions,
     platform::{ActionReply, Platform},
     request::{ListRequest, from_query},
+    watch::is_watchable,
 };
 use serde_json::{Map, Value};
 use tower::Service;
@@ -28,6 +29,7 @@ use crate::{
     BoxError,
     calls::{ApiMethod, Called},
     carrier::within,
+    event_stream,
     limits::{
         Limits,
         admission::{Origin, Shares},
@@ -315,7 +317,7 @@ impl Inner {
         variables: impl Iterator<Item = (&'v str, &'v str)>,
         incoming: Incoming<'_, B>,
     ) -> Result<Reply, Refusal> {
-        let Incoming { origin, token, version, query, .. } = incoming;
+        let Incoming { head, origin, token, version, query, .. } = incoming;
         let kind = registered.kind;
         let open = kind.method(Verb::List).is_some_and(|list| list.open);
         let caller =
@@ -325,7 +327,12 @@ impl Inner {
             pairs.push((name.to_owned(), request::variable(name, raw)?));
         }
         pairs.extend(request::pairs(query)?);
+        let watch = if is_watchable(kind) { event_stream::Parameters::take(&mut pairs)? } else { None };
         let list = ListRequest::from_query(kind, &pairs)?;
+        if let (Some(watch), Some(caller)) = (watch, &caller) {
+            let from = (origin, &head.headers);
+            return event_stream::reply(&self.platform, caller, registered, list, watch, from).await;
+        }
         let page = self.platform.list_erased(caller.as_ref(), registered, &list).await?;
         Ok(reply::list(kind.plural, &page).await)
     }

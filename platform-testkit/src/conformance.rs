@@ -52,6 +52,7 @@ mod sequence;
 mod total;
 mod unique;
 mod values;
+mod watch;
 
 #[cfg(test)]
 mod planted;
@@ -239,4 +240,5 @@ const GROUPS: &[(&str, &[Case])] = &[
     ("concurrency", concurrency::CASES),
     ("health", health::CASES),
     ("model", model::CASES),
+    ("watch", watch::CASES),
 ];

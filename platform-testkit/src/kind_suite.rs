@@ -25,6 +25,7 @@ mod read_masks;
 mod repeats;
 mod steps;
 mod updates;
+mod watches;
 
 /// Checks one kind of a platform against the rules that hold for all kinds (`docs/api.md`), by its table.
 ///
@@ -64,6 +65,7 @@ mod updates;
 /// | [`filters_select_by_each_field`](Self::filters_select_by_each_field) | lists |
 /// | [`read_masks_show_their_fields`](Self::read_masks_show_their_fields) | lists |
 /// | [`batch_gets_return_what_gets_return`](Self::batch_gets_return_what_gets_return) | gets |
+/// | [`changes_are_watched_once`](Self::changes_are_watched_once) | creates with lists, in organizations |
 /// | [`each_capability_is_required`](Self::each_capability_is_required) | with [`KindSuite::callers`] |
 ///
 /// The checks of lists need resources with different values: the two bodies of a pair should differ in every field that
@@ -260,6 +262,7 @@ impl<'a> KindSuite<'a> {
         ("filters_select_by_each_field", |suite| suite.filters_select_by_each_field()),
         ("read_masks_show_their_fields", |suite| suite.read_masks_show_their_fields()),
         ("batch_gets_return_what_gets_return", |suite| suite.batch_gets_return_what_gets_return()),
+        ("changes_are_watched_once", |suite| suite.changes_are_watched_once()),
         ("each_capability_is_required", |suite| suite.each_capability_is_required()),
     ];
 }

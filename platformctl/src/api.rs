@@ -187,6 +187,41 @@ impl Api {
         self.exchange(request).map(|reply| reply.body)
     }
 
+    /// Begins a stream of events of a list with these parameters, after the event with this id.
+    ///
+    /// # Errors
+    /// The server's error, or that there was no reply.
+    pub(crate) fn stream(
+        &self,
+        kind: &'static Kind,
+        query: Vec<(String, String)>,
+        last_event_id: Option<&str>,
+    ) -> Result<impl std::io::Read + Send + use<>> {
+        let (path, query) = list_of(kind, query)?;
+        let request = Request::new(Http::Get, path).query(query);
+        let mut head = self.head(&request).header("accept", "text/event-stream");
+        if let Some(id) = last_event_id {
+            head = head.header("last-event-id", id);
+        }
+        let begin = || {
+            let request = self.agent.configure_request(head.body(())?).timeout_global(None);
+            self.agent.run(request.timeout_recv_response(Some(TIMEOUT)).build())
+        };
+        let mut response = begin().map_err(|error| no_reply(&self.url, &error))?;
+        let status = response.status().as_u16();
+        if status == 200 {
+            return Ok(response.into_body().into_reader());
+        }
+        let id = response.headers().get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
+        let text = response.body_mut().with_config().limit(MAX_REPLY).read_to_string().unwrap_or_default();
+        Err(Failure::of_answer(status, &serde_json::from_str(&text).unwrap_or_default(), &id))
+    }
+
+    /// Returns the time for which a request is repeated.
+    pub(crate) fn repeat_for(&self) -> Duration {
+        self.repeat_for
+    }
+
     fn exchange(&self, request: &Request) -> Result<Reply> {
         let (started, mut pause) = (Instant::now(), PAUSE.0);
         loop {
@@ -225,17 +260,8 @@ impl Api {
     }
 
     fn attempt(&self, request: &Request) -> Result<Reply, ureq::Error> {
-        let mut url = format!("{}{}", self.url, request.path);
-        for (index, (name, value)) in request.query.iter().enumerate() {
-            url.push(if index == 0 { '?' } else { '&' });
-            url.push_str(&format!("{name}={}", utf8_percent_encode(value, SEGMENT)));
-        }
         // Deletes then answer `{}` with a type.
-        let mut head =
-            http::Request::builder().method(request.method.name()).uri(url).header("accept", "application/json");
-        if let Some(token) = &self.token {
-            head = head.header("authorization", format!("Bearer {token}"));
-        }
+        let mut head = self.head(request).header("accept", "application/json");
         if let Some(etag) = &request.if_match {
             head = head.header("if-match", etag);
         }
@@ -251,6 +277,20 @@ impl Api {
         let request_id = header("x-request-id").unwrap_or_default();
         let text = response.body_mut().with_config().limit(MAX_REPLY).read_to_string()?;
         Ok(Reply { status, body: serde_json::from_str(&text).unwrap_or_default(), request_id, etag })
+    }
+
+    /// Returns the head of a request: its method, its URL and the token.
+    fn head(&self, request: &Request) -> http::request::Builder {
+        let mut url = format!("{}{}", self.url, request.path);
+        for (index, (name, value)) in request.query.iter().enumerate() {
+            url.push(if index == 0 { '?' } else { '&' });
+            url.push_str(&format!("{name}={}", utf8_percent_encode(value, SEGMENT)));
+        }
+        let head = http::Request::builder().method(request.method.name()).uri(url);
+        match &self.token {
+            Some(token) => head.header("authorization", format!("Bearer {token}")),
+            None => head,
+        }
     }
 
     /// Returns a resource.
@@ -288,15 +328,22 @@ impl Api {
 
     /// Returns the pages of a list with these parameters, from the first to the last.
     pub(crate) fn pages(&self, kind: &'static Kind, query: Vec<(String, String)>) -> Result<Pages<'_>> {
-        let Some(method) = kind.method(Verb::List).filter(|method| method.served) else {
-            return Err(Failure::usage(format!("{} have no list", crate::kinds::command_name(kind))));
-        };
-        let (in_path, query): (Vec<_>, Vec<_>) =
-            query.into_iter().partition(|(name, _)| is_in_path(kind, method, name));
-        let value = |name: &str| in_path.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
-        let path = path(&kind.domain, &kind.path(method), value)?;
+        let (path, query) = list_of(kind, query)?;
         Ok(Pages { api: self, kind, path, query, next: Some(String::new()) })
     }
+}
+
+/// The path of a list, and its parameters.
+type Target = (String, Vec<(String, String)>);
+
+/// Returns the path of a list with these parameters, and those that are not in it.
+fn list_of(kind: &'static Kind, query: Vec<(String, String)>) -> Result<Target> {
+    let Some(method) = kind.method(Verb::List).filter(|method| method.served) else {
+        return Err(Failure::usage(format!("{} have no list", crate::kinds::command_name(kind))));
+    };
+    let (in_path, query): (Vec<_>, Vec<_>) = query.into_iter().partition(|(name, _)| is_in_path(kind, method, name));
+    let value = |name: &str| in_path.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+    Ok((path(&kind.domain, &kind.path(method), value)?, query))
 }
 
 /// Returns whether a parameter of a list is a variable of its path.

@@ -200,8 +200,16 @@ fn get(kinds: &Kinds) -> Command {
                     .value_name("NUMBER")
                     .value_parser(value_parser!(u32))
                     .help("Skip this many resources first"),
+            )
+            .arg(
+                Arg::new("watch")
+                    .short('w')
+                    .long("watch")
+                    .action(ArgAction::SetTrue)
+                    .help("Print the resources, and then each change as it comes")
+                    .conflicts_with_all(["order-by", "all", "limit", "skip"]),
             );
-        let taken = ["output", "under", "order-by", "filter", "all", "limit", "skip"];
+        let taken = ["output", "under", "order-by", "filter", "all", "limit", "skip", "watch"];
         let parameters = options::of_list(list);
         command.args(parameters.iter().map(|leaf| {
             let is_variable = api::is_in_path(kind, list, leaf.field.name);

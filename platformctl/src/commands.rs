@@ -23,6 +23,7 @@ mod generate;
 mod get;
 mod method;
 mod wait;
+mod watch;
 
 /// Runs the command of a command line and returns the exit code.
 pub(crate) fn run(kinds: &Kinds, matches: &ArgMatches) -> Result<u8> {

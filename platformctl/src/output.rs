@@ -49,6 +49,9 @@ impl Format {
     }
 }
 
+/// The member of a resource that says how it has changed. No field of a kind has this name.
+pub(crate) const CHANGE: &str = "~change";
+
 /// Prints resources of a kind.
 pub(crate) struct Printer<'w> {
     kind: &'static Kind,
@@ -58,12 +61,26 @@ pub(crate) struct Printer<'w> {
     printed: u64,
     /// Whether JSON has the envelope of a list.
     is_list: bool,
+    /// Whether the resources say how they have changed.
+    has_changes: bool,
 }
 
 impl<'w> Printer<'w> {
     /// Begins a list; or one resource, whose JSON has no envelope.
     pub(crate) fn new(kind: &'static Kind, format: Format, out: &'w mut dyn Write, is_list: bool) -> Self {
-        Self { kind, format, out, table: None, printed: 0, is_list }
+        Self { kind, format, out, table: None, printed: 0, is_list, has_changes: false }
+    }
+
+    /// Prints resources that say how they have changed ([`CHANGE`]): in the first column of a table, and in one line of
+    /// JSON each. Other formats do not show it, and of a deleted resource only its uid.
+    pub(crate) fn of_changes(self) -> Self {
+        Self { has_changes: true, ..self }
+    }
+
+    /// Writes what is printed.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        self.out.flush()?;
+        Ok(())
     }
 
     /// Prints some resources.
@@ -73,7 +90,8 @@ impl<'w> Printer<'w> {
         }
         match &self.format {
             Format::Table => {
-                let table = self.table.get_or_insert_with(|| Table::new(self.kind, items));
+                let first = self.has_changes.then_some(CHANGE);
+                let table = self.table.get_or_insert_with(|| Table::new(self.kind, first, items));
                 table.rows(items, self.out)?;
             }
             Format::Json if self.is_list => {
@@ -86,13 +104,22 @@ impl<'w> Printer<'w> {
                 }
                 return Ok(());
             }
+            Format::Json if self.has_changes => {
+                for item in items {
+                    let (change, mut resource) = (item.get(CHANGE), item.clone());
+                    resource.as_object_mut().and_then(|fields| fields.shift_remove(CHANGE));
+                    let change = serde_json::json!({ "type": change, "resource": resource });
+                    writeln!(self.out, "{change}")?;
+                }
+            }
             Format::Json => {
                 for item in items {
                     writeln!(self.out, "{item:#}")?;
                 }
             }
             Format::Yaml => {
-                for (index, item) in items.iter().enumerate() {
+                let is_there = |item: &&Value| item.get(CHANGE).is_none_or(|change| change != "deleted");
+                for (index, item) in items.iter().filter(is_there).enumerate() {
                     if self.printed > 0 || index > 0 {
                         writeln!(self.out, "---")?;
                     }

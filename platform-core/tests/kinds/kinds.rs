@@ -32,6 +32,11 @@ fn an_example_has_each_declared_field_in_order_and_in_canonical_form() {
 }
 
 #[test]
+fn changes_are_watched_once_as_the_list_shows_them() {
+    each_kind(|suite| suite.changes_are_watched_once());
+}
+
+#[test]
 fn the_bodies_of_a_fixture_set_every_settable_field() {
     each_kind(|suite| suite.bodies_set_each_field());
 }

@@ -49,6 +49,11 @@ pub struct PageKeys(Vec<(u64, Hmac<Sha256>)>);
 pub(crate) struct Binding(Vec<u8>);
 
 impl Binding {
+    /// Returns the bytes, by which equal bindings are recognized.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Returns the binding with another property.
     #[must_use]
     pub(crate) fn with<'v>(mut self, name: &'v str, values: impl IntoIterator<Item = &'v [u8]>) -> Self {

@@ -58,7 +58,9 @@ impl Context<'_> {
     }
 
     /// Commits a write that is complete, or only checks that it could be committed, as [`Context::commit`] does.
-    pub(crate) async fn apply(&self, write: Write, is_preview: bool) -> Result<u64> {
+    pub(crate) async fn apply(&self, mut write: Write, is_preview: bool) -> Result<u64> {
+        let logged = self.platform.log_changes(&mut write).await?;
+        let raised = write.raises().to_vec();
         // The epochs are checked first: a caller whose grants were revoked must not learn of other conflicts.
         let mut whole = Write::default();
         let as_of = self.as_of();
@@ -76,6 +78,7 @@ impl Context<'_> {
             Ok(committed) => {
                 self.confirmed(&as_of);
                 self.platform.publish(committed.sequence, recorded);
+                self.platform.changed(&logged, &raised);
                 Ok(committed.sequence)
             }
             Err(StoreError::Conflict(conflict)) if passed == Some(conflict) => {

@@ -55,8 +55,13 @@ impl Publisher {
     /// Wakes the watches of this process and of the others for these subscriptions.
     pub(crate) fn wake(&self, subscriptions: &[Uid]) {
         self.watches.wake(subscriptions);
-        if let Some(wake) = self.wake.as_ref().filter(|_| !subscriptions.is_empty()) {
-            wake.wake_others(subscriptions);
+        self.wake_others(subscriptions);
+    }
+
+    /// Wakes the other processes for these subscriptions, or for watches of these organizations.
+    pub(crate) fn wake_others(&self, uids: &[Uid]) {
+        if let Some(wake) = self.wake.as_ref().filter(|_| !uids.is_empty()) {
+            wake.wake_others(uids);
         }
     }
 

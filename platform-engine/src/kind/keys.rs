@@ -37,6 +37,11 @@ impl DerivedKey {
         Self { name, values: Values::OfField(field) }
     }
 
+    /// Returns whether the values come from the private part of a resource.
+    pub(crate) const fn is_of_private(&self) -> bool {
+        matches!(self.values, Values::OfPrivate(_))
+    }
+
     /// Returns a key whose values a function computes from the private part of a resource.
     pub const fn of_private(name: KeyName, values: fn(&[u8]) -> Vec<KeyValue>) -> Self {
         Self { name, values: Values::OfPrivate(values) }

@@ -24,6 +24,7 @@ use crate::{
     quota::QuotaSource,
     seal::SealKeys,
     store::Store,
+    watch::hub::Hub,
     write::Dependents,
 };
 
@@ -240,6 +241,7 @@ impl Builder {
         Ok(Platform {
             grants: GrantsCache::new(self.settings.cached_grants_bytes),
             quotas: QuotaCache::new(self.quotas, self.kinds.iter().map(|registered| registered.kind)),
+            hub: Hub::new(self.kinds.iter().map(|registered| registered.kind)),
             dependents: Dependents::new(self.kinds.iter().map(|registered| registered.kind)),
             store: self.store,
             blobs: self.blobs,

@@ -33,10 +33,12 @@ impl Platform {
         self.events.wake(subscriptions);
     }
 
-    /// Wakes the watches of this process alone, because another process has said that there are events to deliver to
-    /// these subscriptions.
-    pub fn woken(&self, subscriptions: &[Uid]) {
-        self.events.watches.wake(subscriptions);
+    /// Wakes this process alone, because another one has [said](crate::event::Wake) that there are events to deliver to
+    /// these subscriptions, or that the resources of these organizations have changed.
+    pub fn woken(&self, uids: &[Uid]) {
+        let (organizations, subscriptions): (Vec<_>, Vec<_>) = uids.iter().cloned().partition(Uid::is_root);
+        self.hub().wake(&organizations);
+        self.events.watches.wake(&subscriptions);
     }
 
     pub(crate) fn streams(&self) -> &Streams {

@@ -34,9 +34,11 @@ impl Platform {
         Ok(())
     }
 
-    /// Invalidates what is cached about an organization for writes: its subscriptions and quotas.
+    /// Invalidates what is known about an organization for writes: its subscriptions and quotas, and whether its changes
+    /// are logged.
     pub(crate) fn forget_organization(&self, organization: &Uid) {
         self.events.forget_subscribers(organization);
         self.quotas.forget(organization);
+        self.hub.forget(organization);
     }
 }

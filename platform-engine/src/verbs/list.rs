@@ -144,7 +144,7 @@ async fn completed(
     }
     let (mut items, mut bytes, mut pace) = (Vec::with_capacity(stored.len()), 0_usize, cx.pace());
     for some in stored.chunks(AT_ONCE) {
-        for body in shown(cx, registered, some).await? {
+        for body in rendered_for_list(cx, registered, some).await? {
             bytes = bytes.saturating_add(body.len());
             pace.step(body.len()).await;
             if bytes > PAGE_BYTES
@@ -159,7 +159,11 @@ async fn completed(
 }
 
 /// Returns resources as lists show them.
-async fn shown(cx: &Context<'_>, registered: &Registered, stored: &[Item]) -> Result<Vec<Bytes>> {
+pub(super) async fn rendered_for_list(
+    cx: &Context<'_>,
+    registered: &Registered,
+    stored: &[Item],
+) -> Result<Vec<Bytes>> {
     let kind = registered.kind;
     let bodies = stored.iter().map(|item| (item.rendering, item.body.clone())).collect();
     let bodies = rendered(cx, registered, bodies).await?;
@@ -167,7 +171,7 @@ async fn shown(cx: &Context<'_>, registered: &Registered, stored: &[Item]) -> Re
 }
 
 /// Returns whether lists omit fields of a kind.
-fn is_cut(kind: &Kind) -> bool {
+pub(super) fn is_cut(kind: &Kind) -> bool {
     kind.fields.iter().any(|field| field.unlisted)
 }
 

@@ -209,6 +209,13 @@ fn shape(epoch: &Epoch) -> &'static str {
 const EPOCHS: &[(&str, &str, &str, &str)] = &[
     ("advisories", "an organization or a person", "imports of advisories", "caches of findings and documents"),
     (
+        "changes",
+        "an organization or a person",
+        "writes while it is watched",
+        "deletes with unnamed resources meanwhile",
+    ),
+    ("changesTrimmed", "an organization or a person", "deletes of old changes", "no write; watches"),
+    (
         "grants",
         "an organization or a person",
         "updates of custom roles, deletes of groups; changes of a person, and the first binding in an organization",
@@ -224,6 +231,12 @@ const EPOCHS: &[(&str, &str, &str, &str)] = &[
     ("owners", "an organization or a person", "removals of owners", "removals of owners"),
     ("signIns", "an organization or a person", "sign-ins of the person", "sign-ins of the person"),
     ("subscriptions", "an organization or a person", "changes of subscriptions", "each write with an event"),
+    (
+        "watched",
+        "an organization or a person",
+        "the first watch, and the end after the last one",
+        "each write of a resource",
+    ),
     ("vulnerabilities", "the installation", "imports of vulnerability metadata", "the cache of findings; no decision"),
 ];
 

@@ -55,3 +55,4 @@ mod repeats;
 mod revocations;
 mod typed;
 mod updates;
+mod watches;

@@ -25,3 +25,4 @@ mod connections;
 mod limits;
 
 mod repeats;
+mod watches;

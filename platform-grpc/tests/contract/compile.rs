@@ -8,7 +8,7 @@ use std::{
 use prost_reflect::DescriptorPool;
 use protox::{
     Compiler, Error,
-    file::{ChainFileResolver, File, FileResolver, GoogleFileResolver},
+    file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver},
 };
 
 use crate::snapshot;
@@ -65,6 +65,18 @@ fn compiled() -> Vec<u8> {
 /// Returns the descriptors of the files as they are, so that one run of the tests accepts all changes of a file.
 pub(crate) fn pool() -> DescriptorPool {
     DescriptorPool::decode(compiled().as_slice()).unwrap()
+}
+
+/// Our own service is not part of the contract, and has descriptors of its own.
+#[test]
+fn the_compiled_descriptors_of_watches_match_their_file() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
+    let mut resolver = ChainFileResolver::new();
+    resolver.add(IncludeFileResolver::new(root));
+    resolver.add(GoogleFileResolver::new());
+    let mut compiler = Compiler::with_file_resolver(resolver);
+    compiler.include_imports(true).open_file("platform/watch/v1/watch.proto").unwrap();
+    snapshot::assert_snapshot("proto/watch.binpb", compiler.encode_file_descriptor_set());
 }
 
 #[test]

@@ -21,6 +21,7 @@ use platform_engine::{
     error::{Error, Result},
     uid::Uid,
 };
+use tokio::sync::watch;
 
 use super::{
     Limits,
@@ -52,9 +53,11 @@ pub struct Shares {
     bodies: Arc<Budget>,
     token_bodies: Arc<Budget>,
     long_lived: Arc<Budget>,
+    watches: Arc<Budget>,
     long_lists: Arc<Budget>,
     held: Arc<Budget>,
     open: Rates<Address>,
+    stopping: watch::Sender<bool>,
     identities: Rates<Uid>,
     organizations: Rates<Uid>,
     /// Rate limits for log warnings that peers can cause, keyed by topic.
@@ -74,9 +77,11 @@ impl Shares {
             bodies: of_bytes(limits.bodies),
             token_bodies: of_bytes(limits.token_bodies),
             long_lived: of_permits(limits.long_lived_streams),
+            watches: of_permits(limits.watches),
             long_lists: of_permits(limits.long_lists),
             held: of_bytes(HELD),
             open: Rates::new(limits.open_rate),
+            stopping: watch::Sender::new(false),
             identities: Rates::new(limits.identity_rate).with(&limits.identity_rates),
             organizations: Rates::new(limits.organization_rate).with(&limits.organization_rates),
             warnings: Rates::new(Some(Rate { every: WARNING_INTERVAL, burst: NonZeroU32::MIN })),
@@ -89,6 +94,16 @@ impl Shares {
         self.open.set(limits.open_rate, &HashMap::new());
         self.identities.set(limits.identity_rate, &limits.identity_rates);
         self.organizations.set(limits.organization_rate, &limits.organization_rates);
+    }
+
+    /// Makes the streams without an end say goodbye, because the server stops.
+    pub(crate) fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Returns the number of open watches.
+    pub fn open_watches(&self) -> usize {
+        self.watches.held()
     }
 
     /// Returns the number of bytes of buffered request bodies: first on token paths, then on all other paths.
@@ -267,6 +282,28 @@ impl Origin {
     /// RESOURCE_EXHAUSTED when too many such streams are open, in total or for this address.
     pub fn open_stream(&self) -> Result<StreamPermit> {
         self.permit(&self.source.shares.long_lived, "Too many streams are open")
+    }
+
+    /// Takes a permit for a watch of a caller. Dropping it releases it.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED when too many watches are open, in total, for this address or for the caller.
+    pub fn watch(&self, caller: &Caller) -> Result<StreamPermit> {
+        let mut charge = self.source.shares.watches.charge(self.source.address.map(Holder::Address));
+        charge.add_holder(Holder::Caller(caller.identity.clone()));
+        if charge.take(1) {
+            Ok(StreamPermit { _charge: charge })
+        } else {
+            Err(exhausted("Too many watches are open", RETRY_DELAY))
+        }
+    }
+
+    /// Waits until the server stops; without a [listener](crate::serve) of this crate, for ever.
+    pub async fn stopping(&self) {
+        let mut stopping = self.source.shares.stopping.subscribe();
+        if stopping.wait_for(|is_stopping| *is_stopping).await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Takes a permit for a list of several pages that is sent as a whole. Dropping it releases it.

@@ -5,6 +5,7 @@ use http::Method;
 use platform_engine::{
     access::Capability,
     kind::{Action, Authorization, Kind, Parent, Part, Registered, Run, Verb},
+    watch::is_watchable,
 };
 use serde_json::{Value, json};
 
@@ -141,7 +142,15 @@ fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Reg
         set(&mut operation, "requestBody", json!({ "content": { "application/json": body } }));
     }
     let success = match verb {
-        Verb::List => success(&list_name(kind), Some(examples::page(registered))),
+        Verb::List => {
+            let mut page = success(&list_name(kind), Some(examples::page(registered)));
+            if is_watchable(kind)
+                && let Some(content) = page.get_mut("content")
+            {
+                set(content, "text/event-stream", json!({ "schema": { "type": "string" } }));
+            }
+            page
+        }
         Verb::Get | Verb::Create | Verb::Update => success(kind.name, Some((registered.example)())),
         Verb::Delete => json!({
             "description": "The resource is deleted. The body is `{}` when the Accept header lists `application/json`, and \
@@ -236,9 +245,13 @@ fn success(schema: &str, example: Option<Value>) -> Value {
 
 /// Adds the responses of errors.
 fn add_error_responses(operation: &mut Value, open: bool, method: &Method, conditions: &Conditions) {
+    let watch = parameters::reference(parameters::WATCH[0]);
+    let parameters = operation.get("parameters").and_then(Value::as_array);
+    let operation_is_watched = parameters.is_some_and(|parameters| parameters.contains(&watch));
     let Some(responses) = operation.get_mut("responses") else { return };
     for response in ERROR_RESPONSES {
         let occurs = match response.status.as_u16() {
+            410 => operation_is_watched,
             412 => conditions.checks || method != Method::GET,
             413 => [Method::POST, Method::PATCH, Method::PUT].contains(method),
             403 => !open,

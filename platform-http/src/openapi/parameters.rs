@@ -6,6 +6,7 @@ use platform_engine::{
     kind::{Action, Field, Kind, Parent, Part, Registered, Type, Verb},
     request::{READ_MASK, list_fields},
     uid::Uid,
+    watch::is_watchable,
 };
 use serde_json::{Map, Value, json};
 
@@ -13,7 +14,7 @@ use super::{
     examples,
     schema::{Schemas, set},
 };
-use crate::routes::Path;
+use crate::{event_stream, routes::Path};
 
 /// Format of uids in paths.
 const IN_PATHS: &str = "A uid, with its slashes encoded as `%2F`.";
@@ -43,6 +44,9 @@ pub(super) const VALIDATE_ONLY: &str = "ValidateOnly";
 /// The component of the header of an idempotency key.
 pub(super) const IDEMPOTENCY_KEY: &str = "IdempotencyKey";
 
+/// The components of the parameters of watches.
+pub(super) const WATCH: [&str; 3] = ["Watch", "ResumeToken", "InitialState"];
+
 /// Returns the parameters that operations reference.
 pub(super) fn components() -> Map<String, Value> {
     let parameter = |(component, name, about): (&str, &str, &str)| {
@@ -60,8 +64,10 @@ pub(super) fn components() -> Map<String, Value> {
         "name": "Idempotency-Key", "in": "header", "description": about,
         "schema": { "type": "string", "pattern": "^[!-~]+$", "minLength": 1, "maxLength": idempotency::MAX_KEY },
     });
+    let watch = of_query(&event_stream::FIELDS);
+    let watch = WATCH.iter().map(|name| (*name).to_owned()).zip(watch);
     let others = [(VALIDATE_ONLY.to_owned(), preview), (IDEMPOTENCY_KEY.to_owned(), key)];
-    CONDITIONS.into_iter().map(parameter).chain(others).collect()
+    CONDITIONS.into_iter().map(parameter).chain(others).chain(watch).collect()
 }
 
 /// Returns the parameters of a list: path variables, parameters common to all lists, and parameters of the kind.
@@ -73,6 +79,9 @@ pub(super) fn of_list(schemas: &Schemas<'_>, path: &Path<'_>, kind: &'static Kin
             false if field.name == "orderBy" => parameters.push(order_by(kind)),
             false => query(schemas, field, "", &mut parameters),
         }
+    }
+    if is_watchable(kind) {
+        parameters.extend(WATCH.map(reference));
     }
     parameters
 }

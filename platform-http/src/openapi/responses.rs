@@ -63,6 +63,11 @@ pub(crate) const ERROR_RESPONSES: &[ErrorResponse] = &[
         },
     },
     ErrorResponse {
+        status: StatusCode::GONE,
+        description: "The resume token of a watch is too old: list again, and watch without a token.",
+        examples: |_| vec![Error::new(Code::OutOfRange, "The changes since this token are no longer known")],
+    },
+    ErrorResponse {
         status: StatusCode::PRECONDITION_FAILED,
         description: "A precondition of the request does not hold, or this method does not check it. Nothing was changed.",
         examples: |_| vec![Error::etag_mismatch(Some(Tag::of_stored(31))), Error::unchecked_condition("If-Match")],
@@ -117,7 +122,7 @@ impl ErrorResponse {
 
     fn response(&self, kind: Option<&Kind>, service_domain: &str) -> Value {
         let example = |kind: &Kind, error: Error| {
-            let of_http = matches!(error.code(), Code::InvalidArgument | Code::FailedPrecondition);
+            let of_http = matches!(error.code(), Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange);
             debug_assert!(status::of(error.code()) == self.status || of_http || error.is_of_condition());
             let name = error.code().reason();
             let value = error.of_domain(kind.domain.name).status(service_domain);

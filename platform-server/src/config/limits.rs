@@ -52,6 +52,9 @@ pub(crate) struct LimitOptions {
     /// Maximum concurrent long-lived gRPC streams, such as Watch; an eighth of it per address
     #[arg(long, global = true, env = "PLATFORM_MAX_STANDING_STREAMS", value_name = "NUMBER")]
     max_standing_streams: u32,
+    /// Maximum concurrent watches of lists; an eighth of it per address and per caller
+    #[arg(long, global = true, env = "PLATFORM_MAX_WATCHES", value_name = "NUMBER")]
+    max_watches: u32,
     /// Maximum concurrent lists of version 1, longer than a page, that are being sent; an eighth of it per address
     #[arg(long, global = true, env = "PLATFORM_MAX_LONG_LISTS", value_name = "NUMBER")]
     max_long_lists: u32,
@@ -187,6 +190,7 @@ impl LimitOptions {
             replies: self.max_replies,
             requests_per_address: self.max_requests_per_address,
             long_lived_streams: self.max_standing_streams,
+            watches: self.max_watches,
             long_lived_idle_time: self.stream_idle_timeout,
             long_lists: self.max_long_lists,
             long_list_time: self.long_list_timeout,

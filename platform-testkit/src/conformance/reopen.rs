@@ -5,6 +5,7 @@ use platform_engine::store::{Commit, Conflict, Delete, Put, Require, Scope};
 use super::{
     Case, Fixture, cases,
     records::{Ask, Describe, PART, THING, any_of, epoch, guarded, key, part, text, thing, things, things_in, uid},
+    watch::a_watch_resumes_after_reopening,
 };
 
 pub(super) const CASES: &[Case] = cases![
@@ -20,6 +21,7 @@ pub(super) const CASES: &[Case] = cases![
     a_rejected_commit_leaves_nothing_to_reopen,
     a_list_of_thousands_is_correct_after_reopening,
     a_store_can_be_reopened_repeatedly,
+    a_watch_resumes_after_reopening,
 ];
 
 async fn an_empty_store_can_be_reopened(fixture: &mut Fixture) {

@@ -10,6 +10,7 @@ use platform_engine::{
 };
 use serde_json::Value;
 
+use super::watch;
 use crate::{
     cli::options,
     failure::{Failure, Result},
@@ -22,12 +23,18 @@ use crate::{
 pub(super) fn run(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatches, out: &mut dyn Write) -> Result<()> {
     let named = texts(matches, "uid");
     if !named.is_empty() && !named.iter().any(|text| text.contains('*')) {
+        if let Ok(Some(true)) = matches.try_get_one::<bool>("watch") {
+            return Err(Failure::usage("--watch is for lists, and not for resources that are named"));
+        }
         if text(matches, "filter").is_some() {
             return Err(Failure::usage("--filter is for lists, and not for resources that are named"));
         }
         return get(session, kind, &named, matches, out);
     }
     let query = query(session, kind, &named, matches)?;
+    if let Ok(Some(true)) = matches.try_get_one::<bool>("watch") {
+        return watch::run(session.api, kind, query, format(matches), out);
+    }
     let limit = match (matches.try_get_one::<u64>("limit").ok().flatten(), matches.try_get_one::<bool>("all")) {
         (Some(limit), _) => *limit,
         (None, Ok(Some(true))) => u64::MAX,

@@ -17,6 +17,9 @@ use crate::failure::printable;
 /// The most columns of a table without the uid.
 const MAX_COLUMNS: usize = 7;
 
+/// The width of a first column that is not a field: that of `modified`.
+const FIRST_WIDTH: usize = 8;
+
 /// The widest column that later cells are aligned to.
 const MAX_WIDTH: usize = 48;
 
@@ -35,8 +38,9 @@ struct Column {
 }
 
 impl Table {
-    /// Returns a table for a kind, with columns wide enough for these rows. Columns without any value are left out.
-    pub(super) fn new(kind: &'static Kind, rows: &[Value]) -> Self {
+    /// Returns a table for a kind, perhaps with a first column of its own, and with columns wide enough for these rows.
+    /// Columns without any value are left out.
+    pub(super) fn new(kind: &'static Kind, first: Option<&'static str>, rows: &[Value]) -> Self {
         let mut columns: Vec<Column> = match kind.columns {
             [] => kind.fields.iter().filter_map(path_of).map(Column::at).collect(),
             declared => {
@@ -45,11 +49,12 @@ impl Table {
         };
         columns.retain(|column| rows.iter().any(|row| !column.cell(row).is_empty()));
         columns.truncate(MAX_COLUMNS);
+        columns.splice(0..0, first.map(|name| Column { width: FIRST_WIDTH, ..Column::at(name.into()) }));
         columns.extend(kind.field("uid").map(|field| Column::at(field.name.into())));
         for column in &mut columns {
             let cells = rows.iter().map(|row| measure_text_width(&column.cell(row)));
             let widest = cells.max().unwrap_or_default().min(MAX_WIDTH);
-            column.width = widest.max(measure_text_width(&column.header()));
+            column.width = column.width.max(widest).max(measure_text_width(&column.header()));
         }
         Self { columns, has_header: false }
     }

@@ -3,8 +3,9 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::{
+    io::{BufRead, BufReader},
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     sync::Arc,
     time::Duration,
 };
@@ -157,6 +158,17 @@ impl Ctl {
         }
     }
 
+    /// Starts a command whose output is read while it runs.
+    pub(crate) fn start(&self, words: &[&str]) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_platformctl"));
+        command.args(words).env_clear().env("HOME", self.home.path()).current_dir(self.home.path());
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Running { child, out }
+    }
+
     /// Runs a command that must succeed, and returns its output.
     #[track_caller]
     pub(crate) fn ok(&self, words: &[&str]) -> String {
@@ -185,6 +197,28 @@ impl Ctl {
         let path = self.home.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
+    }
+}
+
+/// A command that runs until it is dropped.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// Waits for the next line of its output.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

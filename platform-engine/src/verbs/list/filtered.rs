@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 
 use bytes::Bytes;
 
-use super::{AT_ONCE, Found, PAGE_BYTES, indexed, position, shown};
+use super::{AT_ONCE, Found, PAGE_BYTES, indexed, position, rendered_for_list};
 use crate::{
     aip::filter::{self, Filter, Plan, Range},
     context::Context,
@@ -103,7 +103,7 @@ async fn matches(
             return Ok(None);
         }
         for some in items.chunks(AT_ONCE) {
-            for (item, body) in some.iter().zip(shown(cx, registered, some).await?) {
+            for (item, body) in some.iter().zip(rendered_for_list(cx, registered, some).await?) {
                 bytes = bytes.saturating_add(body.len());
                 pace.step(body.len()).await;
                 if filter.passes(&serde_json::from_slice(&body).map_err(Error::internal)?) {
