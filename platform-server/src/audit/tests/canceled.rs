@@ -8,7 +8,7 @@ use super::*;
 
 /// Keeps the rests of requests until a test runs or drops them.
 #[derive(Default)]
-struct Kept(Mutex<VecDeque<BoxFuture<'static, ()>>>);
+pub(super) struct Kept(Mutex<VecDeque<BoxFuture<'static, ()>>>);
 
 impl Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
