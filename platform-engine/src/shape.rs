@@ -117,6 +117,7 @@ impl KindShape {
             sort: Vec::new(),
             filter: Vec::new(),
             unique: Vec::new(),
+            search: Vec::new(),
             rendering: crate::write::CURRENT_RENDERING,
             body: serde_json::to_vec(self).map_err(|error| StoreError::Invalid(error.into()))?.into(),
             private: "".into(),

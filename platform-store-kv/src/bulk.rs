@@ -27,12 +27,13 @@ use self::{
 use crate::{
     error::corrupt,
     escape, index,
-    list::List,
+    list::{List, ListKey},
     lists::{BulkNodes, Indexes},
     packed,
     record::{self, Keys, Stored},
     rows::{Rows, RowsMut},
     schema::NameId,
+    search,
     transaction::Transaction,
     tree::merge::{Sorted, merge},
 };
@@ -89,12 +90,19 @@ pub(crate) fn index(
 ) -> Result<(), StoreError> {
     lists.edit_trees(transaction)?;
     let mut tallies = Tallies::make(transaction.rows, lists, pending)?;
-    let mut entries = Entries { filters: Sorter::new(directory), lists: Sorter::new(directory), key: Vec::new() };
+    let mut entries = Entries {
+        filters: Sorter::new(directory),
+        lists: Sorter::new(directory),
+        search: Sorter::new(directory),
+        searched: BTreeMap::new(),
+        key: Vec::new(),
+    };
     let mut targets = Targets::resolve(transaction.rows, lists, pending, &mut tallies, &mut entries)?;
     let mut own = tallies.own.into_iter();
     pending.each(transaction.rows, |record| {
         let own = own.next().unwrap_or(true);
         entries.add_filters(record)?;
+        entries.add_search(record)?;
         for filter in [None].into_iter().chain(record.keys.filter().map(Some)) {
             for place in places(record.uid, own) {
                 if let Some((number, target)) = targets.get(record.kind, place, filter) {
@@ -105,10 +113,11 @@ pub(crate) fn index(
         }
         Ok(())
     })?;
-    let Entries { filters, lists: sorted, .. } = entries;
+    let Entries { filters, lists: sorted, search, searched, .. } = entries;
     insert_filters(transaction, lists, filters.finish()?)?;
     insert_entries(transaction, lists, &mut targets, sorted.finish()?)?;
     targets.into_lists().for_each(|(key, list)| lists.put(key, list));
+    insert_search(transaction, lists, searched, search.finish()?)?;
     let kinds: HashSet<NameId> = pending.first.keys().copied().collect();
     lists.forget_short(&kinds);
     Ok(())
@@ -120,6 +129,10 @@ struct Entries {
     filters: Sorter,
     /// Entries of trees: the number of the list, the index of the order, the part, and the key in the tree.
     lists: Sorter,
+    /// Entries of search indexes: the kind, the sort key, and the key in the tree.
+    search: Sorter,
+    /// The search indexes, and for each the number of its new records and entries.
+    searched: BTreeMap<(NameId, NameId), (u64, u64)>,
     /// A buffer.
     key: Vec<u8>,
 }
@@ -131,6 +144,21 @@ impl Entries {
     fn add_filters(&mut self, record: &Stored<'_>) -> Result<(), StoreError> {
         let mut keys = record.keys.filter().map(|filter| index::key(record.kind, Some(filter), record.uid));
         keys.try_for_each(|key| self.filters.push(&key, record.id.cast_unsigned()))
+    }
+
+    fn add_search(&mut self, record: &Stored<'_>) -> Result<(), StoreError> {
+        for (name, trigrams) in search::of(record.keys) {
+            let (records, entries) = self.searched.entry((record.kind, name)).or_default();
+            *records += 1;
+            *entries += trigrams.len() as u64;
+            for trigram in trigrams {
+                self.key.clear();
+                self.key.extend([record.kind, name].map(i64::to_be_bytes).as_flattened());
+                self.key.extend(search::key(trigram, record.id));
+                self.search.push(&self.key, record.id.cast_unsigned())?;
+            }
+        }
+        Ok(())
     }
 
     /// Adds the entries of a record in all orders of a list.
@@ -166,6 +194,42 @@ fn insert_filters(
     Ok(())
 }
 
+fn insert_search(
+    transaction: Transaction<'_, impl RowsMut>,
+    lists: &mut Indexes,
+    searched: BTreeMap<(NameId, NameId), (u64, u64)>,
+    mut sorted: SortedEntries,
+) -> Result<(), StoreError> {
+    for ((kind, name), (records, entries)) in searched {
+        let key = ListKey::search(kind, name);
+        let list = lists.find(&key, transaction.rows)?.unwrap_or_else(search::empty);
+        let header = [kind, name].map(i64::to_be_bytes);
+        let root = merge_with(transaction, lists, &mut sorted, header.as_flattened(), search::root(&list))?;
+        lists.put(key, search::with_root(root, (list.direct + entries, list.deep + records)));
+    }
+    Ok(())
+}
+
+/// Inserts the next entries that begin with a header into a tree, without it. Returns the root.
+fn merge_with(
+    transaction: Transaction<'_, impl RowsMut>,
+    lists: &mut Indexes,
+    sorted: &mut SortedEntries,
+    header: &[u8],
+    root: u64,
+) -> Result<u64, StoreError> {
+    let of_tree = std::iter::from_fn(|| {
+        sorted.peek().filter(|key| key.starts_with(header))?;
+        let without_header = |(mut key, id): (Vec<u8>, u64)| {
+            key.drain(..header.len());
+            (key, id)
+        };
+        sorted.next().map(|entry| entry.map(without_header)).transpose()
+    });
+    let mut nodes = BulkNodes { transaction, lists };
+    merge(&mut nodes, root, &mut Sorted::new(of_tree))
+}
+
 fn insert_entries(
     transaction: Transaction<'_, impl RowsMut>,
     lists: &mut Indexes,
@@ -176,16 +240,7 @@ fn insert_entries(
         let [a, b, c, d, e, f, part] = header;
         let (number, index) = (u32::from_be_bytes([a, b, c, d]), u16::from_be_bytes([e, f]));
         let root = targets.root(number, index.into(), part != 0).ok_or_else(|| corrupt("a list is lost"))?;
-        let of_tree = std::iter::from_fn(|| {
-            sorted.peek().filter(|key| key.starts_with(&header))?;
-            let without_header = |(mut key, id): (Vec<u8>, u64)| {
-                key.drain(..HEADER);
-                (key, id)
-            };
-            sorted.next().map(|entry| entry.map(without_header)).transpose()
-        });
-        let mut nodes = BulkNodes { transaction, lists };
-        *root = merge(&mut nodes, *root, &mut Sorted::new(of_tree))?;
+        *root = merge_with(transaction, lists, &mut sorted, &header, *root)?;
     }
     Ok(())
 }

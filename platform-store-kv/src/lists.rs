@@ -13,6 +13,8 @@
 //! of a kind without a filter (only its count). The roots with a filter value are materialized together with the list
 //! of all records with this value, because the index does not find roots.
 
+mod searched;
+
 use std::{
     collections::{HashMap, HashSet},
     mem,
@@ -362,6 +364,7 @@ impl<'a> Change<'a> {
             let new = self.new.filter(|_| is.contains(filter));
             maintenance.change(Change { old, new, ..self }, Some(*filter), own)?;
         }
+        maintenance.change_search(self)?;
         lists.trim(transaction)
     }
 }

@@ -56,6 +56,7 @@ fn put(number: u64, random: &mut Random) -> Put {
         sort: vec![("name", name.clone()), ("rank", KeyValue::integer(random.below(5) as i64))],
         filter: vec![("name", name), ("color", color)],
         unique: vec![UniqueKey { space: "number", value: KeyValue::integer(number as i64) }],
+        search: Vec::new(),
         rendering: 1,
         body: format!("body {}", random.below(1_000)).into(),
         private: bytes::Bytes::new(),

@@ -238,6 +238,9 @@ fn indexes(kind: &Kind) -> BTreeMap<String, Vec<String>> {
         if !field.sort.is_empty() {
             all.insert(format!("order by {}", field.name), vec![definition.clone()]);
         }
+        if field.searched {
+            all.insert(format!("search of {}", field.name), vec![definition.clone()]);
+        }
         let params = kind.method(Verb::List).map_or(&[][..], |list| list.params);
         let filters = |by: By| matches!(by, By::Value(key) | By::Above(key) if key == field.name);
         if field.reference.is_some() || params.iter().any(|param| filters(param.by)) {

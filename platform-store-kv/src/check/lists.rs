@@ -2,7 +2,7 @@
 //! every list that has to be materialized is.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     ops::ControlFlow,
 };
 
@@ -21,6 +21,7 @@ use crate::{
     record::{self, Stored},
     rows::Rows,
     schema::{NameId, Names, decode_place, order_key},
+    search,
     tree::{Visit, verify},
 };
 
@@ -28,10 +29,11 @@ pub(super) fn check(
     index: Index<'_, impl Rows>,
     names: &Names,
     kinds: &BTreeSet<NameId>,
+    searched: BTreeMap<(NameId, NameId), (u64, u64)>,
     findings: &mut Findings,
 ) -> Result<(), StoreError> {
     let Index { rows, delta } = index;
-    let mut check = Check { index, names, findings, nodes: HashSet::new(), materialized: HashSet::new() };
+    let mut check = Check { index, names, findings, nodes: HashSet::new(), materialized: HashSet::new(), searched };
     rows.each_list(|key, roots, sum| {
         if !matches!(delta.list(&key), Found::Stored) {
             return Ok(());
@@ -51,6 +53,9 @@ pub(super) fn check(
     let count = nodes::count(rows, delta)?;
     let used = check.nodes.len() as u64;
     check.findings.expect(count == used, || format!("{used} of {count} nodes are in use"));
+    for (kind, key) in std::mem::take(&mut check.searched).into_keys() {
+        check.findings.add(format!("the search index of key {key} of kind {kind} is missing"));
+    }
     check.no_list_is_missing(kinds)
 }
 
@@ -61,10 +66,16 @@ struct Check<'a, R> {
     /// The nodes that were visited.
     nodes: HashSet<u64>,
     materialized: HashSet<ListKey>,
+    /// The search indexes that records require, and the numbers of records and entries of each. Those that were found are
+    /// removed.
+    searched: BTreeMap<(NameId, NameId), (u64, u64)>,
 }
 
 impl<R: Rows> Check<'_, R> {
     fn list(&mut self, key: &ListKey, list: &List) -> Result<(), StoreError> {
+        if key.is_search() {
+            return self.search(key, list);
+        }
         let name = || format!("list {} {} of kind {}", key.place.escape_ascii(), key.value.escape_ascii(), key.kind);
         let Some(place) = decode_place(&key.place) else {
             self.findings.add(format!("{} has an invalid place", name()));
@@ -77,7 +88,7 @@ impl<R: Rows> Check<'_, R> {
         for roots in &list.orders {
             for (part, root, count) in [(Part::Direct, roots.direct, list.direct), (Part::Deep, roots.deep, list.deep)]
             {
-                let result = self.tree(key, place, part, (roots.order, root));
+                let result = self.tree(root, |stored, entry| belongs(stored, key, place, part, roots.order, entry));
                 let found = self.findings.catch(result)?;
                 self.findings.expect(found.is_none_or(|found| found == count), || {
                     format!("a tree of {} has a wrong length", name())
@@ -87,13 +98,29 @@ impl<R: Rows> Check<'_, R> {
         Ok(())
     }
 
+    /// Checks a search index. If each entry belongs to its record and their number is right, none is missing.
+    fn search(&mut self, key: &ListKey, list: &List) -> Result<(), StoreError> {
+        let expected = self.searched.remove(&(key.kind, key.key)).unwrap_or_default();
+        let belongs = |stored: &Stored<'_>, entry: &[u8]| {
+            let trigrams = search::of(stored.keys).remove(&key.key).unwrap_or_default();
+            let has = || trigrams.iter().any(|trigram| search::key(*trigram, stored.id) == entry);
+            stored.kind == key.kind && has()
+        };
+        let result = self.tree(search::root(list), belongs);
+        if let Some(found) = self.findings.catch(result)? {
+            let is_right = (list.deep, list.direct) == expected && list.direct == found;
+            self.findings.expect(is_right, || {
+                format!("the search index of key {} of kind {} has wrong counts", key.key, key.kind)
+            });
+        }
+        Ok(())
+    }
+
     /// Checks one tree and returns its number of entries.
     fn tree(
         &mut self,
-        key: &ListKey,
-        place: Place<'_>,
-        part: Part,
-        (order, root): (NameId, u64),
+        root: u64,
+        belongs: impl Fn(&Stored<'_>, &[u8]) -> bool,
     ) -> Result<u64, StoreError> {
         if root == 0 {
             return Ok(0);
@@ -106,7 +133,7 @@ impl<R: Rows> Check<'_, R> {
                 Visit::Node(id) => return Err(corrupt(format!("node {id} is used twice"))),
                 Visit::Entry(entry, id) => (entry, id.cast_signed()),
             };
-            let belongs = record::at(*rows, id, |stored| belongs(&stored, key, place, part, order, entry))?;
+            let belongs = record::at(*rows, id, |stored| belongs(&stored, entry))?;
             if !belongs || previous.as_deref().is_some_and(|previous| previous >= entry) {
                 return Err(record::misplaced(id));
             }

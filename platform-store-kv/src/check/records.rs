@@ -14,6 +14,7 @@ use crate::{
     replaced::Before,
     rows::{EpochRow, Rows},
     schema::{NameId, Names},
+    search,
     state::State,
 };
 
@@ -23,6 +24,7 @@ pub(super) fn check(
     state: State,
     replaced: &BTreeMap<i64, Before>,
     kinds: &mut BTreeSet<NameId>,
+    searched: &mut BTreeMap<(NameId, NameId), (u64, u64)>,
     findings: &mut Findings,
 ) -> Result<(), StoreError> {
     let rows = index.rows;
@@ -30,6 +32,11 @@ pub(super) fn check(
     rows.each_record(i64::MIN, |stored| {
         let Some(stored) = findings.catch(stored.and_then(Stored::verified))? else { return Ok(()) };
         kinds.insert(stored.kind);
+        for (name, trigrams) in search::of(stored.keys) {
+            let (records, entries) = searched.entry((stored.kind, name)).or_default();
+            *records += 1;
+            *entries += trigrams.len() as u64;
+        }
         digest = digest.wrapping_add(stored.sum);
         entries += 1 + (stored.keys.filter().count() + stored.keys.unique().count()) as u64;
         let is_possible = stored.revision <= state.sequence && names.has_id(stored.kind);

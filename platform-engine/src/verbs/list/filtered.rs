@@ -1,6 +1,6 @@
 //! Lists with a filter (AIP-160; `docs/api.md`, Filters).
 //!
-//! What the filter keys and the uids answer becomes part of the store's query. The other conditions are evaluated on
+//! What the filter keys, the search indexes and the uids answer becomes part of the store's query. The other conditions are evaluated on
 //! the resources of that query as the list shows them, one after another: all of them, for the exact total, but at most
 //! [`MAX_READ`] (or [`MAX_READ_OPEN`]) and [`MAX_READ_BYTES`]. Where a range of a sort key has all resources that pass, only that is read.
 //!
@@ -15,11 +15,11 @@ use super::{AT_ONCE, Found, PAGE_BYTES, indexed, position, shown};
 use crate::{
     aip::filter::{self, Filter, Plan, Range},
     context::Context,
-    error::{Error, Result},
+    error::{Code, Error, Result},
     kind::{Kind, Registered},
     request::{FILTER, MAX_PAGE_SIZE},
     scope::Scopes,
-    store::{self, Item, Order, OrderBy, Position, Query, Scope},
+    store::{self, Item, MAX_LIKE, Order, OrderBy, Position, Query, Scope},
     uid::Uid,
 };
 
@@ -41,6 +41,7 @@ pub(super) async fn list(cx: &Context<'_>, registered: &Registered, filter: &Fil
     let kind = registered.kind;
     let most = if cx.caller().is_some() { MAX_READ } else { MAX_READ_OPEN };
     let Plan { filters, uids, range, rest } = filter.plan(kind);
+    let is_search = filters.iter().any(|filter| matches!(filter, store::Filter::Like { .. }));
     let (has_filters, mut query) = (!filters.is_empty(), query);
     let mut scopes = Scopes::disjoint(query.scopes);
     for uids in uids {
@@ -59,14 +60,28 @@ pub(super) async fn list(cx: &Context<'_>, registered: &Registered, filter: &Fil
             return Err(too_many(kind, most, &["its conditions together"]));
         }
     }
-    if rest.is_empty() {
-        return indexed(cx, registered, query).await;
-    }
-    if range.is_none() && count(cx, &query, query.filters.clone()).await? > most as u64 {
-        return Err(too_many(kind, most, &rest));
-    }
-    let matches = matches(cx, registered, filter, &query, range.as_ref(), most).await?;
-    Ok(page(&query, matches.ok_or_else(|| too_many(kind, most, &rest))?))
+    let found = async {
+        if rest.is_empty() {
+            return indexed(cx, registered, query).await;
+        }
+        if range.is_none() && count(cx, &query, query.filters.clone()).await? > most as u64 {
+            return Err(too_many(kind, most, &rest));
+        }
+        let matches = matches(cx, registered, filter, &query, range.as_ref(), most).await?;
+        Ok(page(&query, matches.ok_or_else(|| too_many(kind, most, &rest))?))
+    };
+    found.await.map_err(|error| {
+        let is_too_costly = is_search && error.code() == Code::DeadlineExceeded;
+        if is_too_costly { Error::invalid_field(FILTER.name, too_frequent()) } else { error }
+    })
+}
+
+/// Returns the rule that a search breaks for which the store would compare too many resources.
+fn too_frequent() -> String {
+    format!(
+        "must select fewer resources by a part of a text: more than {MAX_LIKE} have the most distinctive three \
+         characters of it; write more of the text, or narrow the list with `uidp.descendants_of`"
+    )
 }
 
 /// Returns the number of resources in the scopes of a query that pass these filters.
