@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::{
     error::corrupt,
     escape, packed,
-    rows::{NameRow, Rows, RowsMut},
+    rows::{self, NameRow, Rows, RowsMut},
 };
 
 // ---- checksums ----
@@ -69,6 +69,9 @@ impl NameFlags {
     pub(crate) const MULTI_VALUED: Self = Self(1);
     /// The kind is a queue: only its lists of children and of roots are materialized, and only by sequence.
     pub(crate) const QUEUE: Self = Self(2);
+    /// At some time, a record was searched by this sort key. A release without search indexes would leave them behind, so
+    /// that tables with this flag are not opened by one ([`NameRow::is_searched`]).
+    pub(crate) const SEARCHED: Self = Self(rows::SEARCHED);
 
     pub(crate) fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0

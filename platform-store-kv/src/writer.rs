@@ -552,6 +552,11 @@ impl<'c, W: RowsMut> Writer<'c, W> {
                     changes.insert((name, NameFlags::default()));
                 }
             }
+            for name in put.sort.iter().map(|(name, _)| *name).filter(|name| put.search.contains(name)) {
+                if names.get(name).is_none_or(|name| !name.flags.has(NameFlags::SEARCHED)) {
+                    changes.insert((name, NameFlags::SEARCHED));
+                }
+            }
             if names.get(put.key.kind).is_none() {
                 // Only when the kind is new: an existing kind has the lists of its flag and cannot change it.
                 changes.insert((put.key.kind, if put.queue { NameFlags::QUEUE } else { NameFlags::default() }));

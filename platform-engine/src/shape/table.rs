@@ -13,6 +13,8 @@ use crate::{
 
 /// How the names of uniqueness rules begin.
 const UNIQUE: &str = "unique ";
+/// How the names of search indexes begin.
+pub(super) const SEARCH: &str = "search of ";
 
 impl KindShape {
     /// Returns the shape of records that were all written with this table.
@@ -239,7 +241,7 @@ fn indexes(kind: &Kind) -> BTreeMap<String, Vec<String>> {
             all.insert(format!("order by {}", field.name), vec![definition.clone()]);
         }
         if field.searched {
-            all.insert(format!("search of {}", field.name), vec![definition.clone()]);
+            all.insert(format!("{SEARCH}{}", field.name), vec![definition.clone()]);
         }
         let params = kind.method(Verb::List).map_or(&[][..], |list| list.params);
         let filters = |by: By| matches!(by, By::Value(key) | By::Above(key) if key == field.name);
