@@ -44,8 +44,7 @@ pub(crate) fn matches(parts: &[String], value: &[u8]) -> bool {
     if rest.is_empty() {
         return value == first.as_bytes();
     }
-    let Some(mut value) =
-        value.strip_prefix(first.as_bytes()).and_then(|value| value.strip_suffix(last.as_bytes()))
+    let Some(mut value) = value.strip_prefix(first.as_bytes()).and_then(|value| value.strip_suffix(last.as_bytes()))
     else {
         return false;
     };

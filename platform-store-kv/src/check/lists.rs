@@ -117,11 +117,7 @@ impl<R: Rows> Check<'_, R> {
     }
 
     /// Checks one tree and returns its number of entries.
-    fn tree(
-        &mut self,
-        root: u64,
-        belongs: impl Fn(&Stored<'_>, &[u8]) -> bool,
-    ) -> Result<u64, StoreError> {
+    fn tree(&mut self, root: u64, belongs: impl Fn(&Stored<'_>, &[u8]) -> bool) -> Result<u64, StoreError> {
         if root == 0 {
             return Ok(0);
         }

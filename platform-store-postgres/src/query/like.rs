@@ -22,7 +22,12 @@ pub(crate) const COUNT_OF_ALL: &str =
 
 impl Filters<'_> {
     /// Adds the pattern of a sort key, whose number is the column of the key, negated.
-    pub(super) fn add_like(&mut self, slots: &Slots, (kind, key): (&str, &str), pattern: &Pattern) -> Result<(), Failure> {
+    pub(super) fn add_like(
+        &mut self,
+        slots: &Slots,
+        (kind, key): (&str, &str),
+        pattern: &Pattern,
+    ) -> Result<(), Failure> {
         if let Some(slot) = slots.slot(kind, key) {
             self.numbers.push(i32::try_from(slot).map_or(i32::MIN, |slot| -1 - slot));
             self.keys.push("");

@@ -4,8 +4,8 @@ use platform_engine::store::{Commit, Conflict, Delete, Put, Require, Scope};
 
 use super::{
     Case, Fixture, cases,
-    search::like,
     records::{Ask, Describe, PART, THING, any_of, epoch, guarded, key, part, text, thing, things, things_in, uid},
+    search::like,
 };
 
 pub(super) const CASES: &[Case] = cases![

@@ -160,7 +160,8 @@ async fn a_search_and_other_filters_and_scopes_must_all_match(fixture: &mut Fixt
 async fn a_search_has_a_total_a_skip_and_a_cursor(fixture: &mut Fixture) {
     for batch in 0..4 {
         let numbers = (batch * 100)..(batch + 1) * 100;
-        let name = |number: u64| format!("{} {:03}", ["nginx", "redis", "engine"][number as usize % 3], number * 7 % 400);
+        let name =
+            |number: u64| format!("{} {:03}", ["nginx", "redis", "engine"][number as usize % 3], number * 7 % 400);
         fixture.put(numbers.map(|number| thing(&format!("o{}/{number:03}", number % 3)).named(&name(number)))).await;
     }
     for order in orders() {
@@ -169,7 +170,8 @@ async fn a_search_has_a_total_a_skip_and_a_cursor(fixture: &mut Fixture) {
         assert_eq!((all.len(), fixture.total(&query).await), (267, 267), "{order:?}");
         assert_eq!(fixture.walk(&query, 50).await, all, "{order:?}");
         assert_eq!(fixture.uids(&query.clone().skip(200).limit(30)).await, all[200..230], "{order:?}");
-        let reversed = Query { order: platform_engine::store::Order { descending: !order.descending, ..order }, ..query };
+        let reversed =
+            Query { order: platform_engine::store::Order { descending: !order.descending, ..order }, ..query };
         let reversed = fixture.uids(&reversed).await;
         assert!(all.iter().eq(reversed.iter().rev()), "{order:?}");
     }

@@ -38,8 +38,8 @@ pub(crate) struct Range {
 }
 
 impl Filter {
-    /// Returns the plan for lists of the kind that the filter was compiled for.
-    pub(crate) fn plan(&self, kind: &'static Kind) -> Plan<'_> {
+    /// Returns the plan for lists of the kind that the filter was compiled for, with or without search indexes.
+    pub(crate) fn plan(&self, kind: &'static Kind, with_search: bool) -> Plan<'_> {
         let mut plan = Plan::default();
         let mut ranges: Vec<Range> = Vec::new();
         for Condition { test, text } in &self.conditions {
@@ -58,7 +58,7 @@ impl Filter {
                     continue;
                 }
             }
-            if let Some(like) = like(kind, test) {
+            if let Some(like) = like(kind, test).filter(|_| with_search) {
                 plan.filters.push(like);
                 continue;
             }

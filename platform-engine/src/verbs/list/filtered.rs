@@ -38,11 +38,46 @@ const MAX_READ_BYTES: usize = 32 << 20;
 /// # Errors
 /// INVALID_ARGUMENT on `filter` when more resources than allowed would have to be read, and those of the store.
 pub(super) async fn list(cx: &Context<'_>, registered: &Registered, filter: &Filter, query: Query) -> Result<Found> {
+    let plan = filter.plan(registered.kind, true);
+    if !has_search(&plan.filters) {
+        return planned(cx, registered, filter, plan, query).await;
+    }
+    match planned(cx, registered, filter, plan, query.clone()).await {
+        Err(error) if error.code() == Code::DeadlineExceeded => {
+            let plan = filter.plan(registered.kind, false);
+            if plan.range.is_none() {
+                return Err(Error::invalid_field(FILTER.name, too_frequent()).because(error));
+            }
+            planned(cx, registered, filter, plan, query).await
+        }
+        result => result,
+    }
+}
+
+fn has_search(filters: &[store::Filter]) -> bool {
+    filters.iter().any(|filter| matches!(filter, store::Filter::Like { .. }))
+}
+
+/// Returns the rule that a search breaks for which the store would compare too many resources.
+fn too_frequent() -> String {
+    format!(
+        "must select fewer resources by a part of a text: the store would compare more than {MAX_LIKE} with it; write more \
+         of the text, or narrow the list with `uidp.descendants_of`"
+    )
+}
+
+/// Returns the page of a query by a plan of its filter.
+async fn planned(
+    cx: &Context<'_>,
+    registered: &Registered,
+    filter: &Filter,
+    plan: Plan<'_>,
+    mut query: Query,
+) -> Result<Found> {
     let kind = registered.kind;
     let most = if cx.caller().is_some() { MAX_READ } else { MAX_READ_OPEN };
-    let Plan { filters, uids, range, rest } = filter.plan(kind);
-    let is_search = filters.iter().any(|filter| matches!(filter, store::Filter::Like { .. }));
-    let (has_filters, mut query) = (!filters.is_empty(), query);
+    let Plan { filters, uids, range, rest } = plan;
+    let has_filters = !filters.is_empty();
     let mut scopes = Scopes::disjoint(query.scopes);
     for uids in uids {
         scopes = scopes.and(&Scopes::disjoint(uids.into_iter().map(Scope::Exact)));
@@ -50,7 +85,7 @@ pub(super) async fn list(cx: &Context<'_>, registered: &Registered, filter: &Fil
     query.scopes = scopes.into_vec();
     query.filters.extend(filters);
     let any_of = query.filters.iter().filter(|filter| matches!(filter, store::Filter::AnyOf { .. }));
-    if has_filters && any_of.clone().count() > 1 {
+    if has_filters && !has_search(&query.filters) && any_of.clone().count() > 1 {
         // The store reads the shortest of their lists.
         let mut shortest = u64::MAX;
         for filter in any_of {
@@ -60,28 +95,14 @@ pub(super) async fn list(cx: &Context<'_>, registered: &Registered, filter: &Fil
             return Err(too_many(kind, most, &["its conditions together"]));
         }
     }
-    let found = async {
-        if rest.is_empty() {
-            return indexed(cx, registered, query).await;
-        }
-        if range.is_none() && count(cx, &query, query.filters.clone()).await? > most as u64 {
-            return Err(too_many(kind, most, &rest));
-        }
-        let matches = matches(cx, registered, filter, &query, range.as_ref(), most).await?;
-        Ok(page(&query, matches.ok_or_else(|| too_many(kind, most, &rest))?))
-    };
-    found.await.map_err(|error| {
-        let is_too_costly = is_search && error.code() == Code::DeadlineExceeded;
-        if is_too_costly { Error::invalid_field(FILTER.name, too_frequent()) } else { error }
-    })
-}
-
-/// Returns the rule that a search breaks for which the store would compare too many resources.
-fn too_frequent() -> String {
-    format!(
-        "must select fewer resources by a part of a text: more than {MAX_LIKE} have the most distinctive three \
-         characters of it; write more of the text, or narrow the list with `uidp.descendants_of`"
-    )
+    if rest.is_empty() {
+        return indexed(cx, registered, query).await;
+    }
+    if range.is_none() && count(cx, &query, query.filters.clone()).await? > most as u64 {
+        return Err(too_many(kind, most, &rest));
+    }
+    let matches = matches(cx, registered, filter, &query, range.as_ref(), most).await?;
+    Ok(page(&query, matches.ok_or_else(|| too_many(kind, most, &rest))?))
 }
 
 /// Returns the number of resources in the scopes of a query that pass these filters.

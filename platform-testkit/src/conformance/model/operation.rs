@@ -30,8 +30,7 @@ pub(super) enum Operation {
 }
 
 const KINDS: [KindName; 3] = [THING, PART, TICKET];
-const NAMES: [&str; 12] =
-    ["", "a", "A", "a b", "a\0", "ab", "b", "é", "zz", "nginx", "nginx-fips", "engine"];
+const NAMES: [&str; 12] = ["", "a", "A", "a b", "a\0", "ab", "b", "é", "zz", "nginx", "nginx-fips", "engine"];
 const COLORS: [&str; 6] = ["red", "red", "red", "green", "blue", ""];
 const SIZES: [&str; 3] = ["1", "2", "10"];
 const UNIQUE: [&str; 5] = ["x", "y", "z", "xx", ""];
