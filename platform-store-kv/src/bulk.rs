@@ -27,7 +27,7 @@ use self::{
 use crate::{
     error::corrupt,
     escape, index,
-    list::{List, ListKey},
+    list::List,
     lists::{BulkNodes, Indexes},
     packed,
     record::{self, Keys, Stored},
@@ -129,10 +129,10 @@ struct Entries {
     filters: Sorter,
     /// Entries of trees: the number of the list, the index of the order, the part, and the key in the tree.
     lists: Sorter,
-    /// Entries of search indexes: the kind, the sort key, and the key in the tree.
+    /// Postings of search indexes: the kind, the sort key, the trigram and the number.
     search: Sorter,
-    /// The search indexes, and for each the number of its new records and entries.
-    searched: BTreeMap<(NameId, NameId), (u64, u64)>,
+    /// The search indexes, and for each the number of its new records.
+    searched: BTreeMap<(NameId, NameId), u64>,
     /// A buffer.
     key: Vec<u8>,
 }
@@ -148,13 +148,11 @@ impl Entries {
 
     fn add_search(&mut self, record: &Stored<'_>) -> Result<(), StoreError> {
         for (name, trigrams) in search::of(record.keys) {
-            let (records, entries) = self.searched.entry((record.kind, name)).or_default();
-            *records += 1;
-            *entries += trigrams.len() as u64;
+            *self.searched.entry((record.kind, name)).or_default() += 1;
             for trigram in trigrams {
                 self.key.clear();
                 self.key.extend([record.kind, name].map(i64::to_be_bytes).as_flattened());
-                self.key.extend(search::key(trigram, record.id));
+                search::push_posting(&mut self.key, trigram, record.id);
                 self.search.push(&self.key, record.id.cast_unsigned())?;
             }
         }
@@ -197,37 +195,24 @@ fn insert_filters(
 fn insert_search(
     transaction: Transaction<'_, impl RowsMut>,
     lists: &mut Indexes,
-    searched: BTreeMap<(NameId, NameId), (u64, u64)>,
+    searched: BTreeMap<(NameId, NameId), u64>,
     mut sorted: SortedEntries,
 ) -> Result<(), StoreError> {
-    for ((kind, name), (records, entries)) in searched {
-        let key = ListKey::search(kind, name);
-        let list = lists.find(&key, transaction.rows)?.unwrap_or_else(search::empty);
+    for ((kind, name), records) in searched {
         let header = [kind, name].map(i64::to_be_bytes);
-        let root = merge_with(transaction, lists, &mut sorted, header.as_flattened(), search::root(&list))?;
-        lists.put(key, search::with_root(root, (list.direct + entries, list.deep + records)));
+        let header = header.as_flattened();
+        let changes = std::iter::from_fn(|| {
+            sorted.peek().filter(|key| key.starts_with(header))?;
+            let posting = |(key, _): (Vec<u8>, u64)| {
+                let posting = key.get(header.len()..).and_then(search::take_posting);
+                let (trigram, id) = posting.ok_or_else(|| corrupt("a posting is malformed"))?;
+                Ok((trigram, id, true))
+            };
+            sorted.next().and_then(|entry| entry.map(posting).transpose()).transpose()
+        });
+        lists.edit_search(transaction, (kind, name), records, changes)?;
     }
     Ok(())
-}
-
-/// Inserts the next entries that begin with a header into a tree, without it. Returns the root.
-fn merge_with(
-    transaction: Transaction<'_, impl RowsMut>,
-    lists: &mut Indexes,
-    sorted: &mut SortedEntries,
-    header: &[u8],
-    root: u64,
-) -> Result<u64, StoreError> {
-    let of_tree = std::iter::from_fn(|| {
-        sorted.peek().filter(|key| key.starts_with(header))?;
-        let without_header = |(mut key, id): (Vec<u8>, u64)| {
-            key.drain(..header.len());
-            (key, id)
-        };
-        sorted.next().map(|entry| entry.map(without_header)).transpose()
-    });
-    let mut nodes = BulkNodes { transaction, lists };
-    merge(&mut nodes, root, &mut Sorted::new(of_tree))
 }
 
 fn insert_entries(
@@ -240,7 +225,16 @@ fn insert_entries(
         let [a, b, c, d, e, f, part] = header;
         let (number, index) = (u32::from_be_bytes([a, b, c, d]), u16::from_be_bytes([e, f]));
         let root = targets.root(number, index.into(), part != 0).ok_or_else(|| corrupt("a list is lost"))?;
-        *root = merge_with(transaction, lists, &mut sorted, &header, *root)?;
+        let of_tree = std::iter::from_fn(|| {
+            sorted.peek().filter(|key| key.starts_with(&header))?;
+            let without_header = |(mut key, id): (Vec<u8>, u64)| {
+                key.drain(..HEADER);
+                (key, id)
+            };
+            sorted.next().map(|entry| entry.map(without_header)).transpose()
+        });
+        let mut nodes = BulkNodes { transaction, lists };
+        *root = merge(&mut nodes, *root, &mut Sorted::new(of_tree))?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@
 //! The maps of lists and nodes are persistent: a copy shares its content with the original, so that each snapshot has its
 //! own delta. The entries, of which a commit changes more, have versions instead (see [`crate::entries`]).
 
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{collections::VecDeque, convert::Infallible, fmt, sync::Arc};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
@@ -22,6 +22,7 @@ use rpds::HashTrieMapSync;
 
 use crate::{
     entries::{Entries, Entry},
+    index,
     list::{List, ListKey},
     nodes::{self, SnapshotNodes},
     patch::Patch,
@@ -185,7 +186,26 @@ impl Delta {
         self.nodes.insert_mut(id, node);
     }
 
-    /// Writes index entries and nodes to their tables, and removes them from the delta.
+    /// Removes the postings of search indexes, and returns them in the order of their keys.
+    pub(crate) fn take_search(&mut self) -> Vec<Entry> {
+        let (from, to) = index::SEARCHES;
+        let taken: Vec<Entry> = self.entries.range(from, to, false).collect();
+        if !taken.is_empty() {
+            let mut others = Entries::default();
+            let kept = self.entries.try_for_each(|key, record| {
+                if !(from..to).contains(&key) {
+                    others.set(key.to_vec(), record);
+                }
+                Ok::<_, Infallible>(())
+            });
+            let Ok(()) = kept;
+            self.entries = others;
+        }
+        taken
+    }
+
+    /// Writes index entries and nodes to their tables, and removes them from the delta. It must have no postings of search
+    /// indexes.
     pub(crate) fn spill(&mut self, rows: &impl RowsMut) -> Result<(), StoreError> {
         self.entries.try_for_each(|key, record| rows.set_entry(key, record))?;
         // In the order of their numbers, so that neighboring rows are written together.

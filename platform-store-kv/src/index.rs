@@ -12,6 +12,7 @@ use std::{cmp::Ordering, ops::ControlFlow};
 use platform_engine::{
     store::{
         StoreError,
+        pattern::Trigram,
         place::{self, Place},
     },
     uid,
@@ -28,12 +29,17 @@ use crate::{
     record::{self, Keys, Stored},
     rows::{EntryRange, Rows},
     schema::NameId,
+    search,
 };
 
 // The tags of keys, which are their first bytes.
 const FILTER: u8 = b'f';
 const UID: u8 = b'i';
 const UNIQUE: u8 = b'u';
+/// Of postings of search indexes, which are only in the delta: a fold moves them to blocks ([`crate::search`]).
+const SEARCH: u8 = b't';
+/// The range of the keys of postings.
+pub(crate) const SEARCHES: (&[u8], &[u8]) = (&[SEARCH], &[SEARCH + 1]);
 
 /// The length of the digest of a unique value, in bytes: nobody can find two values with the same one.
 const DIGEST_LEN: usize = 16;
@@ -91,6 +97,29 @@ pub(crate) fn unique_key((space, value): (NameId, &[u8])) -> Vec<u8> {
     push_name(&mut key, space);
     key.extend(Sha256::digest(value).into_iter().take(DIGEST_LEN));
     key
+}
+
+/// Returns what precedes the trigram in the keys of the postings of a search index.
+pub(crate) fn search_prefix(kind: NameId, name: NameId) -> Vec<u8> {
+    let mut key = Vec::with_capacity(16);
+    key.push(SEARCH);
+    push_name(&mut key, kind);
+    push_name(&mut key, name);
+    key
+}
+
+/// Returns the key of a posting of a search index.
+pub(crate) fn search_key(kind: NameId, name: NameId, trigram: Trigram, id: i64) -> Vec<u8> {
+    let mut key = search_prefix(kind, name);
+    search::push_posting(&mut key, trigram, id);
+    key
+}
+
+/// Returns the kind and the sort key of a posting, and the rest of its key; `None` for another entry.
+pub(crate) fn search_of(key: &[u8]) -> Option<(NameId, NameId, &[u8])> {
+    let (kind, rest) = take_name(key.strip_prefix(&[SEARCH])?)?;
+    let (name, rest) = take_name(rest)?;
+    Some((kind, name, rest))
 }
 
 /// Returns the keys of a record without its filter values: those that it has while it is pending (see [`crate::bulk`]).

@@ -170,9 +170,11 @@ impl Indexes {
         self.spilled
     }
 
-    /// Writes the delta to the tables. It must be settled.
-    pub(crate) fn fold(&mut self, rows: &impl RowsMut) -> Result<(), StoreError> {
-        self.delta.fold(rows)
+    /// Writes the delta to the tables.
+    pub(crate) fn fold(&mut self, transaction: Transaction<'_, impl RowsMut>) -> Result<(), StoreError> {
+        self.fold_search(transaction)?;
+        self.settle(transaction)?;
+        self.delta.fold(transaction.rows)
     }
 
     /// Marks the transaction as committed.
@@ -231,6 +233,9 @@ impl Indexes {
         if self.edits > self.bound {
             self.edit_trees(transaction)?;
         }
+        if self.delta.bytes() > self.bound.saturating_mul(2) {
+            self.fold_search(transaction)?;
+        }
         self.trim_nodes(transaction)
     }
 
@@ -242,7 +247,9 @@ impl Indexes {
         // Large commits only: others end with a fold before.
         if self.delta.bytes() > self.bound.saturating_mul(2) {
             self.spilled = true;
+            let postings = self.delta.take_search();
             self.delta.spill(transaction.rows)?;
+            postings.into_iter().for_each(|(key, record)| self.delta.set_entry(key.into(), record));
         }
         Ok(())
     }

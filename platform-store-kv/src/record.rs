@@ -298,7 +298,7 @@ impl<'a> Iterator for Section<'a> {
 
 /// Appends a number as a varint (LEB128): 7 bits per byte, the lowest first; all bytes except the last have the high
 /// bit set.
-fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
     while number > 0x7f {
         bytes.push(number as u8 | 0x80);
         number >>= 7;
@@ -306,7 +306,7 @@ fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-fn take_number(mut bytes: &[u8]) -> Option<(u64, &[u8])> {
+pub(crate) fn take_number(mut bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (mut number, mut shift) = (0, 0);
     loop {
         let (byte, rest) = bytes.split_first()?;

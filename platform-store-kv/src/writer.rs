@@ -238,7 +238,7 @@ impl<'c, W: RowsMut> Writer<'c, W> {
         // Pending records are replayed fast, because they have no lists.
         let is_long = changed > FOLD_RECORDS && self.pending.is_empty();
         if fold || is_long || self.lists.must_fold() {
-            self.lists.fold(self.rows)?;
+            self.lists.fold(transaction)?;
             self.replaced.clear(self.rows, &mut self.state)?;
             (self.state.folded, self.state.first) = (sequence, self.next);
         }

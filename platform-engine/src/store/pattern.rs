@@ -35,7 +35,7 @@ impl Pattern {
 
 /// Returns the trigrams of a value.
 pub fn trigrams(value: &[u8]) -> BTreeSet<Trigram> {
-    value.array_windows().copied().collect()
+    value.windows(3).filter_map(|three| three.try_into().ok()).collect()
 }
 
 /// Returns whether a value consists of these parts, in this order, with any bytes between each two.

@@ -66,8 +66,8 @@ struct Check<'a, R> {
     /// The nodes that were visited.
     nodes: HashSet<u64>,
     materialized: HashSet<ListKey>,
-    /// The search indexes that records require, and the numbers of records and entries of each. Those that were found are
-    /// removed.
+    /// The search indexes that records require, and for each the number of records and the sum of the hashes of its
+    /// postings. Those that were found are removed.
     searched: BTreeMap<(NameId, NameId), (u64, u64)>,
 }
 
@@ -88,7 +88,7 @@ impl<R: Rows> Check<'_, R> {
         for roots in &list.orders {
             for (part, root, count) in [(Part::Direct, roots.direct, list.direct), (Part::Deep, roots.deep, list.deep)]
             {
-                let result = self.tree(root, |stored, entry| belongs(stored, key, place, part, roots.order, entry));
+                let result = self.tree(key, place, part, (roots.order, root));
                 let found = self.findings.catch(result)?;
                 self.findings.expect(found.is_none_or(|found| found == count), || {
                     format!("a tree of {} has a wrong length", name())
@@ -98,26 +98,74 @@ impl<R: Rows> Check<'_, R> {
         Ok(())
     }
 
-    /// Checks a search index. If each entry belongs to its record and their number is right, none is missing.
+    /// Checks a search index: the number of its records, and the sum of the hashes of its postings.
     fn search(&mut self, key: &ListKey, list: &List) -> Result<(), StoreError> {
         let expected = self.searched.remove(&(key.kind, key.key)).unwrap_or_default();
-        let belongs = |stored: &Stored<'_>, entry: &[u8]| {
-            let trigrams = search::of(stored.keys).remove(&key.key).unwrap_or_default();
-            let has = || trigrams.iter().any(|trigram| search::key(*trigram, stored.id) == entry);
-            stored.kind == key.kind && has()
-        };
-        let result = self.tree(search::root(list), belongs);
-        if let Some(found) = self.findings.catch(result)? {
-            let is_right = (list.deep, list.direct) == expected && list.direct == found;
-            self.findings.expect(is_right, || {
-                format!("the search index of key {} of kind {} has wrong counts", key.key, key.kind)
+        let result = self.postings(key, search::root(list));
+        if let Some((count, sum)) = self.findings.catch(result)? {
+            self.findings.expect((list.deep, sum) == expected && list.direct == count, || {
+                format!("the search index of key {} of kind {} differs from the records", key.key, key.kind)
             });
         }
         Ok(())
     }
 
+    /// Returns the number of postings in the blocks of a search index, and the sum of the hashes of all its postings.
+    fn postings(&mut self, key: &ListKey, root: u64) -> Result<(u64, u64), StoreError> {
+        let Self { index: Index { rows, delta }, nodes, .. } = self;
+        let stored = SnapshotNodes(*rows, delta);
+        let mut blocks: Vec<(Vec<u8>, u64)> = Vec::new();
+        if root != 0 {
+            verify(&stored, root, &mut |visit| {
+                let id = match visit {
+                    Visit::Node(id) => id,
+                    Visit::Entry(key, id) => {
+                        blocks.push((key.to_vec(), id));
+                        id
+                    }
+                };
+                if nodes.insert(id) { Ok(()) } else { Err(corrupt(format!("node {id} is used twice"))) }
+            })?;
+        }
+        // Whether the record has the trigram now, and whether it is in the blocks.
+        let changes = search::changes(delta, key.kind, key.key, None);
+        let mut changed: HashMap<_, _> = changes.map(|(trigram, id, has)| ((trigram, id), (has, false))).collect();
+        let (mut count, mut sum, mut previous) = (0, 0_u64, None);
+        for (first, block) in blocks {
+            let malformed = || corrupt(format!("block {block} of a search index is out of order"));
+            let (trigram, first) = search::take_posting(&first).ok_or_else(malformed)?;
+            let mut numbers = Vec::new();
+            search::read_block(&stored, block, &mut numbers)?;
+            count += numbers.len() as u64;
+            for id in numbers {
+                if id < first || previous.is_some_and(|previous| previous >= (trigram, id)) {
+                    return Err(malformed());
+                }
+                previous = Some((trigram, id));
+                sum = sum.wrapping_add(search::hash(trigram, id));
+                if let Some((_, is_stored)) = changed.get_mut(&(trigram, id)) {
+                    *is_stored = true;
+                }
+            }
+        }
+        for ((trigram, id), change) in changed {
+            match change {
+                (true, false) => sum = sum.wrapping_add(search::hash(trigram, id)),
+                (false, true) => sum = sum.wrapping_sub(search::hash(trigram, id)),
+                _ => {}
+            }
+        }
+        Ok((count, sum))
+    }
+
     /// Checks one tree and returns its number of entries.
-    fn tree(&mut self, root: u64, belongs: impl Fn(&Stored<'_>, &[u8]) -> bool) -> Result<u64, StoreError> {
+    fn tree(
+        &mut self,
+        key: &ListKey,
+        place: Place<'_>,
+        part: Part,
+        (order, root): (NameId, u64),
+    ) -> Result<u64, StoreError> {
         if root == 0 {
             return Ok(0);
         }
@@ -129,7 +177,7 @@ impl<R: Rows> Check<'_, R> {
                 Visit::Node(id) => return Err(corrupt(format!("node {id} is used twice"))),
                 Visit::Entry(entry, id) => (entry, id.cast_signed()),
             };
-            let belongs = record::at(*rows, id, |stored| belongs(&stored, entry))?;
+            let belongs = record::at(*rows, id, |stored| belongs(&stored, key, place, part, order, entry))?;
             if !belongs || previous.as_deref().is_some_and(|previous| previous >= entry) {
                 return Err(record::misplaced(id));
             }
