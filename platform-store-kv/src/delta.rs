@@ -16,17 +16,18 @@ use std::{collections::VecDeque, convert::Infallible, fmt, sync::Arc};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
-use platform_engine::store::StoreError;
+use platform_engine::store::{StoreError, pattern::Trigram};
 use quick_cache::DefaultHashBuilder;
 use rpds::HashTrieMapSync;
 
 use crate::{
     entries::{Entries, Entry},
-    index,
     list::{List, ListKey},
     nodes::{self, SnapshotNodes},
     patch::Patch,
     rows::RowsMut,
+    schema::NameId,
+    search,
     tree::Nodes as _,
 };
 
@@ -186,9 +187,27 @@ impl Delta {
         self.nodes.insert_mut(id, node);
     }
 
+    /// Returns the changes of postings of a search index, in the order of their trigrams and numbers: all of them, or those of
+    /// a trigram.
+    pub(crate) fn postings(&self, kind: NameId, key: NameId, trigram: Option<Trigram>) -> Vec<search::Change> {
+        let mut from = search::prefix(kind, key);
+        from.extend(trigram.into_iter().flatten());
+        let to = match trigram {
+            // No number of a record begins with this byte.
+            Some(_) => [&*from, &[u8::MAX][..]].concat(),
+            None => search::prefix(kind, key + 1),
+        };
+        let change = |(key, record): Entry| {
+            let (.., rest) = search::posting_of(&key)?;
+            let (trigram, id) = search::take_posting(rest)?;
+            Some((trigram, id, record.is_some()))
+        };
+        self.entries.range(&from, &to, false).filter_map(change).collect()
+    }
+
     /// Removes the postings of search indexes, and returns them in the order of their keys.
     pub(crate) fn take_search(&mut self) -> Vec<Entry> {
-        let (from, to) = index::SEARCHES;
+        let (from, to) = search::POSTINGS;
         let taken: Vec<Entry> = self.entries.range(from, to, false).collect();
         if !taken.is_empty() {
             let mut others = Entries::default();

@@ -12,7 +12,6 @@ use std::{cmp::Ordering, ops::ControlFlow};
 use platform_engine::{
     store::{
         StoreError,
-        pattern::Trigram,
         place::{self, Place},
     },
     uid,
@@ -28,41 +27,15 @@ use crate::{
     packed,
     record::{self, Keys, Stored},
     rows::{EntryRange, Rows},
-    schema::NameId,
-    search,
+    schema::{NameId, push_name, take_name},
 };
 
 // The tags of keys, which are their first bytes.
 const FILTER: u8 = b'f';
 const UID: u8 = b'i';
 const UNIQUE: u8 = b'u';
-/// Of postings of search indexes, which are only in the delta: a fold moves them to blocks ([`crate::search`]).
-const SEARCH: u8 = b't';
-/// The range of the keys of postings.
-pub(crate) const SEARCHES: (&[u8], &[u8]) = (&[SEARCH], &[SEARCH + 1]);
-
 /// The length of the digest of a unique value, in bytes: nobody can find two values with the same one.
 const DIGEST_LEN: usize = 16;
-
-/// Appends a number: one byte for the first 255, of which stores rarely have more.
-fn push_name(key: &mut Vec<u8>, name: NameId) {
-    match u8::try_from(name) {
-        Ok(byte) if byte != u8::MAX => key.push(byte),
-        _ => {
-            key.push(u8::MAX);
-            key.extend(name.to_be_bytes());
-        }
-    }
-}
-
-fn take_name(key: &[u8]) -> Option<(NameId, &[u8])> {
-    let (byte, rest) = key.split_first()?;
-    if *byte != u8::MAX {
-        return Some((NameId::from(*byte), rest));
-    }
-    let (name, rest) = rest.split_first_chunk()?;
-    Some((NameId::from_be_bytes(*name), rest))
-}
 
 /// Returns what precedes the uid in the keys of the records of a kind, or of those with a filter value.
 fn prefix(kind: NameId, filter: Option<FilterValue<'_>>) -> Vec<u8> {
@@ -97,29 +70,6 @@ pub(crate) fn unique_key((space, value): (NameId, &[u8])) -> Vec<u8> {
     push_name(&mut key, space);
     key.extend(Sha256::digest(value).into_iter().take(DIGEST_LEN));
     key
-}
-
-/// Returns what precedes the trigram in the keys of the postings of a search index.
-pub(crate) fn search_prefix(kind: NameId, name: NameId) -> Vec<u8> {
-    let mut key = Vec::with_capacity(16);
-    key.push(SEARCH);
-    push_name(&mut key, kind);
-    push_name(&mut key, name);
-    key
-}
-
-/// Returns the key of a posting of a search index.
-pub(crate) fn search_key(kind: NameId, name: NameId, trigram: Trigram, id: i64) -> Vec<u8> {
-    let mut key = search_prefix(kind, name);
-    search::push_posting(&mut key, trigram, id);
-    key
-}
-
-/// Returns the kind and the sort key of a posting, and the rest of its key; `None` for another entry.
-pub(crate) fn search_of(key: &[u8]) -> Option<(NameId, NameId, &[u8])> {
-    let (kind, rest) = take_name(key.strip_prefix(&[SEARCH])?)?;
-    let (name, rest) = take_name(rest)?;
-    Some((kind, name, rest))
 }
 
 /// Returns the keys of a record without its filter values: those that it has while it is pending (see [`crate::bulk`]).

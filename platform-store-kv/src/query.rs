@@ -6,6 +6,7 @@
 mod all;
 mod merge;
 mod scan;
+mod search;
 mod source;
 
 use std::sync::Arc;

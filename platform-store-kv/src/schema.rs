@@ -49,6 +49,26 @@ pub(crate) const BY_TRIGRAM: NameId = 3;
 /// The number of the first registered name; lower numbers are reserved.
 const FIRST_NAME: NameId = 16;
 
+/// Appends a number: one byte for the first 255, of which stores rarely have more.
+pub(crate) fn push_name(key: &mut Vec<u8>, name: NameId) {
+    match u8::try_from(name) {
+        Ok(byte) if byte != u8::MAX => key.push(byte),
+        _ => {
+            key.push(u8::MAX);
+            key.extend(name.to_be_bytes());
+        }
+    }
+}
+
+pub(crate) fn take_name(key: &[u8]) -> Option<(NameId, &[u8])> {
+    let (byte, rest) = key.split_first()?;
+    if *byte != u8::MAX {
+        return Some((NameId::from(*byte), rest));
+    }
+    let (name, rest) = rest.split_first_chunk()?;
+    Some((NameId::from_be_bytes(*name), rest))
+}
+
 /// The registered names of kinds, keys and spaces. There are few, so all of them are held in memory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names(HashMap<Box<str>, Name>);

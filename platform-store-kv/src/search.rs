@@ -21,19 +21,15 @@ use std::{
 
 use platform_engine::store::{
     StoreError,
-    pattern::{Pattern, Trigram, trigrams},
+    pattern::{Trigram, trigrams},
 };
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    delta::Delta,
     error::corrupt,
-    index,
     list::{List, ListKey, Roots},
-    readers::View,
     record::{Keys, push_number, take_number},
-    rows::Tables,
-    schema::{BY_TRIGRAM, NameId},
+    schema::{BY_TRIGRAM, NameId, push_name, take_name},
     tree::{self, Nodes},
 };
 
@@ -46,12 +42,6 @@ const BLOCK: u8 = 2;
 /// The length in bytes above which a block is split. A fold reads and writes a whole block, and an index of few records has
 /// a row for each trigram.
 const MAX_BLOCK_LEN: usize = 1_000;
-
-/// An estimate of the number of postings in a block.
-const POSTINGS: u64 = 400;
-
-/// A record is compared with a pattern in the time in which about this many postings are read.
-const POSTINGS_PER_RECORD: u64 = 256;
 
 /// A change of a posting: the trigram, the number of the record, and whether the record has the trigram now.
 pub(crate) type Change = (Trigram, i64, bool);
@@ -97,6 +87,34 @@ pub(crate) fn hash(trigram: Trigram, id: i64) -> u64 {
 }
 
 // ---- keys and blocks ----
+
+/// The first byte of the keys of postings in the delta. The tables have none.
+const POSTING: u8 = b't';
+/// The range of these keys.
+pub(crate) const POSTINGS: (&[u8], &[u8]) = (&[POSTING], &[POSTING + 1]);
+
+/// Returns what precedes the trigram in the keys of the postings of a search index.
+pub(crate) fn prefix(kind: NameId, name: NameId) -> Vec<u8> {
+    let mut key = Vec::with_capacity(16);
+    key.push(POSTING);
+    push_name(&mut key, kind);
+    push_name(&mut key, name);
+    key
+}
+
+/// Returns the key of a posting of a search index.
+pub(crate) fn posting_key(kind: NameId, name: NameId, trigram: Trigram, id: i64) -> Vec<u8> {
+    let mut key = prefix(kind, name);
+    push_posting(&mut key, trigram, id);
+    key
+}
+
+/// Returns the kind and the sort key of a posting, and the rest of its key; `None` for another entry.
+pub(crate) fn posting_of(key: &[u8]) -> Option<(NameId, NameId, &[u8])> {
+    let (kind, rest) = take_name(key.strip_prefix(&[POSTING])?)?;
+    let (name, rest) = take_name(rest)?;
+    Some((kind, name, rest))
+}
 
 /// Appends a trigram and a number in their order.
 pub(crate) fn push_posting(key: &mut Vec<u8>, trigram: Trigram, id: i64) {
@@ -238,127 +256,6 @@ pub(crate) struct Changed {
     pub(crate) before: u64,
     /// The number of postings after.
     pub(crate) after: u64,
-}
-
-// ---- queries ----
-
-/// The postings of one trigram.
-#[derive(Debug)]
-struct Part {
-    /// The rank of the first block in the tree, and the number of blocks.
-    blocks: (u64, u64),
-    /// The postings that the delta adds and removes.
-    changed: Vec<(i64, bool)>,
-}
-
-impl Part {
-    fn bound(&self) -> u64 {
-        self.blocks.1 * POSTINGS + self.changed.len() as u64
-    }
-
-    fn read(&self, view: &View<'_, impl Tables>, root: u64) -> Result<Vec<i64>, StoreError> {
-        let (mut ids, mut stored) = (Vec::new(), Vec::new());
-        tree::slice(view, root, self.blocks.0, self.blocks.1, &mut |_, id| ids.push(id))?;
-        ids.into_iter().try_for_each(|id| read_block(view, id, &mut stored))?;
-        if self.changed.is_empty() {
-            return Ok(stored);
-        }
-        let (mut all, mut left) = (Vec::with_capacity(stored.len()), stored.into_iter().peekable());
-        for (id, has) in &self.changed {
-            while let Some(kept) = left.next_if(|other| other < id) {
-                all.push(kept);
-            }
-            left.next_if_eq(id);
-            all.extend(has.then_some(*id));
-        }
-        all.extend(left);
-        Ok(all)
-    }
-}
-
-/// The postings that lead to all records which match a pattern.
-#[derive(Debug)]
-pub(crate) struct Postings {
-    root: u64,
-    /// Those of each trigram, the fewest first.
-    parts: Vec<Part>,
-}
-
-impl Postings {
-    /// Finds them. `None` if the pattern has no trigram, or if the index lacks some of the records of the kind, of which
-    /// there are `total`.
-    pub(crate) fn find(
-        view: &View<'_, impl Tables>,
-        (kind, key, total): (NameId, NameId, u64),
-        pattern: &Pattern,
-    ) -> Result<Option<Self>, StoreError> {
-        let trigrams = pattern.trigrams();
-        if trigrams.is_empty() {
-            return Ok(None);
-        }
-        let Some(list) = view.list(&ListKey::search(kind, key))?.filter(|list| list.1.deep == total) else {
-            return Ok(None);
-        };
-        let (root, delta) = (root(&list.1), view.index()?.delta);
-        let part = |trigram: Trigram| {
-            // No number of a record begins with this byte.
-            let end = [&trigram[..], &[u8::MAX]].concat();
-            let (first, end) = (tree::rank(view, root, &trigram, false)?, tree::rank(view, root, &end, true)?);
-            let changed = changes(delta, kind, key, Some(trigram)).map(|(_, id, has)| (id, has)).collect();
-            Ok(Part { blocks: (first, end.saturating_sub(first)), changed })
-        };
-        let mut parts: Vec<_> = trigrams.into_iter().map(part).collect::<Result<_, StoreError>>()?;
-        parts.sort_by_key(Part::bound);
-        Ok(Some(Self { root, parts }))
-    }
-
-    /// Returns an estimate of the number of records.
-    pub(crate) fn bound(&self) -> u64 {
-        self.parts.first().map_or(0, Part::bound)
-    }
-
-    /// Returns the numbers of the records with the trigrams, in ascending order. There may be others among them, without a
-    /// trigram that many records have, because it takes longer to read its postings than to compare the records.
-    pub(crate) fn records(&self, view: &View<'_, impl Tables>) -> Result<Vec<i64>, StoreError> {
-        let mut found: Option<Vec<i64>> = None;
-        for part in &self.parts {
-            let Some(before) = &found else {
-                found = Some(part.read(view, self.root)?);
-                continue;
-            };
-            if part.bound() / POSTINGS_PER_RECORD > before.len() as u64 {
-                break;
-            }
-            let (mut other, mut both) = (part.read(view, self.root)?.into_iter().peekable(), Vec::new());
-            for id in before {
-                while other.next_if(|other| other < id).is_some() {}
-                both.extend(other.next_if_eq(id));
-            }
-            found = Some(both);
-        }
-        Ok(found.unwrap_or_default())
-    }
-}
-
-/// Returns the changes of postings that are in the delta, in the order of their trigrams and numbers: all of them, or those
-/// of a trigram.
-pub(crate) fn changes(
-    delta: &Delta,
-    kind: NameId,
-    key: NameId,
-    trigram: Option<Trigram>,
-) -> impl Iterator<Item = Change> {
-    let mut from = index::search_prefix(kind, key);
-    let len = from.len();
-    from.extend(trigram.into_iter().flatten());
-    let to = [&*from, &[u8::MAX][..]].concat();
-    // The greatest trigram of UTF-8 begins with a smaller byte, but a value may have any bytes.
-    let to = if trigram.is_some() { to } else { index::search_prefix(kind, key + 1) };
-    let entries: Vec<_> = delta.entries(&from, &to, false).collect();
-    entries.into_iter().filter_map(move |(key, record)| {
-        let (trigram, id) = take_posting(key.get(len..)?)?;
-        Some((trigram, id, record.is_some()))
-    })
 }
 
 #[cfg(test)]

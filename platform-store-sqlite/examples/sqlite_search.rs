@@ -3,7 +3,7 @@
 //! `sqlite_search [RECORDS]`, by default 200,000. `benches/fts.py` measures FTS5 on the same names: the SQLite of this
 //! workspace is built without it.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a benchmark")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout, reason = "a benchmark")]
 
 use std::{
     hint::black_box,
@@ -100,7 +100,7 @@ fn median(times: usize, mut work: impl FnMut()) -> f64 {
         work();
         start.elapsed()
     };
-    (0..times / 10).for_each(|_| drop(time()));
+    (0..times / 10).for_each(|_| _ = time());
     let mut times: Vec<Duration> = (0..times).map(|_| time()).collect();
     times.sort_unstable();
     times[times.len() / 2].as_secs_f64() * 1e6

@@ -128,7 +128,7 @@ impl<R: Rows> Check<'_, R> {
             })?;
         }
         // Whether the record has the trigram now, and whether it is in the blocks.
-        let changes = search::changes(delta, key.kind, key.key, None);
+        let changes = delta.postings(key.kind, key.key, None).into_iter();
         let mut changed: HashMap<_, _> = changes.map(|(trigram, id, has)| ((trigram, id), (has, false))).collect();
         let (mut count, mut sum, mut previous) = (0, 0_u64, None);
         for (first, block) in blocks {

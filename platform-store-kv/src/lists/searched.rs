@@ -8,7 +8,6 @@ use platform_engine::store::{StoreError, pattern::Trigram};
 use super::{Change, Indexes, Maintenance, Slot, Version};
 use crate::{
     error::corrupt,
-    index,
     list::ListKey,
     nodes::{EditedNodes, SnapshotNodes},
     rows::RowsMut,
@@ -48,7 +47,7 @@ impl<W: RowsMut> Maintenance<'_, W> {
             let none = BTreeSet::new();
             let (was, is) = (was.unwrap_or(&none), is.unwrap_or(&none));
             let mut set = |trigram: &Trigram, record| {
-                self.cache.delta.set_entry(index::search_key(change.kind, *name, *trigram, change.id), record);
+                self.cache.delta.set_entry(search::posting_key(change.kind, *name, *trigram, change.id), record);
             };
             was.difference(is).for_each(|trigram| set(trigram, None));
             is.difference(was).for_each(|trigram| set(trigram, Some(change.id)));
@@ -61,11 +60,11 @@ impl Indexes {
     /// Moves the changes of all search indexes from the delta to their blocks.
     pub(super) fn fold_search(&mut self, transaction: Transaction<'_, impl RowsMut>) -> Result<(), StoreError> {
         let mut changes = self.delta.take_search().into_iter().peekable();
-        while let Some((kind, name, _)) = changes.peek().and_then(|(key, _)| index::search_of(key)) {
+        while let Some((kind, name, _)) = changes.peek().and_then(|(key, _)| search::posting_of(key)) {
             let mut of_index = iter::from_fn(|| {
-                let is_own = |key: &[u8]| index::search_of(key).is_some_and(|(k, n, _)| (k, n) == (kind, name));
+                let is_own = |key: &[u8]| search::posting_of(key).is_some_and(|(k, n, _)| (k, n) == (kind, name));
                 let (key, record) = changes.next_if(|(key, _)| is_own(key))?;
-                let (trigram, id) = index::search_of(&key).and_then(|(.., rest)| search::take_posting(rest))?;
+                let (trigram, id) = search::posting_of(&key).and_then(|(.., rest)| search::take_posting(rest))?;
                 Some(Ok((trigram, id, record.is_some())))
             });
             self.edit_search(transaction, (kind, name), 0, &mut of_index)?;

@@ -9,6 +9,7 @@ use platform_engine::store::{Filter, MAX_LIKE, Query, Scope, StoreError, place::
 
 use super::{
     Compiled, OverBudget,
+    search::Postings,
     source::{Keyed, Sources, Wanted},
 };
 use crate::{
@@ -16,7 +17,6 @@ use crate::{
     record::{self, Stored},
     rows::{Rows, SequenceRange, Tables},
     schema::{BY_SEQUENCE, NameId, Names, order_key},
-    search::Postings,
 };
 
 /// A set of candidates that contains every match.

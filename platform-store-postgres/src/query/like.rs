@@ -56,13 +56,6 @@ impl Filters<'_> {
     }
 }
 
-/// Returns the condition that `r` matches all patterns of the columns of sort keys; `patterns` returns the array of those of
-/// a column, by the number of the column.
-pub(super) fn matches(patterns: impl Fn(usize) -> String) -> String {
-    let of_column = |slot: usize| format!("COALESCE(r.s{slot}, '') LIKE ALL ({})", patterns(slot));
-    (1..=SLOTS).map(of_column).collect::<Vec<_>>().join(" AND ")
-}
-
 /// Returns a pattern as that of LIKE for bytes.
 pub(super) fn like(pattern: &Pattern) -> Vec<u8> {
     let escaped = |part: &String| {

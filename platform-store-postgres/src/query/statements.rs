@@ -11,8 +11,7 @@ pub(crate) mod everywhere;
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use super::like;
-use crate::schema::{Column, in_place};
+use crate::schema::{Column, SLOTS, in_place};
 
 /// How a list is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -170,10 +169,17 @@ const PASSES: &str = "NOT EXISTS (SELECT 1 FROM unnest($13::int4[]) WITH ORDINAL
 
 /// Whether `r` matches all patterns, which are the values whose numbers are those of the columns, negated.
 static LIKE: LazyLock<String> = LazyLock::new(|| {
-    like::matches(|slot| {
+    matches_all(|slot| {
         format!("ARRAY(SELECT w.value FROM unnest($14::int4[], $16::bytea[]) w(no, value) WHERE w.no = -{slot})")
     })
 });
+
+/// Returns the condition that `r` matches all patterns of the columns of sort keys; `patterns` returns the array of those of
+/// a column, by the number of the column.
+fn matches_all(patterns: impl Fn(usize) -> String) -> String {
+    let of_column = |slot: usize| format!("COALESCE(r.s{slot}, '') LIKE ALL ({})", patterns(slot));
+    (1..=SLOTS).map(of_column).collect::<Vec<_>>().join(" AND ")
+}
 
 const SCOPES: &str = "unnest($9::int8[], $10::int4[], $11::text[], $12::text[]) s(org, mode, low, high)";
 

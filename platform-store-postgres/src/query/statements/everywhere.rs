@@ -2,8 +2,8 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use super::{Bodies, By, IN_SCOPE, SCOPES};
-use crate::{query::like, schema::Column};
+use super::{Bodies, By, IN_SCOPE, SCOPES, matches_all};
+use crate::schema::Column;
 
 /// The part of the passing records that a statement returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -82,7 +82,7 @@ impl By {
         let candidates = format!(
             "record r WHERE r.kind = $8 AND (4 = ANY($10::int4[]) OR EXISTS (SELECT 1 FROM {SCOPES} WHERE {IN_SCOPE})) AND \
              (cardinality($13::int4[]) = 0 OR {PASSES}) AND {}{member}",
-            like::matches(|slot| format!("${}::bytea[]", 19 + slot))
+            matches_all(|slot| format!("${}::bytea[]", 19 + slot))
         );
         let (key, order) = (self.key("r"), self.order("r"));
         let after = self.after("r", &self.after_value(), "$7", false);
