@@ -61,6 +61,7 @@ use crate::uid::{self, Uid};
 /// - Orders are bytewise on the key's value, ties broken by uid; descending is the exact reverse (`order`).
 /// - Reading all pages by `after` returns each record that exists throughout exactly once, whatever else is written
 ///   (`cursor`).
+/// - Patterns are compared bytewise with sort keys, whether or not the store has indexed their parts (`search`).
 /// - Prefixes of uids are compared by segment: `ab` is not an ancestor of `abc` (`scope`).
 /// - `total` is the exact number of records that match scopes and filters, regardless of `after`, `skip`, `limit`
 ///   and `bytes` (`total`).
