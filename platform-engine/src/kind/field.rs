@@ -321,7 +321,7 @@ impl Field {
         self
     }
 
-    /// Lets filters find the text by any part of at least three characters ([`Field::searched`]).
+    /// Lets filters find the text by any part of at least three bytes ([`Field::searched`]).
     pub const fn searched(mut self) -> Self {
         self.searched = true;
         self
