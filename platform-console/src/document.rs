@@ -162,6 +162,7 @@ fn field(field: &Field) -> Value {
     for (name, value) in [
         ("required", field.required),
         ("multiline", field.multiline),
+        ("searched", field.searched),
         ("once", field.once),
         ("unlisted", field.unlisted),
         ("optional", field.optional),

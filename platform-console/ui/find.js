@@ -30,8 +30,25 @@ async function search(kind, text) {
     return { found: page[kind.plural] ?? [], searched: 0 };
   }
   const order = kind.methods.list.sorts.includes("name") ? "name" : "";
-  const field = nameField(kind).name;
+  const { name: field, searched: isIndexed } = nameField(kind);
   const [found, low] = [[], text.toLowerCase()];
+  const exactly = async () => (has(kind, field) ? ((await list([[field, text], ["page_size", SHOWN]]))[kind.plural] ?? []) : []);
+  const isNew = (one) => !found.some((other) => other.uid === one.uid);
+  if (isIndexed && new TextEncoder().encode(text).length >= 3) {
+    try {
+      found.push(...(await exactly()));
+      // Names of the API are in lower case; those of other kinds may be as the text is written.
+      for (const part of new Set([low, text])) {
+        const page = await list([["filter", `${field}:"*${part.replace(/[\\"'*]/g, "\\$&")}*"`], ["order_by", order], ["page_size", SHOWN + 1]]);
+        found.push(...(page[kind.plural] ?? []).filter(isNew));
+      }
+      return { found, searched: 0 };
+    } catch (error) {
+      // The part of the name is in too many: search the first ones.
+      if (error.status !== 400) throw error;
+      found.length = 0;
+    }
+  }
   let [read, total, token] = [0, 0, ""];
   do {
     const page = await list([["order_by", order], ["page_size", 200], ["page_token", token]]);
@@ -42,10 +59,7 @@ async function search(kind, text) {
     token = page.nextPageToken;
   } while (token && read < SEARCHED && found.length <= SHOWN);
   // One with exactly this name is found wherever it is.
-  if (token && found.length <= SHOWN && has(kind, field)) {
-    const exact = (await list([[field, text], ["page_size", SHOWN]]))[kind.plural] ?? [];
-    found.push(...exact.filter((one) => !found.some((other) => other.uid === one.uid)));
-  }
+  if (token && found.length <= SHOWN) found.push(...(await exactly()).filter(isNew));
   found.sort((one, other) => Number(nameOf(kind, other) === text) - Number(nameOf(kind, one) === text));
   return { found, searched: token ? read : 0, total };
 }

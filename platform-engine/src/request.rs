@@ -251,6 +251,8 @@ fn bind_list(kind: &Kind, order: Order, uidp: &UidpFilter) -> Binding {
 fn bind_filters(binding: Binding, filters: &[Filter]) -> Binding {
     filters.iter().fold(binding, |binding, filter| {
         let (name, values) = match filter {
+            // Only a condition becomes one, which is bound as it is written.
+            Filter::Like { .. } => return binding,
             Filter::AnyOf { values, .. } => ("anyOf", values.as_slice()),
             Filter::NoneOf { values, .. } => ("noneOf", values.as_slice()),
             Filter::Above { value, .. } => ("above", std::slice::from_ref(value)),

@@ -28,11 +28,11 @@ impl Registered {
         if parsed.get("uid").and_then(serde_json::Value::as_str) != Some(&key.uid) {
             return Err(Error::invalid_field("body.uid", "must be the uid of the record"));
         }
-        let Keys { sort, filter } = Keys::of(kind, &parsed, &private)?;
+        let Keys { sort, filter, search } = Keys::of(kind, &parsed, &private)?;
         let unique = kind.unique.iter().filter_map(|rule| Some((rule.space, rule.value(&parsed)?)));
         let unique = unique.map(|(space, value)| UniqueKey { space, value: short(value) }).collect();
         let revision = Some(revision);
-        Ok(Put { key, sort, filter, unique, rendering, body, private, queue: kind.queue, revision })
+        Ok(Put { key, sort, filter, search, unique, rendering, body, private, queue: kind.queue, revision })
     }
 
     /// Returns the private part of a record without its secrets, as

@@ -117,6 +117,7 @@ impl KindShape {
             sort: Vec::new(),
             filter: Vec::new(),
             unique: Vec::new(),
+            search: Vec::new(),
             rendering: crate::write::CURRENT_RENDERING,
             body: serde_json::to_vec(self).map_err(|error| StoreError::Invalid(error.into()))?.into(),
             private: "".into(),
@@ -196,6 +197,21 @@ pub async fn outdated(store: &dyn Store, registered: &Registered) -> Result<Vec<
     }
     let refused = stored.refused(kind);
     if refused.is_empty() { Ok(stored.outdated(kind)) } else { Err(AdoptError::Refused(refused)) }
+}
+
+/// Returns the search indexes that stored resources of a kind may lack, because they were written before the kind had the
+/// index or any shape: until the kind is [rewritten](rewrite), lists compare its resources instead. For kinds that are not
+/// [adopted](adopt).
+///
+/// # Errors
+/// Those of the store.
+pub async fn unsearched(store: &dyn Store, registered: &Registered) -> Result<Vec<Invalid>, AdoptError> {
+    let kind = registered.kind;
+    if !kind.fields.iter().any(|field| field.searched) || is_empty(store, kind).await? {
+        return Ok(Vec::new());
+    }
+    let stored = KindShape::read(store, kind).await?.unwrap_or_default();
+    Ok(stored.outdated(kind).into_iter().filter(|lacking| lacking.item.starts_with(table::SEARCH)).collect())
 }
 
 async fn is_empty(store: &dyn Store, kind: &Kind) -> Result<bool, StoreError> {

@@ -13,6 +13,7 @@ mod epoch;
 pub mod memory;
 pub mod merge;
 pub mod order;
+pub mod pattern;
 pub mod place;
 pub mod plan;
 pub mod switched;
@@ -26,6 +27,7 @@ use sha2::{Digest, Sha256};
 pub use commit::{Commit, Committed, Delete, Require};
 pub use epoch::Epoch;
 
+use self::pattern::Pattern;
 use crate::uid::{self, Uid};
 
 /// Storage of records.
@@ -59,6 +61,7 @@ use crate::uid::{self, Uid};
 /// - Orders are bytewise on the key's value, ties broken by uid; descending is the exact reverse (`order`).
 /// - Reading all pages by `after` returns each record that exists throughout exactly once, whatever else is written
 ///   (`cursor`).
+/// - Patterns are compared bytewise with sort keys, whether or not the store has indexed their parts (`search`).
 /// - Prefixes of uids are compared by segment: `ab` is not an ancestor of `abc` (`scope`).
 /// - `total` is the exact number of records that match scopes and filters, regardless of `after`, `skip`, `limit`
 ///   and `bytes` (`total`).
@@ -82,10 +85,13 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Returns a page of the records that lie in one of the scopes and pass all filters.
     ///
     /// With one scope, and no filter or one [`Filter::AnyOf`], the cost does not depend on the number of records. Other
-    /// queries are exact too, and cost at most the smallest index range that contains all matches.
+    /// queries are exact too, and cost at most the smallest index range that contains all matches. The range of a
+    /// [`Filter::Like`] is that of the records with all [trigrams](pattern::Trigram) of its pattern, if the store indexes
+    /// them ([`Put::search`]).
     ///
     /// # Errors
-    /// As [`Store::get`].
+    /// As [`Store::get`]; [`StoreError::TooCostly`] when a [`Filter::Like`] would examine more records than the store
+    /// allows, which must be at least [`MAX_LIKE`].
     async fn list(&self, query: &Query) -> Result<Page, StoreError>;
 
     /// Checks the requirements and, if all hold, applies the deletes and then the puts, atomically.
@@ -115,6 +121,10 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// It has no default, nor has [`Store::health`], so that a store around another one cannot forget to pass it on.
     fn lineage(&self) -> u64;
 }
+
+/// The number of records that a store must at least examine for a [`Filter::Like`] before it may give up. Our choice: some
+/// 200 ms of work in a file.
+pub const MAX_LIKE: u64 = 100_000;
 
 /// The greatest sequence with which a file is opened as a store. A greater one is damage: no store comes so far, and
 /// one at the end of its range could make no more commits. Our choice: it leaves 2^61 commits to a store that is open.
@@ -211,6 +221,9 @@ pub struct Put {
     pub sort: Vec<(KeyName, KeyValue)>,
     /// The values that filters compare; a name may have several.
     pub filter: Vec<(KeyName, KeyValue)>,
+    /// The sort keys whose values a store indexes for [`Filter::Like`]. An index is used once every record of the kind
+    /// was put with the name.
+    pub search: Vec<KeyName>,
     /// Values that no other record of the store may have.
     pub unique: Vec<UniqueKey>,
     /// The rendering of the body, which a store keeps and does not interpret.
@@ -369,24 +382,37 @@ pub enum Filter {
         /// The bytes, compared without case folding or normalization.
         bytes: KeyValue,
     },
+    /// The record's value under a sort key matches. A record without the sort key has the empty value.
+    Like {
+        /// The sort key.
+        key: KeyName,
+        /// The pattern.
+        pattern: Pattern,
+    },
 }
 
 impl Filter {
-    /// Returns the keys whose values the filter compares.
+    /// Returns the filter keys whose values the filter compares; none for a [`Filter::Like`], which compares a sort key.
     pub const fn keys(&self) -> &[KeyName] {
         match self {
             Self::AnyOf { key, .. } | Self::NoneOf { key, .. } | Self::Above { key, .. } => std::slice::from_ref(key),
             Self::Contains { keys, .. } => keys.as_slice(),
+            Self::Like { .. } => &[],
         }
     }
 
-    /// Returns whether a record with these filter keys passes.
-    pub fn passes(&self, keys: &[(KeyName, KeyValue)]) -> bool {
+    /// Returns whether a record with these sort keys and filter keys passes.
+    pub fn passes(&self, sort: &[(KeyName, KeyValue)], keys: &[(KeyName, KeyValue)]) -> bool {
+        if let Self::Like { key, pattern } = self {
+            let value = sort.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_bytes());
+            return pattern.matches(value.unwrap_or_default());
+        }
         let of_filter = keys.iter().filter(|(key, _)| self.keys().contains(key));
         self.passes_with(of_filter.map(|(_, value)| value.as_bytes()))
     }
 
-    /// Returns whether a record passes that has these values under the filter's [`keys`](Filter::keys).
+    /// Returns whether a record passes that has these values under the filter's [`keys`](Filter::keys), or, for a
+    /// [`Filter::Like`], under its sort key.
     pub fn passes_with<'v>(&self, mut values: impl Iterator<Item = &'v [u8]>) -> bool {
         let is_one_of = |all: &[KeyValue], value: &[u8]| all.iter().any(|one| one.as_bytes() == value);
         match self {
@@ -397,6 +423,7 @@ impl Filter {
                 let needle = bytes.as_bytes();
                 values.any(|text| needle.is_empty() || text.windows(needle.len()).any(|part| part == needle))
             }
+            Self::Like { pattern, .. } => values.any(|value| pattern.matches(value)),
         }
     }
 }

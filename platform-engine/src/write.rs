@@ -267,7 +267,7 @@ impl Write {
         let body = evolved.as_ref().unwrap_or(body);
         let body = &fields::without(kind.fields, Cow::Borrowed(&**body), |field| field.once);
         self.add_references(kind, uid, before, body)?;
-        let Keys { sort, filter } = Keys::of(kind, body, &private)?;
+        let Keys { sort, filter, search } = Keys::of(kind, body, &private)?;
         let (mut unique, mut rivals) = (Vec::new(), Vec::new());
         for rule in kind.unique {
             let Some(value) = rule.value(body) else { continue };
@@ -279,6 +279,7 @@ impl Write {
             sort,
             filter,
             unique,
+            search,
             // Stored bodies of a kind with a history are rendered even after a release without the history.
             rendering: if computed || kind.has_history { RENDER_ON_READ } else { CURRENT_RENDERING },
             body: serde_json::to_vec(&**body).map_err(Error::internal)?.into(),

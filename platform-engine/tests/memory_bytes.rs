@@ -48,6 +48,7 @@ fn repo(number: u64) -> Put {
         ],
         filter: vec![("name", KeyValue::text(&name))],
         unique: vec![UniqueKey { space: "repo.name", value: KeyValue::from_bytes(unique) }],
+        search: Vec::new(),
         rendering: 1,
         body: Bytes::from(body),
         private: Bytes::new(),

@@ -51,7 +51,7 @@ pub(crate) fn run(config: &Config, dry_run: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Rewrites the records of the program's own kinds whose tables need it.
+/// Rewrites the records of the program's own kinds whose tables need it, and those of all kinds that lack a search index.
 pub(crate) fn kinds(config: &Config, dry_run: bool) -> Result<ExitCode> {
     reject_memory(config, "nothing to migrate")?;
     block_on(async {
@@ -62,11 +62,18 @@ pub(crate) fn kinds(config: &Config, dry_run: bool) -> Result<ExitCode> {
         if config.kinds.own().is_empty() {
             writeln!(out, "this program has no kinds of its own")?;
         }
-        for registered in config.kinds.own() {
+        for registered in config.kinds.stored() {
             let kind = registered.kind.name;
-            let reasons = shape::outdated(&*store, registered).await?;
+            let is_own = config.kinds.own().iter().any(|own| own.kind.name == kind);
+            let reasons = if is_own {
+                shape::outdated(&*store, registered).await?
+            } else {
+                shape::unsearched(&*store, registered).await?
+            };
             if reasons.is_empty() {
-                writeln!(out, "{kind}: up to date")?;
+                if is_own {
+                    writeln!(out, "{kind}: up to date")?;
+                }
                 continue;
             }
             for reason in &reasons {

@@ -33,6 +33,7 @@ use crate::{
     record::{self, Keys, Stored},
     rows::{Rows, RowsMut},
     schema::NameId,
+    search,
     transaction::Transaction,
     tree::merge::{Sorted, merge},
 };
@@ -89,12 +90,19 @@ pub(crate) fn index(
 ) -> Result<(), StoreError> {
     lists.edit_trees(transaction)?;
     let mut tallies = Tallies::make(transaction.rows, lists, pending)?;
-    let mut entries = Entries { filters: Sorter::new(directory), lists: Sorter::new(directory), key: Vec::new() };
+    let mut entries = Entries {
+        filters: Sorter::new(directory),
+        lists: Sorter::new(directory),
+        search: Sorter::new(directory),
+        searched: BTreeMap::new(),
+        key: Vec::new(),
+    };
     let mut targets = Targets::resolve(transaction.rows, lists, pending, &mut tallies, &mut entries)?;
     let mut own = tallies.own.into_iter();
     pending.each(transaction.rows, |record| {
         let own = own.next().unwrap_or(true);
         entries.add_filters(record)?;
+        entries.add_search(record)?;
         for filter in [None].into_iter().chain(record.keys.filter().map(Some)) {
             for place in places(record.uid, own) {
                 if let Some((number, target)) = targets.get(record.kind, place, filter) {
@@ -105,10 +113,11 @@ pub(crate) fn index(
         }
         Ok(())
     })?;
-    let Entries { filters, lists: sorted, .. } = entries;
+    let Entries { filters, lists: sorted, search, searched, .. } = entries;
     insert_filters(transaction, lists, filters.finish()?)?;
     insert_entries(transaction, lists, &mut targets, sorted.finish()?)?;
     targets.into_lists().for_each(|(key, list)| lists.put(key, list));
+    insert_search(transaction, lists, searched, search.finish()?)?;
     let kinds: HashSet<NameId> = pending.first.keys().copied().collect();
     lists.forget_short(&kinds);
     Ok(())
@@ -120,6 +129,10 @@ struct Entries {
     filters: Sorter,
     /// Entries of trees: the number of the list, the index of the order, the part, and the key in the tree.
     lists: Sorter,
+    /// Postings of search indexes: the kind, the sort key, the trigram and the number.
+    search: Sorter,
+    /// The search indexes, and for each the number of its new records.
+    searched: BTreeMap<(NameId, NameId), u64>,
     /// A buffer.
     key: Vec<u8>,
 }
@@ -131,6 +144,19 @@ impl Entries {
     fn add_filters(&mut self, record: &Stored<'_>) -> Result<(), StoreError> {
         let mut keys = record.keys.filter().map(|filter| index::key(record.kind, Some(filter), record.uid));
         keys.try_for_each(|key| self.filters.push(&key, record.id.cast_unsigned()))
+    }
+
+    fn add_search(&mut self, record: &Stored<'_>) -> Result<(), StoreError> {
+        for (name, trigrams) in search::of(record.keys) {
+            *self.searched.entry((record.kind, name)).or_default() += 1;
+            for trigram in trigrams {
+                self.key.clear();
+                self.key.extend([record.kind, name].map(i64::to_be_bytes).as_flattened());
+                search::push_posting(&mut self.key, trigram, record.id);
+                self.search.push(&self.key, record.id.cast_unsigned())?;
+            }
+        }
+        Ok(())
     }
 
     /// Adds the entries of a record in all orders of a list.
@@ -162,6 +188,29 @@ fn insert_filters(
 ) -> Result<(), StoreError> {
     while let Some((key, id)) = sorted.next()? {
         lists.insert_entry(transaction.rows, key, id.cast_signed())?;
+    }
+    Ok(())
+}
+
+fn insert_search(
+    transaction: Transaction<'_, impl RowsMut>,
+    lists: &mut Indexes,
+    searched: BTreeMap<(NameId, NameId), u64>,
+    mut sorted: SortedEntries,
+) -> Result<(), StoreError> {
+    for ((kind, name), records) in searched {
+        let header = [kind, name].map(i64::to_be_bytes);
+        let header = header.as_flattened();
+        let changes = std::iter::from_fn(|| {
+            sorted.peek().filter(|key| key.starts_with(header))?;
+            let posting = |(key, _): (Vec<u8>, u64)| {
+                let posting = key.get(header.len()..).and_then(search::take_posting);
+                let (trigram, id) = posting.ok_or_else(|| corrupt("a posting is malformed"))?;
+                Ok((trigram, id, true))
+            };
+            sorted.next().and_then(|entry| entry.map(posting).transpose()).transpose()
+        });
+        lists.edit_search(transaction, (kind, name), records, changes)?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@
 mod lists;
 mod records;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use platform_engine::store::{
     StoreError,
@@ -28,10 +28,10 @@ pub(crate) fn check(tables: &impl Rows, snapshot: &Snapshot) -> Result<Vec<Findi
     let replaced = findings.catch(replaced::load(tables, state))?.unwrap_or_default();
     if let Some(names) = findings.catch(Names::load(tables))? {
         let index = Index { rows: tables, delta: &snapshot.delta };
-        let mut kinds = BTreeSet::new();
-        let checked = records::check(index, &names, state, &replaced, &mut kinds, &mut findings);
+        let (mut kinds, mut searched) = (BTreeSet::new(), BTreeMap::new());
+        let checked = records::check(index, &names, state, &replaced, &mut kinds, &mut searched, &mut findings);
         findings.catch(checked)?;
-        let checked = lists::check(index, &names, &kinds, &mut findings);
+        let checked = lists::check(index, &names, &kinds, searched, &mut findings);
         findings.catch(checked)?;
     }
     Ok(findings.into_vec())

@@ -12,11 +12,11 @@
 //! The maps of lists and nodes are persistent: a copy shares its content with the original, so that each snapshot has its
 //! own delta. The entries, of which a commit changes more, have versions instead (see [`crate::entries`]).
 
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{collections::VecDeque, convert::Infallible, fmt, sync::Arc};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
-use platform_engine::store::StoreError;
+use platform_engine::store::{StoreError, pattern::Trigram};
 use quick_cache::DefaultHashBuilder;
 use rpds::HashTrieMapSync;
 
@@ -26,6 +26,8 @@ use crate::{
     nodes::{self, SnapshotNodes},
     patch::Patch,
     rows::RowsMut,
+    schema::NameId,
+    search,
     tree::Nodes as _,
 };
 
@@ -185,7 +187,44 @@ impl Delta {
         self.nodes.insert_mut(id, node);
     }
 
-    /// Writes index entries and nodes to their tables, and removes them from the delta.
+    /// Returns the changes of postings of a search index, in the order of their trigrams and numbers: all of them, or those of
+    /// a trigram.
+    pub(crate) fn postings(&self, kind: NameId, key: NameId, trigram: Option<Trigram>) -> Vec<search::Change> {
+        let mut from = search::prefix(kind, key);
+        from.extend(trigram.into_iter().flatten());
+        let to = match trigram {
+            // No number of a record begins with this byte.
+            Some(_) => [&*from, &[u8::MAX][..]].concat(),
+            None => search::prefix(kind, key + 1),
+        };
+        let change = |(key, record): Entry| {
+            let (.., rest) = search::posting_of(&key)?;
+            let (trigram, id) = search::take_posting(rest)?;
+            Some((trigram, id, record.is_some()))
+        };
+        self.entries.range(&from, &to, false).filter_map(change).collect()
+    }
+
+    /// Removes the postings of search indexes, and returns them in the order of their keys.
+    pub(crate) fn take_search(&mut self) -> Vec<Entry> {
+        let (from, to) = search::POSTINGS;
+        let taken: Vec<Entry> = self.entries.range(from, to, false).collect();
+        if !taken.is_empty() {
+            let mut others = Entries::default();
+            let kept = self.entries.try_for_each(|key, record| {
+                if !(from..to).contains(&key) {
+                    others.set(key.to_vec(), record);
+                }
+                Ok::<_, Infallible>(())
+            });
+            let Ok(()) = kept;
+            self.entries = others;
+        }
+        taken
+    }
+
+    /// Writes index entries and nodes to their tables, and removes them from the delta. It must have no postings of search
+    /// indexes.
     pub(crate) fn spill(&mut self, rows: &impl RowsMut) -> Result<(), StoreError> {
         self.entries.try_for_each(|key, record| rows.set_entry(key, record))?;
         // In the order of their numbers, so that neighboring rows are written together.

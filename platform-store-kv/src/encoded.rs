@@ -35,6 +35,8 @@ use crate::{
 
 /// The key of the number of the format, in [`Space::State`].
 pub(crate) const FORMAT_KEY: &[u8] = b"f";
+/// The number of the format of a store that has, or had, search indexes. Nothing else differs.
+pub(crate) const SEARCHED_FORMAT: u32 = 2;
 /// The key of the state.
 const STATE_KEY: &[u8] = b"s";
 

@@ -27,36 +27,15 @@ use crate::{
     packed,
     record::{self, Keys, Stored},
     rows::{EntryRange, Rows},
-    schema::NameId,
+    schema::{NameId, push_name, take_name},
 };
 
 // The tags of keys, which are their first bytes.
 const FILTER: u8 = b'f';
 const UID: u8 = b'i';
 const UNIQUE: u8 = b'u';
-
 /// The length of the digest of a unique value, in bytes: nobody can find two values with the same one.
 const DIGEST_LEN: usize = 16;
-
-/// Appends a number: one byte for the first 255, of which stores rarely have more.
-fn push_name(key: &mut Vec<u8>, name: NameId) {
-    match u8::try_from(name) {
-        Ok(byte) if byte != u8::MAX => key.push(byte),
-        _ => {
-            key.push(u8::MAX);
-            key.extend(name.to_be_bytes());
-        }
-    }
-}
-
-fn take_name(key: &[u8]) -> Option<(NameId, &[u8])> {
-    let (byte, rest) = key.split_first()?;
-    if *byte != u8::MAX {
-        return Some((NameId::from(*byte), rest));
-    }
-    let (name, rest) = rest.split_first_chunk()?;
-    Some((NameId::from_be_bytes(*name), rest))
-}
 
 /// Returns what precedes the uid in the keys of the records of a kind, or of those with a filter value.
 fn prefix(kind: NameId, filter: Option<FilterValue<'_>>) -> Vec<u8> {

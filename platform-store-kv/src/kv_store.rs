@@ -11,7 +11,7 @@ use platform_engine::store::{
 use crate::{
     backend::{Backend, Snapshot as _, Space},
     check::RESTORE,
-    encoded::{Encoded, FORMAT_KEY},
+    encoded::{Encoded, FORMAT_KEY, SEARCHED_FORMAT},
     error::{corrupt, unavailable},
     memory::Memory,
     overlay::Overlay,
@@ -19,7 +19,7 @@ use crate::{
     store::{Engine, Options},
 };
 
-/// The number of the format of keys and values.
+/// The number of the format of keys and values in a new store.
 const FORMAT: u32 = 1;
 
 /// A store over a key-value library.
@@ -87,10 +87,10 @@ impl<B: Backend> KvStore<B> {
                 writer.set_state(StateRow::of_new_store())?;
                 writer.commit()?;
             }
-            Some(Some(FORMAT)) => {}
+            Some(Some(FORMAT | SEARCHED_FORMAT)) => {}
             Some(Some(other)) => {
                 return Err(unavailable(format!(
-                    "the store has format {other}, and this version reads {FORMAT}: use the version that wrote it"
+                    "the store has format {other}, and this version reads {FORMAT} and {SEARCHED_FORMAT}: use the version that wrote it"
                 )));
             }
             Some(None) => return Err(corrupt("the number of the format is malformed")),

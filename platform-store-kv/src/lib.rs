@@ -31,6 +31,7 @@ mod writer;
 mod record;
 pub mod rows;
 mod schema;
+mod search;
 
 pub mod backend;
 pub mod directory;

@@ -13,6 +13,8 @@
 //! of a kind without a filter (only its count). The roots with a filter value are materialized together with the list
 //! of all records with this value, because the index does not find roots.
 
+mod searched;
+
 use std::{
     collections::{HashMap, HashSet},
     mem,
@@ -168,9 +170,11 @@ impl Indexes {
         self.spilled
     }
 
-    /// Writes the delta to the tables. It must be settled.
-    pub(crate) fn fold(&mut self, rows: &impl RowsMut) -> Result<(), StoreError> {
-        self.delta.fold(rows)
+    /// Writes the delta to the tables.
+    pub(crate) fn fold(&mut self, transaction: Transaction<'_, impl RowsMut>) -> Result<(), StoreError> {
+        self.fold_search(transaction)?;
+        self.settle(transaction)?;
+        self.delta.fold(transaction.rows)
     }
 
     /// Marks the transaction as committed.
@@ -229,6 +233,9 @@ impl Indexes {
         if self.edits > self.bound {
             self.edit_trees(transaction)?;
         }
+        if self.delta.bytes() > self.bound.saturating_mul(2) {
+            self.fold_search(transaction)?;
+        }
         self.trim_nodes(transaction)
     }
 
@@ -240,7 +247,9 @@ impl Indexes {
         // Large commits only: others end with a fold before.
         if self.delta.bytes() > self.bound.saturating_mul(2) {
             self.spilled = true;
+            let postings = self.delta.take_search();
             self.delta.spill(transaction.rows)?;
+            postings.into_iter().for_each(|(key, record)| self.delta.set_entry(key.into(), record));
         }
         Ok(())
     }
@@ -362,6 +371,7 @@ impl<'a> Change<'a> {
             let new = self.new.filter(|_| is.contains(filter));
             maintenance.change(Change { old, new, ..self }, Some(*filter), own)?;
         }
+        maintenance.change_search(self)?;
         lists.trim(transaction)
     }
 }

@@ -6,6 +6,7 @@
 mod all;
 mod merge;
 mod scan;
+mod search;
 mod source;
 
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use self::{
 };
 use crate::{
     readers::View,
-    record::{self, Keys, Loaded, Stored},
+    record::{self, Keys, Loaded, Stored, Value},
     rows::Tables,
     schema::{BY_UID, NameFlags, NameId, Names, order_key},
 };
@@ -181,14 +182,19 @@ fn sorted_sources(
 #[derive(Debug)]
 struct Compiled<'a> {
     filter: &'a Filter,
-    /// The numbers of the filter's registered keys; no record has values under its other keys.
+    /// The numbers of the filter's registered keys; no record has values under its other keys. The sort key of a
+    /// [`Filter::Like`].
     keys: Vec<NameId>,
 }
 
 impl<'a> Compiled<'a> {
     fn of(filters: &'a [Filter], names: &Names) -> Vec<Self> {
         let compile = |filter: &'a Filter| {
-            let keys = filter.keys().iter().filter_map(|key| names.get(key)).map(|key| key.id).collect();
+            let keys = match filter {
+                Filter::Like { key, .. } => std::slice::from_ref(key),
+                _ => filter.keys(),
+            };
+            let keys = keys.iter().filter_map(|key| names.get(key)).map(|key| key.id).collect();
             Self { filter, keys }
         };
         filters.iter().map(compile).collect()
@@ -196,6 +202,10 @@ impl<'a> Compiled<'a> {
 
     /// Returns whether a record with these keys passes.
     fn passes(&self, keys: Keys<'_>) -> bool {
+        if let Filter::Like { pattern, .. } = self.filter {
+            let value = self.keys.first().map(|key| keys.value(*key, 0));
+            return pattern.matches(value.as_ref().map(Value::as_bytes).unwrap_or_default());
+        }
         let of_filter = keys.filter().filter(|(key, _)| self.keys.contains(key));
         self.filter.passes_with(of_filter.map(|(_, value)| value))
     }

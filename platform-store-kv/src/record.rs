@@ -1,6 +1,6 @@
 //! Records: encoding, decoding and verification of checksums.
 
-use std::ops::ControlFlow;
+use std::{collections::BTreeSet, ops::ControlFlow};
 
 use bytes::Bytes;
 use platform_engine::store::{Item, Key, KeyName, KeyValue, Put, Record, StoreError, order::sequence_value};
@@ -179,7 +179,8 @@ pub(crate) fn misplaced(id: i64) -> StoreError {
 // ---- keys ----
 
 /// A record's encoded keys: the sort keys in the order of the put, then the filter keys and the
-/// unique keys, both sorted and without duplicates.
+/// unique keys, and the names of sort keys that are searched, all sorted and without duplicates. Nothing is written for
+/// the last if there is none, as before there was a search index.
 #[derive(Debug, Clone, Copy)]
 pub struct Keys<'a>(pub &'a [u8]);
 
@@ -220,6 +221,12 @@ impl<'a> Keys<'a> {
                 bytes.extend_from_slice(value.as_bytes());
             }
         }
+        let searched = put.sort.iter().filter(|(name, _)| put.search.contains(name)).map(|(name, _)| names.id(name));
+        let searched: BTreeSet<NameId> = searched.collect::<Result<_, StoreError>>()?;
+        if !searched.is_empty() {
+            push_number(&mut bytes, searched.len() as u64);
+            searched.into_iter().for_each(|name| push_number(&mut bytes, name.cast_unsigned()));
+        }
         Ok(bytes)
     }
 
@@ -233,6 +240,16 @@ impl<'a> Keys<'a> {
 
     pub(crate) fn unique(self) -> Section<'a> {
         Section::parse(self.filter().remainder())
+    }
+
+    /// Returns the names of the sort keys that are searched.
+    pub(crate) fn search(self) -> impl Iterator<Item = NameId> + use<'a> {
+        let (left, mut bytes) = take_number(self.unique().remainder()).unwrap_or_default();
+        (0..left).map_while(move |_| {
+            let (name, rest) = take_number(bytes)?;
+            bytes = rest;
+            Some(name.cast_signed())
+        })
     }
 
     pub(crate) fn value(self, order: NameId, revision: u64) -> Value<'a> {
@@ -281,7 +298,7 @@ impl<'a> Iterator for Section<'a> {
 
 /// Appends a number as a varint (LEB128): 7 bits per byte, the lowest first; all bytes except the last have the high
 /// bit set.
-fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
     while number > 0x7f {
         bytes.push(number as u8 | 0x80);
         number >>= 7;
@@ -289,7 +306,7 @@ fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-fn take_number(mut bytes: &[u8]) -> Option<(u64, &[u8])> {
+pub(crate) fn take_number(mut bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (mut number, mut shift) = (0, 0);
     loop {
         let (byte, rest) = bytes.split_first()?;

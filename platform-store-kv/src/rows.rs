@@ -75,6 +75,17 @@ pub struct NameRow<'a> {
     pub sum: i64,
 }
 
+impl NameRow<'_> {
+    /// Returns whether records are or were searched by this sort key. The tables must then be such that an earlier release
+    /// refuses to open them: it would not keep the search index up to date.
+    pub fn is_searched(&self) -> bool {
+        self.flags & SEARCHED != 0
+    }
+}
+
+/// The flag of a sort key by which records are or were searched.
+pub(crate) const SEARCHED: u8 = 4;
+
 /// The row of an epoch.
 #[derive(Debug, Clone, Copy)]
 pub struct EpochRow<'a> {

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::{
     error::corrupt,
     escape, packed,
-    rows::{NameRow, Rows, RowsMut},
+    rows::{self, NameRow, Rows, RowsMut},
 };
 
 // ---- checksums ----
@@ -44,8 +44,30 @@ pub(crate) const NO_KEY: NameId = 0;
 pub(crate) const BY_UID: NameId = 1;
 /// Identifies the order by sequence.
 pub(crate) const BY_SEQUENCE: NameId = 2;
+/// Identifies the tree of a search index, which is no order of a list.
+pub(crate) const BY_TRIGRAM: NameId = 3;
 /// The number of the first registered name; lower numbers are reserved.
 const FIRST_NAME: NameId = 16;
+
+/// Appends a number: one byte for the first 255, of which stores rarely have more.
+pub(crate) fn push_name(key: &mut Vec<u8>, name: NameId) {
+    match u8::try_from(name) {
+        Ok(byte) if byte != u8::MAX => key.push(byte),
+        _ => {
+            key.push(u8::MAX);
+            key.extend(name.to_be_bytes());
+        }
+    }
+}
+
+pub(crate) fn take_name(key: &[u8]) -> Option<(NameId, &[u8])> {
+    let (byte, rest) = key.split_first()?;
+    if *byte != u8::MAX {
+        return Some((NameId::from(*byte), rest));
+    }
+    let (name, rest) = rest.split_first_chunk()?;
+    Some((NameId::from_be_bytes(*name), rest))
+}
 
 /// The registered names of kinds, keys and spaces. There are few, so all of them are held in memory.
 #[derive(Debug, Clone, Default)]
@@ -67,6 +89,9 @@ impl NameFlags {
     pub(crate) const MULTI_VALUED: Self = Self(1);
     /// The kind is a queue: only its lists of children and of roots are materialized, and only by sequence.
     pub(crate) const QUEUE: Self = Self(2);
+    /// At some time, a record was searched by this sort key. A release without search indexes would leave them behind, so
+    /// that tables with this flag are not opened by one ([`NameRow::is_searched`]).
+    pub(crate) const SEARCHED: Self = Self(rows::SEARCHED);
 
     pub(crate) fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0

@@ -238,7 +238,7 @@ impl<'c, W: RowsMut> Writer<'c, W> {
         // Pending records are replayed fast, because they have no lists.
         let is_long = changed > FOLD_RECORDS && self.pending.is_empty();
         if fold || is_long || self.lists.must_fold() {
-            self.lists.fold(self.rows)?;
+            self.lists.fold(transaction)?;
             self.replaced.clear(self.rows, &mut self.state)?;
             (self.state.folded, self.state.first) = (sequence, self.next);
         }
@@ -550,6 +550,11 @@ impl<'c, W: RowsMut> Writer<'c, W> {
                 }
                 if names.get(name).is_none() {
                     changes.insert((name, NameFlags::default()));
+                }
+            }
+            for name in put.sort.iter().map(|(name, _)| *name).filter(|name| put.search.contains(name)) {
+                if names.get(name).is_none_or(|name| !name.flags.has(NameFlags::SEARCHED)) {
+                    changes.insert((name, NameFlags::SEARCHED));
                 }
             }
             if names.get(put.key.kind).is_none() {

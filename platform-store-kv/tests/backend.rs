@@ -20,6 +20,7 @@ fn put(number: u64, color: &str) -> Put {
         sort: vec![("name", KeyValue::text(&format!("{}", number * 7_919 % 1_000)))],
         filter: vec![("color", KeyValue::text(color))],
         unique: Vec::new(),
+        search: Vec::new(),
         rendering: 1,
         body: format!("{{\"number\":{number}}}").into_bytes().into(),
         private: bytes::Bytes::new(),

@@ -35,6 +35,7 @@ fn record(parent: &str, number: usize) -> Put {
             ("state", KeyValue::text(["active", "archived"][usize::from(number.is_multiple_of(100))])),
         ],
         unique: Vec::new(),
+        search: Vec::new(),
         rendering: 1,
         body: Bytes::from(vec![b'x'; 400]),
         private: Bytes::new(),

@@ -41,6 +41,7 @@ fn record(parent: &str, number: usize) -> Put {
         sort: vec![("name", name.clone()), ("createTime", time.clone()), ("updateTime", time)],
         filter: vec![("name", name)],
         unique: vec![UniqueKey { space: "repo.name", value: KeyValue::text(&format!("{parent} {number}")) }],
+        search: Vec::new(),
         rendering: 1,
         body: body(),
         private: Bytes::new(),

@@ -1,7 +1,10 @@
 //! Gets and lists, each answered by one statement.
 
 pub(crate) mod distributed;
+pub(crate) mod like;
 pub(crate) mod statements;
+
+use std::borrow::Cow;
 
 use bytes::Bytes;
 use platform_engine::{
@@ -165,29 +168,34 @@ struct Filters<'q> {
     operations: Vec<i32>,
     numbers: Vec<i32>,
     keys: Vec<&'q str>,
-    values: Vec<&'q [u8]>,
+    values: Vec<Cow<'q, [u8]>>,
 }
 
 impl<'q> Filters<'q> {
-    fn of(filters: &'q [Filter]) -> Self {
+    fn of(query: &'q Query, slots: &Slots) -> Result<Self, Failure> {
         let mut all = Self::default();
-        for (filter, number) in filters.iter().zip(1..) {
+        for filter in &query.filters {
             let (operation, values) = match filter {
+                Filter::Like { key, pattern } => {
+                    all.add_like(slots, (query.kind, key), pattern)?;
+                    continue;
+                }
                 Filter::AnyOf { values, .. } => (0, &**values),
                 Filter::NoneOf { values, .. } => (1, &**values),
                 Filter::Above { value, .. } => (2, std::slice::from_ref(value)),
                 Filter::Contains { bytes, .. } => (3, std::slice::from_ref(bytes)),
             };
             all.operations.push(operation);
+            let number = i32::try_from(all.operations.len()).unwrap_or(i32::MAX);
             for key in filter.keys() {
                 for value in values {
                     all.numbers.push(number);
                     all.keys.push(key);
-                    all.values.push(value.as_bytes());
+                    all.values.push(Cow::Borrowed(value.as_bytes()));
                 }
             }
         }
-        all
+        Ok(all)
     }
 }
 
@@ -204,9 +212,13 @@ pub(crate) fn verify(query: &Query) -> Result<(), StoreError> {
     schema::verify(scopes.chain(after).chain(query.epochs.iter().map(|epoch| &epoch.uid)))
 }
 
-/// Returns whether the kind and the order of a query are registered. Otherwise the page is right only if they are not
+/// Returns whether the kind, the order and the patterns of a query are registered. Otherwise the page is right only if they are not
 /// registered in the database either.
 pub(crate) fn knows(slots: &Slots, query: &Query) -> bool {
+    let is_known = |filter: &Filter| !matches!(filter, Filter::Like { key, .. } if !slots.knows(query.kind, key));
+    if !query.filters.iter().all(is_known) {
+        return false;
+    }
     match query.order.by {
         OrderBy::Key(key) => slots.knows(query.kind, key),
         OrderBy::Uid | OrderBy::Sequence => slots.has_kind(query.kind),
@@ -283,9 +295,12 @@ async fn read(
     let uid = if let Some(Scope::Subtree(top) | Scope::Children(top)) = scope { top } else { "" };
     let name = if let OrderBy::Key(name) = query.order.by { name } else { "" };
     let (filters, driver) = match shape {
-        Shape::Scan { .. } => (Filters::of(&query.filters), driver(connection, &scopes, query).await?),
+        Shape::Scan { .. } => (Filters::of(query, slots)?, driver(connection, &scopes, query).await?),
         _ => Default::default(),
     };
+    if filters.has_like() && driver.is_none() && !connection.is_distributed() {
+        like::bound(connection, &scopes, query).await?;
+    }
     let filtered = Filtered::of(salt, query).unwrap_or_default();
     let (by_member, members) = (driver.is_some(), driver.unwrap_or_default());
     match shape {

@@ -94,6 +94,8 @@ pub fn statements() -> Vec<(String, &'static str)> {
         ("get many", statements::GET_MANY),
         ("count in an organization", query::COUNT_IN_ORGANIZATION),
         ("count everywhere", query::COUNT_EVERYWHERE),
+        ("count everywhere in scopes, to be searched", query::like::COUNT_IN_SCOPES),
+        ("count everywhere, to be searched", query::like::COUNT_OF_ALL),
         ("read heads", batch::statements::READ_HEADS),
         ("read epochs", batch::statements::READ_EPOCHS),
         ("read records", batch::statements::READ_RECORDS),

@@ -84,6 +84,7 @@ fn repo(number: u64) -> Put {
         ],
         sort: vec![("name", KeyValue::text(&name)), ("createTime", created.clone()), ("updateTime", created)],
         unique: Vec::new(),
+        search: Vec::new(),
         rendering: 1,
         private: b"".as_slice().into(),
         queue: false,

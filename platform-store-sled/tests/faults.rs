@@ -26,6 +26,7 @@ fn put(number: u64) -> Put {
         sort: vec![("name", KeyValue::text(&format!("name {}", number % 7)))],
         filter: vec![("color", KeyValue::text("red"))],
         unique: Vec::new(),
+        search: Vec::new(),
         rendering: 1,
         body: format!("{{\"number\":{number}}}").into(),
         private: b"".as_slice().into(),

@@ -112,6 +112,7 @@ fn put(number: u64, round: u64) -> Put {
         sort: vec![("name", KeyValue::text(&format!("name {}", number * 7 % 100)))],
         filter: vec![("color", KeyValue::text(["red", "green", "blue"][number as usize % 3]))],
         unique: vec![UniqueKey { space: "thing", value: KeyValue::integer(number as i64) }],
+        search: vec!["name"],
         rendering: 1,
         body: body.into(),
         private: b"private".as_slice().into(),

@@ -180,6 +180,7 @@ fn put(number: u64) -> Put {
         sort: vec![("name", name.clone()), ("createTime", time.clone()), ("updateTime", time)],
         filter: vec![("name", name)],
         unique: vec![UniqueKey { space: "repo", value: KeyValue::text(&format!("{GROUP}/{number}-{}", mix(number))) }],
+        search: Vec::new(),
         rendering: 1,
         body: body.into(),
         private: bytes::Bytes::new(),

@@ -81,6 +81,7 @@ fn put(number: u64) -> Put {
         sort: vec![("name", name), ("createTime", time.clone()), ("updateTime", time)],
         filter,
         unique: Vec::new(),
+        search: Vec::new(),
         rendering: 1,
         body: body.into(),
         private: bytes::Bytes::new(),

@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode};
 use crate::{
     error::{OpenError, store_error},
     rows::Sql,
-    schema::{APPLICATION_ID, CREATE_UNINDEXED, TABLES, UNINDEXED, VERSION},
+    schema::{APPLICATION_ID, CREATE_UNINDEXED, SEARCHED, TABLES, UNINDEXED, VERSION},
 };
 
 /// Returns the path without symbolic links, so that all paths to a file share one lock. Creates the file if it does not
@@ -114,7 +114,7 @@ pub(crate) fn is_new(path: &Path, connection: &Connection) -> Result<bool, OpenE
     if version < 1 {
         return Err(OpenError::Unversioned { path: path.to_owned(), found: version });
     }
-    let (path, found, known) = (path.to_owned(), version & !UNINDEXED, VERSION);
+    let (path, found, known) = (path.to_owned(), version & !(UNINDEXED | SEARCHED), VERSION);
     match found.cmp(&known) {
         Ordering::Less => Err(OpenError::Older { path, found, known }),
         Ordering::Equal => Ok(false),

@@ -10,6 +10,8 @@ pub(crate) const APPLICATION_ID: i32 = 0x706c_6174;
 pub(crate) const VERSION: i32 = 4;
 /// The flag in `PRAGMA user_version` of a file with records that are not indexed.
 pub(crate) const UNINDEXED: i32 = 1 << 16;
+/// The flag in `PRAGMA user_version` of a file that has, or had, search indexes, which earlier builds would leave behind.
+pub(crate) const SEARCHED: i32 = 1 << 17;
 
 /// Creates all tables. Text and blobs compare bytewise: SQLite's default collation is BINARY.
 ///

@@ -56,6 +56,7 @@ fn put(number: u64) -> Put {
             ("size", KeyValue::integer((mix(number + 3) % 50).cast_signed() - 20)),
         ],
         filter,
+        search: vec!["name"],
         unique: vec![platform_engine::store::UniqueKey {
             space: "number",
             value: KeyValue::integer(number.cast_signed()),

@@ -25,6 +25,7 @@ fn put(number: usize, len: usize) -> Commit {
         sort: vec![("name", KeyValue::text(&format!("{}", number * 7)))],
         filter: vec![("color", KeyValue::text("red"))],
         unique: Vec::new(),
+        search: Vec::new(),
         rendering: 1,
         body: vec![number as u8; len].into(),
         private: bytes::Bytes::new(),

@@ -40,6 +40,7 @@ fn put(number: usize, body: &str) -> Put {
         sort: vec![("name", name.clone()), ("rank", KeyValue::integer(number as i64 % 7))],
         filter: vec![("name", name), ("color", KeyValue::text(if number.is_multiple_of(10) { "blue" } else { "red" }))],
         unique: vec![UniqueKey { space: "number", value: KeyValue::integer(number as i64) }],
+        search: vec!["name"],
         rendering: 3,
         body: format!("{body} {number}").into(),
         private: format!("secret {number}").into(),

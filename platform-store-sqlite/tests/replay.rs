@@ -14,7 +14,10 @@ use std::{fs, path::Path};
 
 use futures_util::future::join_all;
 use platform_engine::{
-    store::{Commit, Delete, Filter, Key, KeyValue, Order, OrderBy, Page, Put, Query, Scope, Store, UniqueKey},
+    store::{
+        Commit, Delete, Filter, Key, KeyValue, Order, OrderBy, Page, Put, Query, Scope, Store, UniqueKey,
+        pattern::Pattern,
+    },
     uid::Uid,
 };
 use platform_store_sqlite::{OpenError, SqliteStore, Synchronous};
@@ -56,6 +59,7 @@ fn put(number: u64, random: &mut Random) -> Put {
         sort: vec![("name", name.clone()), ("rank", KeyValue::integer(random.below(5) as i64))],
         filter: vec![("name", name), ("color", color)],
         unique: vec![UniqueKey { space: "number", value: KeyValue::integer(number as i64) }],
+        search: vec!["name"],
         rendering: 1,
         body: format!("body {}", random.below(1_000)).into(),
         private: bytes::Bytes::new(),
@@ -95,10 +99,12 @@ fn lists(store: &SqliteStore) -> Vec<Page> {
     let mut found = Vec::new();
     for (scope, kind) in scopes.iter().flat_map(|scope| [(scope, "Thing"), (scope, "Job")]) {
         for by in [OrderBy::Uid, OrderBy::Sequence, OrderBy::Key("name"), OrderBy::Key("rank")] {
-            for color in [None, Some("red"), Some("blue")] {
-                let color = color.map(|color| Filter::AnyOf { key: "color", values: vec![KeyValue::text(color)] });
+            let color = |color: &str| Filter::AnyOf { key: "color", values: vec![KeyValue::text(color)] };
+            let parts = ["", "me 1", ""].map(str::to_owned).to_vec();
+            let like = Filter::Like { key: "name", pattern: Pattern { parts } };
+            for filter in [None, Some(color("red")), Some(color("blue")), Some(like)] {
                 let mut query = Query { count: true, limit: 20, ..Query::new(kind, scope.clone()) };
-                query.filters = color.into_iter().collect();
+                query.filters = filter.into_iter().collect();
                 query.order = Order { by, descending: false };
                 found.push(block_on(store.list(&query)).unwrap());
                 query.skip = found.last().and_then(|page| page.total).unwrap_or(0) / 2;

@@ -48,6 +48,7 @@ mod reopen;
 mod require;
 mod restore;
 mod scope;
+mod search;
 mod sequence;
 mod total;
 mod unique;
@@ -230,6 +231,7 @@ const GROUPS: &[(&str, &[Case])] = &[
     ("cursor", cursor::CASES),
     ("scope", scope::CASES),
     ("filter", filter::CASES),
+    ("search", search::CASES),
     ("total", total::CASES),
     ("bytes", bytes::CASES),
     ("values", values::CASES),

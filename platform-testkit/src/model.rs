@@ -202,7 +202,7 @@ impl Stored {
     fn matches(&self, query: &Query) -> bool {
         self.put.key.kind == query.kind
             && query.scopes.iter().any(|scope| scope.contains(&self.put.key.uid))
-            && query.filters.iter().all(|filter| filter.passes(&self.put.filter))
+            && query.filters.iter().all(|filter| filter.passes(&self.put.sort, &self.put.filter))
     }
 
     fn is_deleted_by(&self, delete: &Delete) -> bool {

@@ -403,8 +403,9 @@ fn find() -> Command {
         .long_about(
             "Find resources of all kinds that you may list, by a part of a name or by a uid: prints the kind, the path of \
              names and the uid of each, at most 20 of a kind.\n\n\
-             Of a kind with more than 1000 resources, the first 1000 by name are searched, and all for exactly this name; \
-             a line on standard error says so.",
+             A part of at least three bytes is found in all names that the server has an index of. Of other kinds with \
+             more than 1000 resources, and for a shorter part, the first 1000 by name are searched, and all for exactly \
+             this name; a line on standard error says so.",
         )
         .arg(Arg::new("text").required(true).value_name("TEXT").help("A part of a name regardless of case, or a uid"))
 }

@@ -35,6 +35,7 @@ fn commit(writer: u64, number: u64) -> Commit {
         sort: vec![("name", KeyValue::integer(number as i64))],
         filter: vec![("writer", KeyValue::integer(writer as i64))],
         unique: Vec::new(),
+        search: Vec::new(),
         rendering: 1,
         body: vec![b'x'; 400].into(),
         private: bytes::Bytes::new(),

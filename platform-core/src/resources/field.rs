@@ -4,8 +4,8 @@ use platform_engine::{kind::Field, uid::Uid};
 
 use super::{check, registry::Digest};
 
-/// A required name, which lists can be ordered by. Each kind adds its own `about`.
-pub(super) const NAME: Field = Field::string("name").required().sort(&["name"]).check(check::name);
+/// A required name, which lists can be ordered by and which is searched by part. Each kind adds its own `about`.
+pub(super) const NAME: Field = Field::string("name").required().sort(&["name"]).searched().check(check::name);
 
 /// A description for people.
 pub(super) const DESCRIPTION: Field = Field::string("description")

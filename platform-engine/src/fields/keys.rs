@@ -16,6 +16,8 @@ pub(crate) struct Keys {
     pub(crate) sort: Vec<(KeyName, KeyValue)>,
     /// The keys that lists can be filtered by; a name may have several values.
     pub(crate) filter: Vec<(KeyName, KeyValue)>,
+    /// The sort keys that are searched by part.
+    pub(crate) search: Vec<KeyName>,
 }
 
 impl Keys {
@@ -31,7 +33,8 @@ impl Keys {
         for (name, _) in too_long {
             violations.add(*name, format!("must be at most {} bytes long", KeyValue::MAX_LEN));
         }
-        violations.none_or(Self { sort, filter })
+        let search = kind.fields.iter().filter(|field| field.searched).map(|field| field.name).collect();
+        violations.none_or(Self { sort, filter, search })
     }
 }
 

@@ -26,6 +26,9 @@ pub struct Field {
     pub sort: &'static [&'static str],
     /// Computes the sort key, if the order of the field's own value is not the intended one.
     pub sort_key: Option<SortKey>,
+    /// Whether stores index the parts of its text, for filters such as `name:*ngi*`. Only for texts that lists can be
+    /// ordered by, in their own order.
+    pub searched: bool,
     /// Parses an element of a query string, for a list of messages.
     pub in_query: Option<InQuery>,
     /// The oneof that the field belongs to: at most one field of a oneof can be set.
@@ -195,6 +198,7 @@ impl Field {
             multiline: false,
             sort: &[],
             sort_key: None,
+            searched: false,
             in_query: None,
             oneof: None,
             rest_only: false,
@@ -314,6 +318,12 @@ impl Field {
     /// Sets the function that computes the sort key.
     pub const fn sort_key(mut self, sort_key: SortKey) -> Self {
         self.sort_key = Some(sort_key);
+        self
+    }
+
+    /// Lets filters find the text by any part of at least three bytes ([`Field::searched`]).
+    pub const fn searched(mut self) -> Self {
+        self.searched = true;
         self
     }
 

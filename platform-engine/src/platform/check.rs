@@ -138,6 +138,12 @@ impl Checker<'_> {
             let is_ordered = !matches!(field.ty, Type::Message(_) | Type::List(_) | Type::Map(_));
             let has_order = field.sort.is_empty() || is_ordered || field.sort_key.is_some();
             self.require(has_order, &item, "cannot be sorted by: a message, list or map has no order");
+            let has_text = matches!(field.ty, Type::String) && !field.sort.is_empty() && field.sort_key.is_none();
+            self.require(
+                !field.searched || has_text,
+                &item,
+                "cannot be searched: it is no text with an order of its own",
+            );
             let mut ty = &field.ty;
             while let Type::List(element) | Type::Map(element) = ty {
                 ty = element;

@@ -13,6 +13,8 @@ use crate::{
 
 /// How the names of uniqueness rules begin.
 const UNIQUE: &str = "unique ";
+/// How the names of search indexes begin.
+pub(super) const SEARCH: &str = "search of ";
 
 impl KindShape {
     /// Returns the shape of records that were all written with this table.
@@ -237,6 +239,9 @@ fn indexes(kind: &Kind) -> BTreeMap<String, Vec<String>> {
         };
         if !field.sort.is_empty() {
             all.insert(format!("order by {}", field.name), vec![definition.clone()]);
+        }
+        if field.searched {
+            all.insert(format!("{SEARCH}{}", field.name), vec![definition.clone()]);
         }
         let params = kind.method(Verb::List).map_or(&[][..], |list| list.params);
         let filters = |by: By| matches!(by, By::Value(key) | By::Above(key) if key == field.name);

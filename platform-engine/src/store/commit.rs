@@ -50,6 +50,7 @@ impl Commit {
                 sort: Vec::new(),
                 filter: Vec::new(),
                 unique: vec![shared.clone()],
+                search: Vec::new(),
                 rendering: 0,
                 body: Bytes::new(),
                 private: Bytes::new(),

@@ -113,7 +113,7 @@ fn passes_keys(kind: &Kind, request: &ListRequest, item: &Item) -> Result<bool> 
     }
     let body = Checked::stored(kind, &item.body)?;
     let keys = Keys::of(kind, &body, &[])?;
-    Ok(request.filters.iter().all(|filter| filter.passes(&keys.filter)))
+    Ok(request.filters.iter().all(|filter| filter.passes(&keys.sort, &keys.filter)))
 }
 
 /// Returns a page of the resources of a list in these scopes after a uid, in the order of the uids, each with its

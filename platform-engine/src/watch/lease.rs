@@ -90,6 +90,7 @@ fn put(organization: &Uid, form: Form) -> Result<Put> {
         key: key(organization),
         sort: Vec::new(),
         filter: Vec::new(),
+        search: Vec::new(),
         unique: Vec::new(),
         rendering: 0,
         body: serde_json::to_vec(&form).map(Bytes::from).map_err(Error::internal)?,

@@ -178,6 +178,7 @@ pub(crate) async fn record(
             key: Key::new(ENTRY, Uid::opaque(format!("{organization}/{segment:016x}"))),
             sort: Vec::new(),
             filter: Vec::new(),
+            search: Vec::new(),
             unique: Vec::new(),
             rendering: 0,
             body: body.into(),

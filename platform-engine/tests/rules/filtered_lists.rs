@@ -217,3 +217,33 @@ fn a_filter_without_an_index_reads_a_bounded_number_of_resources_and_one_with_an
     assert_eq!(violated_fields(total("id >= CVE-00 AND summary:*3")), ["filter"]);
     assert_eq!(total("id >= CVE-00-00002 AND summary:*3 AND id < CVE-01").unwrap(), 10);
 }
+
+#[test]
+fn a_part_of_a_name_is_found_among_any_number_of_resources() {
+    let world = World::new();
+    // One more than a filter without an index may read.
+    for n in 0..10_001 {
+        let name = if n % 1_000 == 7 { format!("nginx {n:05} fips") } else { format!("repo {n:05}") };
+        world.create(&world.operator, "Repo", &world.org, json!({ "name": name })).unwrap();
+    }
+    let list = |filter: &str| {
+        let query = [("filter", filter), ("page_size", "2"), ("order_by", "name desc")];
+        world.list(&world.operator, "Repo", &query)
+    };
+    for filter in ["name:*ginx*", "name = \"nginx*\"", "name:*fips", "name = \"*gin*0*ips*\""] {
+        let page = list(filter).unwrap();
+        assert_eq!((page.total, page.names()), (10, vec!["nginx 09007 fips".into(), "nginx 08007 fips".into()]));
+        assert!(page.next.is_some(), "{filter}");
+    }
+    // With conditions that no index answers, of which the other one leaves few resources.
+    for filter in ["name:*ginx* description = \"\"", "name:*ginx* (name:*5007* OR name:*6007*)", "name:*ginx* name:*7*"]
+    {
+        assert!(list(filter).is_ok_and(|page| page.total > 0), "{filter}");
+    }
+    assert_eq!(list("name:*ginx* name:*redis*").unwrap().total, 0);
+    assert_eq!(list("name:*repo*").unwrap().total, 9_991);
+    // A part that is too short for the index, a negation, and letters in the other case.
+    assert_eq!(violated_fields(list("name:*gi*")), ["filter"]);
+    assert_eq!(violated_fields(list("NOT name:*ginx*")), ["filter"]);
+    assert_eq!(list("name:*GINX*").unwrap().total, 0);
+}

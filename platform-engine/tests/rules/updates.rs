@@ -394,6 +394,7 @@ fn store_as_later_release(world: &World, kind: &'static str, uid: &Uid, renderin
         sort: Vec::new(),
         filter: Vec::new(),
         unique: Vec::new(),
+        search: Vec::new(),
         rendering: rendering.unwrap_or(record.rendering),
         body: serde_json::to_vec(&body).unwrap().into(),
         private: record.private,

@@ -236,6 +236,7 @@ async fn begin_generation(store: &dyn Store, organization: &Uid, sequence: u64) 
         sort: Vec::new(),
         filter: Vec::new(),
         unique: Vec::new(),
+        search: Vec::new(),
         rendering: 0,
         body: "{}".into(),
         private: "".into(),

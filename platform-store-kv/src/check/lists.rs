@@ -2,7 +2,7 @@
 //! every list that has to be materialized is.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     ops::ControlFlow,
 };
 
@@ -21,6 +21,7 @@ use crate::{
     record::{self, Stored},
     rows::Rows,
     schema::{NameId, Names, decode_place, order_key},
+    search,
     tree::{Visit, verify},
 };
 
@@ -28,10 +29,11 @@ pub(super) fn check(
     index: Index<'_, impl Rows>,
     names: &Names,
     kinds: &BTreeSet<NameId>,
+    searched: BTreeMap<(NameId, NameId), (u64, u64)>,
     findings: &mut Findings,
 ) -> Result<(), StoreError> {
     let Index { rows, delta } = index;
-    let mut check = Check { index, names, findings, nodes: HashSet::new(), materialized: HashSet::new() };
+    let mut check = Check { index, names, findings, nodes: HashSet::new(), materialized: HashSet::new(), searched };
     rows.each_list(|key, roots, sum| {
         if !matches!(delta.list(&key), Found::Stored) {
             return Ok(());
@@ -51,6 +53,9 @@ pub(super) fn check(
     let count = nodes::count(rows, delta)?;
     let used = check.nodes.len() as u64;
     check.findings.expect(count == used, || format!("{used} of {count} nodes are in use"));
+    for (kind, key) in std::mem::take(&mut check.searched).into_keys() {
+        check.findings.add(format!("the search index of key {key} of kind {kind} is missing"));
+    }
     check.no_list_is_missing(kinds)
 }
 
@@ -61,10 +66,16 @@ struct Check<'a, R> {
     /// The nodes that were visited.
     nodes: HashSet<u64>,
     materialized: HashSet<ListKey>,
+    /// The search indexes that records require, and for each the number of records and the sum of the hashes of its
+    /// postings. Those that were found are removed.
+    searched: BTreeMap<(NameId, NameId), (u64, u64)>,
 }
 
 impl<R: Rows> Check<'_, R> {
     fn list(&mut self, key: &ListKey, list: &List) -> Result<(), StoreError> {
+        if key.is_search() {
+            return self.search(key, list);
+        }
         let name = || format!("list {} {} of kind {}", key.place.escape_ascii(), key.value.escape_ascii(), key.kind);
         let Some(place) = decode_place(&key.place) else {
             self.findings.add(format!("{} has an invalid place", name()));
@@ -85,6 +96,66 @@ impl<R: Rows> Check<'_, R> {
             }
         }
         Ok(())
+    }
+
+    /// Checks a search index: the number of its records, and the sum of the hashes of its postings.
+    fn search(&mut self, key: &ListKey, list: &List) -> Result<(), StoreError> {
+        let expected = self.searched.remove(&(key.kind, key.key)).unwrap_or_default();
+        let result = self.postings(key, search::root(list));
+        if let Some((count, sum)) = self.findings.catch(result)? {
+            self.findings.expect((list.deep, sum) == expected && list.direct == count, || {
+                format!("the search index of key {} of kind {} differs from the records", key.key, key.kind)
+            });
+        }
+        Ok(())
+    }
+
+    /// Returns the number of postings in the blocks of a search index, and the sum of the hashes of all its postings.
+    fn postings(&mut self, key: &ListKey, root: u64) -> Result<(u64, u64), StoreError> {
+        let Self { index: Index { rows, delta }, nodes, .. } = self;
+        let stored = SnapshotNodes(*rows, delta);
+        let mut blocks: Vec<(Vec<u8>, u64)> = Vec::new();
+        if root != 0 {
+            verify(&stored, root, &mut |visit| {
+                let id = match visit {
+                    Visit::Node(id) => id,
+                    Visit::Entry(key, id) => {
+                        blocks.push((key.to_vec(), id));
+                        id
+                    }
+                };
+                if nodes.insert(id) { Ok(()) } else { Err(corrupt(format!("node {id} is used twice"))) }
+            })?;
+        }
+        // Whether the record has the trigram now, and whether it is in the blocks.
+        let changes = delta.postings(key.kind, key.key, None).into_iter();
+        let mut changed: HashMap<_, _> = changes.map(|(trigram, id, has)| ((trigram, id), (has, false))).collect();
+        let (mut count, mut sum, mut previous) = (0, 0_u64, None);
+        for (first, block) in blocks {
+            let malformed = || corrupt(format!("block {block} of a search index is out of order"));
+            let (trigram, first) = search::take_posting(&first).ok_or_else(malformed)?;
+            let mut numbers = Vec::new();
+            search::read_block(&stored, block, &mut numbers)?;
+            count += numbers.len() as u64;
+            for id in numbers {
+                if id < first || previous.is_some_and(|previous| previous >= (trigram, id)) {
+                    return Err(malformed());
+                }
+                previous = Some((trigram, id));
+                sum = sum.wrapping_add(search::hash(trigram, id));
+                if let Some((_, is_stored)) = changed.get_mut(&(trigram, id)) {
+                    *is_stored = true;
+                }
+            }
+        }
+        for ((trigram, id), change) in changed {
+            match change {
+                (true, false) => sum = sum.wrapping_add(search::hash(trigram, id)),
+                (false, true) => sum = sum.wrapping_sub(search::hash(trigram, id)),
+                _ => {}
+            }
+        }
+        Ok((count, sum))
     }
 
     /// Checks one tree and returns its number of entries.

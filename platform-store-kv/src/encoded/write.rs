@@ -2,7 +2,7 @@
 
 use platform_engine::store::StoreError;
 
-use super::{Encoded, FORMAT_KEY, STATE_KEY, list_key, sequence_key, stored};
+use super::{Encoded, FORMAT_KEY, SEARCHED_FORMAT, STATE_KEY, list_key, sequence_key, stored};
 use crate::{
     backend::{Backend, KeyRange, Snapshot as _, Space},
     overlay::Overlay,
@@ -34,7 +34,7 @@ impl<B: Backend> Encoded<Overlay<B>> {
         old.map_or(Ok(()), |old| self.set(Space::Sequence, &old, None))
     }
 
-    /// Sets the number of the format, in a new store.
+    /// Sets the number of the format.
     pub(crate) fn set_format(&self, format: u32) -> Result<(), StoreError> {
         self.set(Space::State, FORMAT_KEY, Some(format.to_le_bytes().to_vec()))
     }
@@ -109,9 +109,11 @@ impl<B: Backend> RowsMut for Encoded<Overlay<B>> {
         self.set(Space::Epochs, name.as_bytes(), Some(numbers([sum, value])))
     }
 
-    fn set_name(&self, NameRow { id, text, flags, sum }: NameRow<'_>) -> Result<(), StoreError> {
+    fn set_name(&self, name: NameRow<'_>) -> Result<(), StoreError> {
+        let NameRow { id, text, flags, sum } = name;
         let value = [&sum.to_le_bytes()[..], &[flags], text.as_bytes()].concat();
-        self.set(Space::Names, &id.to_be_bytes(), Some(value))
+        self.set(Space::Names, &id.to_be_bytes(), Some(value))?;
+        if name.is_searched() { self.set_format(SEARCHED_FORMAT) } else { Ok(()) }
     }
 
     fn set_state(&self, StateRow { columns, sum }: StateRow) -> Result<(), StoreError> {

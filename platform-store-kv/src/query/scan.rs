@@ -5,10 +5,11 @@ use std::{
     ops::{Bound, ControlFlow},
 };
 
-use platform_engine::store::{Filter, Query, Scope, StoreError, place::SHORT_LEN, plan::distinct};
+use platform_engine::store::{Filter, MAX_LIKE, Query, Scope, StoreError, place::SHORT_LEN, plan::distinct};
 
 use super::{
     Compiled, OverBudget,
+    search::Postings,
     source::{Keyed, Sources, Wanted},
 };
 use crate::{
@@ -28,6 +29,8 @@ enum Candidates<'a> {
     Values(NameId, Vec<&'a [u8]>),
     /// The records with a greater value under a key.
     Above(NameId, &'a [u8]),
+    /// The records with the trigrams of a pattern.
+    Search(Postings),
 }
 
 /// Returns all matching records, unsorted, unless there are more than `most` candidates.
@@ -41,6 +44,13 @@ pub(super) fn scan(
     if size > most {
         return Ok(Err(OverBudget));
     }
+    let is_search = query.filters.iter().any(|filter| matches!(filter, Filter::Like { .. }));
+    let costs = |candidates: u64| {
+        if !is_search || candidates <= MAX_LIKE {
+            return Ok(());
+        }
+        Err(StoreError::TooCostly(format!("a search compares {candidates} records").into()))
+    };
     let filters = Compiled::of(&query.filters, names);
     let (mut rows, mut seen) = (Vec::new(), HashSet::new());
     let mut examine = |stored: Stored<'_>| {
@@ -54,7 +64,15 @@ pub(super) fn scan(
         if is_candidate { Ok(()) } else { Err(record::misplaced(stored.id)) }
     };
     let index = sources.view.index()?;
+    if !matches!(range, Candidates::Search(_)) {
+        costs(size)?;
+    }
     match range {
+        Candidates::Search(postings) => {
+            let records = postings.records(sources.view)?;
+            costs(records.len() as u64)?;
+            record::try_each(index.rows, &records, |stored| examine(stored).map(ControlFlow::Continue))?;
+        }
         Candidates::Scopes(wanted) => {
             // Candidates can be read in any order. The order by sequence exists in every list.
             let sources = Sources { order: BY_SEQUENCE, ..sources };
@@ -141,6 +159,14 @@ fn smallest_range<'q>(
                 let range = Range::above(sources.kind, key.id, value.as_bytes());
                 let count = sources.view.index()?.count(&range, most)?;
                 offer(Candidates::Above(key.id, value.as_bytes()), count);
+            }
+            Filter::Like { key, pattern } => {
+                let Some(key) = names.get(key) else { continue };
+                let total = sources.total(None)?.unwrap_or(0);
+                if let Some(postings) = Postings::find(sources.view, (sources.kind, key.id, total), pattern)? {
+                    let size = postings.bound();
+                    offer(Candidates::Search(postings), size);
+                }
             }
             Filter::NoneOf { .. } | Filter::Contains { .. } => {}
         }

@@ -247,7 +247,8 @@ async fn run_everywhere(
 ) -> Result<Vec<Row>, Failure> {
     let (column, descending) = (slots.column(query.kind, query.order.by), query.order.descending);
     let after = After::of(column, descending, query.after.as_ref());
-    let (scopes, filters) = (Scopes::of(query.kind, &query.scopes), Filters::of(&query.filters));
+    let (scopes, filters) = (Scopes::of(query.kind, &query.scopes), Filters::of(query, slots)?);
+    let likes = filters.likes();
     let members = choices(query).into_iter().next();
     let limit = i64::try_from(limit).unwrap_or(i64::MAX).min(MOST);
     let skip = i64::try_from(query.skip).unwrap_or(i64::MAX).min(MOST);
@@ -272,7 +273,7 @@ async fn run_everywhere(
             17 => &skip,
             18 if column == Column::Other => &name,
             18 | 19 => &members,
-            _ => return None,
+            number => likes.get(number.checked_sub(20)?)?,
         })
     };
     let params: Vec<_> = used.iter().filter_map(number).collect();

@@ -11,7 +11,7 @@ pub(crate) mod everywhere;
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use crate::schema::{Column, in_place};
+use crate::schema::{Column, SLOTS, in_place};
 
 /// How a list is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -166,6 +166,20 @@ const PASSES: &str = "NOT EXISTS (SELECT 1 FROM unnest($13::int4[]) WITH ORDINAL
      SELECT 1 FROM unnest($14::int4[], $15::text[], $16::bytea[]) w(no, key, value), \
      unnest(r.filter_keys, r.filter_values) h(key, value) WHERE w.no = f.no AND w.key = h.key AND \
      CASE f.op WHEN 2 THEN h.value > w.value WHEN 3 THEN position(w.value IN h.value) > 0 ELSE h.value = w.value END))";
+
+/// Whether `r` matches all patterns, which are the values whose numbers are those of the columns, negated.
+static LIKE: LazyLock<String> = LazyLock::new(|| {
+    matches_all(|slot| {
+        format!("ARRAY(SELECT w.value FROM unnest($14::int4[], $16::bytea[]) w(no, value) WHERE w.no = -{slot})")
+    })
+});
+
+/// Returns the condition that `r` matches all patterns of the columns of sort keys; `patterns` returns the array of those of
+/// a column, by the number of the column.
+fn matches_all(patterns: impl Fn(usize) -> String) -> String {
+    let of_column = |slot: usize| format!("COALESCE(r.s{slot}, '') LIKE ALL ({})", patterns(slot));
+    (1..=SLOTS).map(of_column).collect::<Vec<_>>().join(" AND ")
+}
 
 const SCOPES: &str = "unnest($9::int8[], $10::int4[], $11::text[], $12::text[]) s(org, mode, low, high)";
 
@@ -520,7 +534,8 @@ impl By {
         };
         let (key, after, order) = (self.key("r"), self.after_of_rows("h"), self.order_of_rows("h"));
         let with = format!(
-            "WITH hits AS MATERIALIZED (SELECT DISTINCT r.org, r.uid, {key} AS key FROM {candidates} AND {PASSES}) "
+            "WITH hits AS MATERIALIZED (SELECT DISTINCT r.org, r.uid, {key} AS key FROM {candidates} AND {PASSES} AND {}) ",
+            *LIKE
         );
         let page = format!(
             "SELECT r.uid, r.revision, r.rendering, r.body, h.key FROM (SELECT h.* FROM hits h WHERE {after} \

@@ -30,6 +30,7 @@ pub(crate) fn thing(uid: &str) -> Put {
         sort: vec![("name", KeyValue::text(uid)), ("rank", KeyValue::integer(0))],
         filter: vec![("color", KeyValue::text("red"))],
         unique: vec![UniqueKey { space: "thing", value: KeyValue::text(uid) }],
+        search: Vec::new(),
         rendering: 1,
         body: format!("{{\"uid\":\"{uid}\"}}").into(),
         private: bytes::Bytes::new(),

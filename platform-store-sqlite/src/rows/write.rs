@@ -7,12 +7,23 @@ use rusqlite::{ErrorCode, Params};
 use super::Sql;
 use crate::{
     error::{commit_error, store_error},
-    schema::{CREATE_UNINDEXED, UNINDEXED, VERSION},
+    schema::{CREATE_UNINDEXED, SEARCHED, UNINDEXED},
 };
 
 impl Sql {
     fn execute(&self, sql: &str, params: impl Params) -> Result<(), StoreError> {
         self.prepare(sql)?.execute(params).map(drop).map_err(store_error)
+    }
+
+    /// Sets or clears a flag in `user_version`.
+    fn set_version_flag(&self, flag: i32, is_set: bool) -> Result<(), StoreError> {
+        let version = self.connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i32>(0));
+        let version = version.map_err(store_error)?;
+        let changed = if is_set { version | flag } else { version & !flag };
+        if changed == version {
+            return Ok(());
+        }
+        self.connection.execute_batch(&format!("PRAGMA user_version = {changed}")).map_err(store_error)
     }
 }
 
@@ -83,9 +94,11 @@ impl RowsMut for Sql {
         self.execute("INSERT OR REPLACE INTO epoch (name, value, sum) VALUES (?, ?, ?)", (name, value, sum))
     }
 
-    fn set_name(&self, NameRow { id, text, flags, sum }: NameRow<'_>) -> Result<(), StoreError> {
+    fn set_name(&self, name: NameRow<'_>) -> Result<(), StoreError> {
+        let NameRow { id, text, flags, sum } = name;
         let insert = "INSERT OR REPLACE INTO name (id, text, several, sum) VALUES (?, ?, ?, ?)";
-        self.execute(insert, (id, text, flags, sum))
+        self.execute(insert, (id, text, flags, sum))?;
+        if name.is_searched() { self.set_version_flag(SEARCHED, true) } else { Ok(()) }
     }
 
     fn set_state(&self, StateRow { columns, sum }: StateRow) -> Result<(), StoreError> {
@@ -112,11 +125,11 @@ impl RowsMut for Sql {
         if had {
             run("DROP TABLE unindexed")?;
         }
+        self.set_version_flag(UNINDEXED, !rows.is_empty())?;
         if rows.is_empty() {
-            return run(&format!("PRAGMA user_version = {VERSION}"));
+            return Ok(());
         }
         run(CREATE_UNINDEXED)?;
-        run(&format!("PRAGMA user_version = {}", VERSION | UNINDEXED))?;
         rows.iter().try_for_each(|UnindexedRow { kind, first, sum }| {
             let insert = "INSERT INTO unindexed (kind, first, sum) VALUES (?, ?, ?)";
             self.connection.execute(insert, [kind, first, sum]).map(drop).map_err(store_error)

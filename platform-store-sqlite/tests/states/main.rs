@@ -60,6 +60,7 @@ fn put(uid: &str, (name, color, body): &Value) -> Put {
         sort: vec![("name", KeyValue::text(name))],
         filter: vec![("color", KeyValue::text(color))],
         unique: Vec::new(),
+        search: Vec::new(),
         rendering: 1,
         body: body.clone().into(),
         private: bytes::Bytes::new(),

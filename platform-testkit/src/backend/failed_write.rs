@@ -61,6 +61,7 @@ fn commit<B: Backend>(store: &KvStore<B>, number: u32) -> Result<(), StoreError>
         sort: Vec::new(),
         filter: Vec::new(),
         unique: Vec::new(),
+        search: Vec::new(),
         rendering: 1,
         body: vec![b'x'; 1_000].into(),
         private: bytes::Bytes::new(),

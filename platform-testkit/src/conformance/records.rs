@@ -51,6 +51,7 @@ fn record(kind: KindName, uid: &str) -> Put {
         sort: vec![("name", text(uid)), ("rank", KeyValue::integer(0))],
         filter: Vec::new(),
         unique: Vec::new(),
+        search: vec!["name"],
         rendering: 1,
         body: uid.to_owned().into(),
         private: bytes::Bytes::new(),

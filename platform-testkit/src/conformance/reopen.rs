@@ -5,6 +5,7 @@ use platform_engine::store::{Commit, Conflict, Delete, Put, Require, Scope};
 use super::{
     Case, Fixture, cases,
     records::{Ask, Describe, PART, THING, any_of, epoch, guarded, key, part, text, thing, things, things_in, uid},
+    search::like,
     watch::a_watch_resumes_after_reopening,
 };
 
@@ -13,6 +14,7 @@ pub(super) const CASES: &[Case] = cases![
     records_are_stored_after_reopening,
     deleted_records_stay_deleted_after_reopening,
     orders_filters_and_totals_are_correct_after_reopening,
+    a_search_is_correct_after_reopening,
     a_retired_key_disappears_with_the_records_that_have_it,
     unique_keys_are_stored_after_reopening,
     epochs_are_stored_after_reopening,
@@ -77,6 +79,18 @@ async fn orders_filters_and_totals_are_correct_after_reopening(fixture: &mut Fix
 }
 
 /// A release may drop a key of a kind: earlier records have the key until they are replaced.
+async fn a_search_is_correct_after_reopening(fixture: &mut Fixture) {
+    fixture.put([thing("a").named("nginx"), thing("b").named("redis"), thing("c").named("engine")]).await;
+    fixture.reopen().await;
+    let found = async |fixture: &Fixture| fixture.uids(&things().where_(like("*gin*"))).await;
+    assert_eq!(found(fixture).await, ["a", "c"]);
+    fixture.put([thing("b").named("login"), thing("c").named("motor")]).await;
+    fixture.delete([Delete::Key(key("a"))]).await;
+    fixture.put([thing("d").named("nginx")]).await;
+    fixture.reopen().await;
+    assert_eq!(found(fixture).await, ["b", "d"]);
+}
+
 async fn a_retired_key_disappears_with_the_records_that_have_it(fixture: &mut Fixture) {
     let retired = things().where_(any_of("retired", ["x"]));
     fixture.put(["a", "b", "c"].map(|uid| thing(uid).with("retired", "x").with("color", "red"))).await;

@@ -112,7 +112,7 @@ async fn a_total_counts_what_filters_and_scopes_match(fixture: &mut Fixture) {
             let passes = |uid: &str| {
                 let i: usize = uid.rsplit('/').next().unwrap().parse().unwrap();
                 let keys = [("color", text(colors[i / 3 % 3])), ("size", text(&(i % 10).to_string()))];
-                filters.iter().all(|filter: &Filter| filter.passes(&keys))
+                filters.iter().all(|filter: &Filter| filter.passes(&[], &keys))
             };
             let matching =
                 all.iter().filter(|item| scopes.iter().any(|scope| scope.contains(&item.uid())) && passes(&item.uid()));

@@ -4,7 +4,7 @@ use std::{collections::HashMap, io::Write};
 
 use clap::ArgMatches;
 use platform_engine::{
-    kind::{Field, Kind, Parent, Verb},
+    kind::{Field, Kind, Method, Parent, Verb},
     uid::Uid,
 };
 use serde_json::Value;
@@ -27,6 +27,12 @@ const PAGE: usize = 200;
 
 /// The parameter of lists that search by a part of a text.
 const QUERY: &str = "query";
+
+/// The parameter of lists with a filter.
+const FILTER: &str = "filter";
+
+/// The length in bytes of the shortest part that servers find by an index.
+const TRIGRAM: usize = 3;
 
 /// A match: the kind, and the resource.
 type Match = (&'static Kind, Value);
@@ -86,6 +92,14 @@ fn search(session: &Session<'_>, kind: &'static Kind, wanted: &str) -> Result<(V
     }
     let Some(name) = name_field(kind) else { return Ok(Default::default()) };
     let low = wanted.to_lowercase();
+    if name.searched && wanted.len() >= TRIGRAM {
+        match indexed(session, kind, name, wanted) {
+            Ok(found) => return Ok((found, None)),
+            // The part is in too many names, or the server is of an earlier release: search the first resources.
+            Err(failure) if failure.is("INVALID_ARGUMENT") => {}
+            Err(failure) => return Err(failure),
+        }
+    }
     let is_match =
         |item: &Value| field(item, name.name).to_lowercase().contains(&low) || field(item, "uid").contains(&low);
     let order = if name.sort.is_empty() { Vec::new() } else { query("order_by", name.name) };
@@ -106,6 +120,39 @@ fn search(session: &Session<'_>, kind: &'static Kind, wanted: &str) -> Result<(V
     }
     found.truncate(SHOWN);
     Ok((found, bound))
+}
+
+/// Returns the resources that have exactly this name, and then those with a part of it, which the server finds by an index.
+fn indexed(session: &Session<'_>, kind: &'static Kind, name: &Field, wanted: &str) -> Result<Vec<Value>> {
+    let mut found: Vec<Value> = Vec::new();
+    let mut add = |query: (&str, String)| -> Result<()> {
+        let (key, value) = query;
+        let page = session.api.pages(kind, vec![(key.to_owned(), value)])?.next(SHOWN)?;
+        let is_new = |item: &Value, found: &[Value]| found.iter().all(|other| other.get("uid") != item.get("uid"));
+        for item in page.map(|page| page.items).unwrap_or_default() {
+            if is_new(&item, &found) {
+                found.push(item);
+            }
+        }
+        Ok(())
+    };
+    let is_param = |list: &Method| list.params.iter().any(|param| param.field.name == name.name);
+    if kind.method(Verb::List).is_some_and(is_param) {
+        add((name.name, wanted.to_owned()))?;
+    }
+    // Names of the API are in lower case; those of other kinds may be as the text is written.
+    let low = wanted.to_lowercase();
+    let parts = [&*low, wanted];
+    for part in parts.iter().take(if low == wanted { 1 } else { 2 }) {
+        add((FILTER, format!("{}:\"*{}*\"", name.name, escaped(part))))?;
+    }
+    found.truncate(SHOWN);
+    Ok(found)
+}
+
+/// Returns a text as a part of a quoted one in a filter.
+fn escaped(text: &str) -> String {
+    text.chars().flat_map(|c| r#"\"'*"#.contains(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
 /// Returns the paths of names of resources, as far as the names of the groups above them can be read.

@@ -187,6 +187,7 @@ fn commit(wrote: &Contents) -> Commit {
                 sort: vec![("name", KeyValue::text(name))],
                 filter: Vec::new(),
                 unique: Vec::new(),
+                search: Vec::new(),
                 rendering: 1,
                 body: body.clone().into_bytes().into(),
                 private: bytes::Bytes::new(),

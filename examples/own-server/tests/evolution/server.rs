@@ -188,8 +188,12 @@ pub(crate) fn versions() {
         planned.contains("Vehicle: filter by color: is new") && planned.contains("would rewrite 1 resources"),
         "{planned}"
     );
-    assert!(done(dir, 6, &["migrate", "--kinds"]).contains("Vehicle: rewrote 1 resources"));
-    assert!(done(dir, 6, &["migrate", "--kinds"]).contains("Vehicle: up to date"));
+    let migrated = done(dir, 6, &["migrate", "--kinds"]);
+    assert!(migrated.contains("Vehicle: rewrote 1 resources"), "{migrated}");
+    // The other kinds have no shapes, so that it is not known whether their search indexes have all resources.
+    assert!(migrated.contains("Role: search of name: is new") && migrated.contains("Role: rewrote"), "{migrated}");
+    let again = done(dir, 6, &["migrate", "--kinds"]);
+    assert!(again.contains("Vehicle: up to date") && !again.contains("search of"), "{again}");
     done(dir, 6, &["check"]);
     let server = Serving::start(dir, 7);
     expected(&server.send("GET", &format!("{VEHICLES}?color=red&order_by=places"), &Value::Null)["vehicles"][0]);

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     kind::{By, Field, Kind, Type, Verb},
-    store::{self, KeyName, KeyValue},
+    store::{self, KeyName, KeyValue, pattern::Pattern},
     uid::Uid,
 };
 
@@ -16,7 +16,7 @@ use crate::{
 /// fields, which are those that lists show: no kind renders a field with an index key differently.
 #[derive(Debug, Default)]
 pub(crate) struct Plan<'f> {
-    /// Conditions that filter keys answer.
+    /// Conditions that filter keys and search indexes answer.
     pub(crate) filters: Vec<store::Filter>,
     /// Conditions that the uid has one of these values.
     pub(crate) uids: Vec<Vec<Uid>>,
@@ -38,8 +38,8 @@ pub(crate) struct Range {
 }
 
 impl Filter {
-    /// Returns the plan for lists of the kind that the filter was compiled for.
-    pub(crate) fn plan(&self, kind: &'static Kind) -> Plan<'_> {
+    /// Returns the plan for lists of the kind that the filter was compiled for, with or without search indexes.
+    pub(crate) fn plan(&self, kind: &'static Kind, with_search: bool) -> Plan<'_> {
         let mut plan = Plan::default();
         let mut ranges: Vec<Range> = Vec::new();
         for Condition { test, text } in &self.conditions {
@@ -57,6 +57,10 @@ impl Filter {
                     plan.filters.push(store::Filter::AnyOf { key: field.name, values });
                     continue;
                 }
+            }
+            if let Some(like) = like(kind, test).filter(|_| with_search) {
+                plan.filters.push(like);
+                continue;
             }
             plan.rest.push(text);
             if let Some(range) = range(kind, test) {
@@ -114,6 +118,16 @@ fn equalities(test: &Test) -> Option<(&'static str, Vec<&Constant>)> {
         }
         _ => None,
     }
+}
+
+/// Returns the condition of the store, if the test is that a text which is searched matches a pattern of which some part has
+/// a trigram.
+fn like(kind: &'static Kind, test: &Test) -> Option<store::Filter> {
+    let Test::Value { path, is: Is::Compared(Order::Equal, Constant::Text(text)) } = test else { return None };
+    let [Step::Field(name)] = path.as_slice() else { return None };
+    let field = kind.field(name).filter(|field| field.searched && text.as_plain().is_none())?;
+    let pattern = Pattern { parts: text.parts().to_vec() };
+    (!pattern.trigrams().is_empty()).then_some(store::Filter::Like { key: field.name, pattern })
 }
 
 /// Returns the range of a sort key in which a resource is that passes.

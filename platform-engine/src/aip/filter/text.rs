@@ -1,5 +1,7 @@
 //! Texts with wildcards.
 
+use crate::store::pattern;
+
 /// A text in which `*` stands for any text, as `=`, `!=` and `:` compare it with others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Text(Vec<String>);
@@ -47,23 +49,7 @@ impl Text {
     /// Returns whether a text is this one, for some texts in place of the wildcards. Takes time linear in the text for
     /// each part.
     pub fn matches(&self, text: &str) -> bool {
-        let (Some((first, rest)), Some((last, middle))) = (self.0.split_first(), self.0.split_last()) else {
-            return false;
-        };
-        if rest.is_empty() {
-            return text == first;
-        }
-        let Some(mut text) = text.strip_prefix(first.as_str()).and_then(|text| text.strip_suffix(last.as_str())) else {
-            return false;
-        };
-        // The earliest occurrence of each part leaves the most text for the others.
-        for part in middle.iter().skip(1) {
-            match text.split_once(part.as_str()) {
-                Some((_, after)) => text = after,
-                None => return false,
-            }
-        }
-        true
+        pattern::matches(&self.0, text.as_bytes())
     }
 }
 

@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use bytes::BytesMut;
 
 use super::{
-    super::{Filter, Item, KeyValue, Page, Position, Query, Scope, merge::Merge, plan::Plan},
+    super::{Filter, Item, KeyValue, OrderBy, Page, Position, Query, Scope, merge::Merge, plan::Plan},
     kind::{FilterValue, Kind, has, is_child},
     order::{By, Orders, Records},
     part::{Part, Sorted, walk},
@@ -186,6 +186,10 @@ impl<'a> Collector<'a> {
         let passes = |id: &u32| {
             let Some(record) = records.get(*id) else { return false };
             filters.iter().all(|(filter, keys)| {
+                if let Filter::Like { key, .. } = filter {
+                    let by = self.kind.by(OrderBy::Key(key));
+                    return filter.passes_with(std::iter::once(by.value(record)));
+                }
                 let of_filter = record.filters().filter(|(key, _)| keys.contains(key));
                 filter.passes_with(of_filter.map(|(_, value)| value))
             })

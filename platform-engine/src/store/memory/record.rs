@@ -374,6 +374,7 @@ mod tests {
                 ("none", value("")),
             ],
             unique: Vec::new(),
+            search: Vec::new(),
             rendering: 513,
             body: Bytes::from_static(b"the body"),
             private: Bytes::from_static(b"the private part"),

@@ -61,6 +61,7 @@ mod tests {
             sort: Vec::new(),
             filter: Vec::new(),
             unique: Vec::new(),
+            search: Vec::new(),
             rendering: 0,
             body: body.into(),
             private: "".into(),

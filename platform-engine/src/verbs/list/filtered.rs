@@ -1,6 +1,6 @@
 //! Lists with a filter (AIP-160; `docs/api.md`, Filters).
 //!
-//! What the filter keys and the uids answer becomes part of the store's query. The other conditions are evaluated on
+//! What the filter keys, the search indexes and the uids answer becomes part of the store's query. The other conditions are evaluated on
 //! the resources of that query as the list shows them, one after another: all of them, for the exact total, but at most
 //! [`MAX_READ`] (or [`MAX_READ_OPEN`]) and [`MAX_READ_BYTES`]. Where a range of a sort key has all resources that pass, only that is read.
 //!
@@ -15,11 +15,11 @@ use super::{AT_ONCE, Found, PAGE_BYTES, indexed, position, rendered_for_list};
 use crate::{
     aip::filter::{self, Filter, Plan, Range},
     context::Context,
-    error::{Error, Result},
+    error::{Code, Error, Result},
     kind::{Kind, Registered},
     request::{FILTER, MAX_PAGE_SIZE},
     scope::Scopes,
-    store::{self, Item, Order, OrderBy, Position, Query, Scope},
+    store::{self, Item, MAX_LIKE, Order, OrderBy, Position, Query, Scope},
     uid::Uid,
 };
 
@@ -38,10 +38,46 @@ const MAX_READ_BYTES: usize = 32 << 20;
 /// # Errors
 /// INVALID_ARGUMENT on `filter` when more resources than allowed would have to be read, and those of the store.
 pub(super) async fn list(cx: &Context<'_>, registered: &Registered, filter: &Filter, query: Query) -> Result<Found> {
+    let plan = filter.plan(registered.kind, true);
+    if !has_search(&plan.filters) {
+        return planned(cx, registered, filter, plan, query).await;
+    }
+    match planned(cx, registered, filter, plan, query.clone()).await {
+        Err(error) if error.code() == Code::DeadlineExceeded => {
+            let plan = filter.plan(registered.kind, false);
+            if plan.range.is_none() {
+                return Err(Error::invalid_field(FILTER.name, too_frequent()).because(error));
+            }
+            planned(cx, registered, filter, plan, query).await
+        }
+        result => result,
+    }
+}
+
+fn has_search(filters: &[store::Filter]) -> bool {
+    filters.iter().any(|filter| matches!(filter, store::Filter::Like { .. }))
+}
+
+/// Returns the rule that a search breaks for which the store would compare too many resources.
+fn too_frequent() -> String {
+    format!(
+        "must select fewer resources by a part of a text: the store would compare more than {MAX_LIKE} with it; write more \
+         of the text, or narrow the list with `uidp.descendants_of`"
+    )
+}
+
+/// Returns the page of a query by a plan of its filter.
+async fn planned(
+    cx: &Context<'_>,
+    registered: &Registered,
+    filter: &Filter,
+    plan: Plan<'_>,
+    mut query: Query,
+) -> Result<Found> {
     let kind = registered.kind;
     let most = if cx.caller().is_some() { MAX_READ } else { MAX_READ_OPEN };
-    let Plan { filters, uids, range, rest } = filter.plan(kind);
-    let (has_filters, mut query) = (!filters.is_empty(), query);
+    let Plan { filters, uids, range, rest } = plan;
+    let has_filters = !filters.is_empty();
     let mut scopes = Scopes::disjoint(query.scopes);
     for uids in uids {
         scopes = scopes.and(&Scopes::disjoint(uids.into_iter().map(Scope::Exact)));
@@ -49,7 +85,7 @@ pub(super) async fn list(cx: &Context<'_>, registered: &Registered, filter: &Fil
     query.scopes = scopes.into_vec();
     query.filters.extend(filters);
     let any_of = query.filters.iter().filter(|filter| matches!(filter, store::Filter::AnyOf { .. }));
-    if has_filters && any_of.clone().count() > 1 {
+    if has_filters && !has_search(&query.filters) && any_of.clone().count() > 1 {
         // The store reads the shortest of their lists.
         let mut shortest = u64::MAX;
         for filter in any_of {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use super::{Bodies, By, IN_SCOPE, SCOPES};
+use super::{Bodies, By, IN_SCOPE, SCOPES, matches_all};
 use crate::schema::Column;
 
 /// The part of the passing records that a statement returns.
@@ -81,7 +81,8 @@ impl By {
         // scope of all records, and no filters.
         let candidates = format!(
             "record r WHERE r.kind = $8 AND (4 = ANY($10::int4[]) OR EXISTS (SELECT 1 FROM {SCOPES} WHERE {IN_SCOPE})) AND \
-             (cardinality($13::int4[]) = 0 OR {PASSES}){member}"
+             (cardinality($13::int4[]) = 0 OR {PASSES}) AND {}{member}",
+            matches_all(|slot| format!("${}::bytea[]", 19 + slot))
         );
         let (key, order) = (self.key("r"), self.order("r"));
         let after = self.after("r", &self.after_value(), "$7", false);

@@ -6,7 +6,7 @@
 
 use platform_engine::store::{
     Commit, Committed, Delete, Epoch, Filter, Key, KeyValue, KindName, Order, OrderBy, Position, Put, Query, Require,
-    Scope, StoreError, UniqueKey,
+    Scope, StoreError, UniqueKey, pattern::Pattern,
 };
 use platform_engine::uid::Uid;
 
@@ -30,7 +30,7 @@ pub(super) enum Operation {
 }
 
 const KINDS: [KindName; 3] = [THING, PART, TICKET];
-const NAMES: [&str; 9] = ["", "a", "A", "a b", "a\0", "ab", "b", "é", "zz"];
+const NAMES: [&str; 12] = ["", "a", "A", "a b", "a\0", "ab", "b", "é", "zz", "nginx", "nginx-fips", "engine"];
 const COLORS: [&str; 6] = ["red", "red", "red", "green", "blue", ""];
 const SIZES: [&str; 3] = ["1", "2", "10"];
 const UNIQUE: [&str; 5] = ["x", "y", "z", "xx", ""];
@@ -133,6 +133,8 @@ fn put(random: &mut Random, unique_percent: u64) -> Put {
         sort: vec![("name", name), ("rank", KeyValue::integer(random.below(4) as i64 - 2))],
         filter,
         unique,
+        // Mostly, so that sometimes all records of a kind have the index.
+        search: if random.chance(97) { vec!["name"] } else { Vec::new() },
         rendering: random.below(3) as u16,
         body: vec![random.below(256) as u8; random.pick(&[0, 1, 30, 5_000])].into(),
         private: vec![random.below(256) as u8; random.pick(&[0, 0, 10])].into(),
@@ -264,6 +266,11 @@ fn overlap(left: &Scope, right: &Scope) -> bool {
     meets(left, right) || meets(right, left)
 }
 
+fn pattern(random: &mut Random) -> Pattern {
+    let parts = ["", "", "a", "nginx", "gin", "-fi", "zz", "é"];
+    Pattern { parts: (0..1 + random.below(3)).map(|_| random.pick(&parts).to_owned()).collect() }
+}
+
 fn filter(random: &mut Random) -> Filter {
     let (key, value) = match random.below(4) {
         0 => ("name", text(random.pick(&NAMES))),
@@ -278,6 +285,7 @@ fn filter(random: &mut Random) -> Filter {
     match random.below(8) {
         0 => Filter::NoneOf { key, values: others },
         1 => Filter::Above { key, value },
+        3 => Filter::Like { key: "name", pattern: pattern(random) },
         2 => Filter::Contains { keys: vec![key, "name"], bytes: text(random.pick(&["", "a", "e", "1"])) },
         _ => Filter::AnyOf { key, values: others.into_iter().chain([value]).collect() },
     }

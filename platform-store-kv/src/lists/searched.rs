@@ -1,0 +1,124 @@
+//! Maintenance of the search indexes ([`crate::search`]): in the delta with each change of a record, and in their blocks
+//! with a fold.
+
+use std::{collections::BTreeSet, iter};
+
+use platform_engine::store::{StoreError, pattern::Trigram};
+
+use super::{Change, Indexes, Maintenance, Slot, Version};
+use crate::{
+    error::corrupt,
+    list::ListKey,
+    nodes::{EditedNodes, SnapshotNodes},
+    rows::RowsMut,
+    schema::NameId,
+    search::{self, Block},
+    transaction::Transaction,
+    tree::write::{NodesMut as _, insert, remove},
+};
+
+impl<W: RowsMut> Maintenance<'_, W> {
+    /// Applies a change to the search indexes. An index that becomes empty stays.
+    pub(super) fn change_search(&mut self, change: Change<'_>) -> Result<(), StoreError> {
+        let of = |version: Option<Version<'_>>| version.map(|version| search::of(version.keys)).unwrap_or_default();
+        let (old, new) = (of(change.old), of(change.new));
+        for name in old.keys().chain(new.keys().filter(|name| !old.contains_key(name))) {
+            let (was, is) = (old.get(name), new.get(name));
+            if was == is {
+                continue;
+            }
+            let key = ListKey::search(change.kind, *name);
+            if was.is_some() != is.is_some() {
+                if !self.cache.lists.contains_key(&key) {
+                    let list = self.cache.load(&key, self.transaction.rows)?.unwrap_or_else(search::empty);
+                    self.cache
+                        .lists
+                        .insert(key.clone(), Slot::Materialized { list, edits: Vec::new(), changed: false });
+                }
+                let Indexes { lists, changed: all_changed, .. } = &mut *self.cache;
+                let Some(Slot::Materialized { list, changed, .. }) = lists.get_mut(&key) else { continue };
+                let after = (list.deep + u64::from(is.is_some())).checked_sub(u64::from(was.is_some()));
+                list.deep = after.ok_or_else(|| corrupt("the count of a search index is too low"))?;
+                if !*changed {
+                    *changed = true;
+                    all_changed.push(key);
+                }
+            }
+            let none = BTreeSet::new();
+            let (was, is) = (was.unwrap_or(&none), is.unwrap_or(&none));
+            let mut set = |trigram: &Trigram, record| {
+                self.cache.delta.set_entry(search::posting_key(change.kind, *name, *trigram, change.id), record);
+            };
+            was.difference(is).for_each(|trigram| set(trigram, None));
+            is.difference(was).for_each(|trigram| set(trigram, Some(change.id)));
+        }
+        Ok(())
+    }
+}
+
+impl Indexes {
+    /// Moves the changes of all search indexes from the delta to their blocks.
+    pub(super) fn fold_search(&mut self, transaction: Transaction<'_, impl RowsMut>) -> Result<(), StoreError> {
+        let mut changes = self.delta.take_search().into_iter().peekable();
+        while let Some((kind, name, _)) = changes.peek().and_then(|(key, _)| search::posting_of(key)) {
+            let mut of_index = iter::from_fn(|| {
+                let is_own = |key: &[u8]| search::posting_of(key).is_some_and(|(k, n, _)| (k, n) == (kind, name));
+                let (key, record) = changes.next_if(|(key, _)| is_own(key))?;
+                let (trigram, id) = search::posting_of(&key).and_then(|(.., rest)| search::take_posting(rest))?;
+                Some(Ok((trigram, id, record.is_some())))
+            });
+            self.edit_search(transaction, (kind, name), 0, &mut of_index)?;
+        }
+        Ok(())
+    }
+
+    /// Changes the blocks of a search index, which gets this many records more. The changes are in the order of their
+    /// trigrams and numbers.
+    pub(crate) fn edit_search(
+        &mut self,
+        transaction: Transaction<'_, impl RowsMut>,
+        (kind, name): (NameId, NameId),
+        records: u64,
+        changes: impl Iterator<Item = Result<search::Change, StoreError>>,
+    ) -> Result<(), StoreError> {
+        let (key, rows) = (ListKey::search(kind, name), transaction.rows);
+        let list = self.find(&key, rows)?.unwrap_or_else(search::empty);
+        let (mut root, mut postings) = (search::root(&list), list.direct);
+        // The tree stays as it is until the end, and each block is changed once: both are read from the delta.
+        self.nodes.settle(&mut self.delta, transaction);
+        let (mut changes, mut inserted, mut removed) = (changes.peekable(), Vec::new(), Vec::new());
+        while let Some(next) = changes.peek() {
+            let Ok((trigram, id, _)) = next else { return changes.next().map_or(Ok(()), |next| next.map(drop)) };
+            let stored = SnapshotNodes(rows, &self.delta);
+            let block = Block::find(&stored, root, (*trigram, *id))?;
+            let changed = block.changed(&stored, &mut changes)?;
+            let after = (postings + changed.after).checked_sub(changed.before);
+            postings = after.ok_or_else(|| corrupt("the count of a search index is too low"))?;
+            let mut nodes = EditedNodes { rows, delta: &self.delta, cache: &mut self.nodes };
+            let mut blocks = changed.blocks.into_iter();
+            if let Some((key, id)) = block.found {
+                match blocks.next() {
+                    Some((_, bytes)) => *nodes.edit(id)? = bytes,
+                    None => {
+                        nodes.delete(id);
+                        removed.push(key);
+                    }
+                }
+            }
+            for (key, bytes) in blocks {
+                inserted.push((key, nodes.add(bytes)));
+            }
+            self.trim_nodes(transaction)?;
+        }
+        let mut nodes = EditedNodes { rows, delta: &self.delta, cache: &mut self.nodes };
+        for key in removed {
+            root = remove(&mut nodes, root, &key)?;
+        }
+        let inserted: Vec<_> = inserted.iter().map(|(key, block)| (key.as_slice(), *block)).collect();
+        if !inserted.is_empty() {
+            root = insert(&mut nodes, root, &inserted)?;
+        }
+        self.put(key, search::with_root(root, (postings, list.deep + records)));
+        Ok(())
+    }
+}
