@@ -176,8 +176,11 @@ def container() -> None:
         print("NOT RUN: the files of the container were not tried, which needs root")
         return
     with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder) / "root"
-        output(DEPLOY / "container" / "files.sh", binary(), root)
+        made = pathlib.Path(folder) / "made"
+        output(DEPLOY / "container" / "files.sh", binary(), made)
+        root, data = made / "root", made / "root" / "var" / "lib" / "platform"
+        data.mkdir(parents=True)
+        os.chown(data, 65534, 65534)
         command = ["chroot", "--userspec=65534:65534", root, "/usr/local/bin/platform-server", "serve"]
         command += ["--listen", "127.0.0.1:0", "--data-dir", "/var/lib/platform"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"]})
@@ -192,9 +195,8 @@ def container() -> None:
         if not shutil.which("buildah"):
             print("NOT RUN: the container was not built, which needs buildah")
             return
-        for made in (root / "var" / "lib" / "platform").iterdir():
-            shutil.rmtree(made) if made.is_dir() else made.unlink()
-        output("buildah", "build", "--storage-driver", "vfs", "--file", DEPLOY / "container" / "Dockerfile", root)
+        shutil.rmtree(root / "var")
+        output("buildah", "build", "--storage-driver", "vfs", "--file", DEPLOY / "container" / "Dockerfile", made)
         print("passed: buildah builds the container")
 
 
