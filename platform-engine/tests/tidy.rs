@@ -156,7 +156,7 @@ fn the_transports_do_not_depend_on_the_contract() {
 #[test]
 fn masks_orders_filters_and_tokens_do_not_depend_on_store_operations_or_resources() {
     let files = sources(&root().join("platform-engine/src/aip"));
-    assert_eq!(files.len(), 10);
+    assert_eq!(files.len(), 11);
     for (path, text) in files {
         let code = code(&text);
         for word in ["resources", "platform::", "cx::", "Store,", "Query", "Commit", "Record"] {

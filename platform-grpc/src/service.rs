@@ -23,8 +23,7 @@ use platform_engine::{
     BoxFuture,
     access::{Authenticator, Caller},
     error::{Code, Error, Result},
-    etag::{Reply, Tag},
-    idempotency,
+    etag::Reply,
     kind::{self, Authorization, ListPage, Run},
     offload::{Pace, SLICE},
     options::RequestOptions,
@@ -36,12 +35,7 @@ use platform_http::{
 };
 use prost_reflect::DescriptorPool;
 use serde_json::{Map, Value};
-use tonic::{
-    Status,
-    body::Body,
-    metadata::{MetadataMap, MetadataValue},
-    server::UnaryService,
-};
+use tonic::{body::Body, metadata::MetadataMap};
 use tonic_web::GrpcWebLayer;
 use tower::{Layer, Service, service_fn};
 
@@ -61,6 +55,10 @@ use crate::{
     status::Statuses,
     watch,
 };
+
+mod call;
+
+use self::call::{Call, Message, Shown};
 
 /// The gRPC API of a platform, as one tower service. Cloning is cheap: clones share all state.
 ///
@@ -517,40 +515,6 @@ fn into_bytes(bytes: serde_json::Result<Vec<u8>>) -> Result<Message> {
     bytes.map(|bytes| Message::Whole(bytes.into())).map_err(Error::internal)
 }
 
-/// The part of a reply that is metadata.
-#[derive(Debug, Default)]
-struct Shown {
-    /// The tag of the resource.
-    tag: Option<Tag>,
-    is_replayed: bool,
-}
-
-impl Shown {
-    const fn of(reply: &Reply) -> Self {
-        Self { tag: reply.tag, is_replayed: reply.is_replayed }
-    }
-}
-
-/// The message of a reply.
-#[derive(Debug)]
-enum Message {
-    Whole(Bytes),
-    /// Several parts, which are charged to the budget of replies.
-    Parts(Parts),
-}
-
-impl From<Bytes> for Message {
-    fn from(bytes: Bytes) -> Self {
-        Self::Whole(bytes)
-    }
-}
-
-impl From<Parts> for Message {
-    fn from(mut parts: Parts) -> Self {
-        parts.single().map_or_else(|| Self::Parts(parts), Self::Whole)
-    }
-}
-
 /// The result of authentication.
 #[derive(Debug, Default)]
 enum Principal {
@@ -560,52 +524,4 @@ enum Principal {
     Caller(Caller),
     /// A token that the mount verifies.
     Credential(Option<String>),
-}
-
-/// A call whose caller is authenticated.
-struct Call<'a> {
-    inner: &'a Inner,
-    method: &'a Method,
-    origin: &'a Origin,
-    principal: Principal,
-    options: &'a RequestOptions,
-    /// Set to the message of a reply in parts, instead of the one that is returned.
-    parts: Option<&'a mut Option<Parts>>,
-}
-
-impl<'a> UnaryService<Bytes> for Call<'a> {
-    type Response = Bytes;
-    type Future = BoxFuture<'a, Result<tonic::Response<Bytes>, Status>>;
-
-    fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
-        let Self { inner, method, origin, ref mut principal, options, ref mut parts } = *self;
-        let (principal, parts) = (std::mem::take(principal), parts.take());
-        Box::pin(async move {
-            let (metadata, _, bytes) = request.into_parts();
-            let (reply, shown) = match inner.reply(method, origin, principal, options, &metadata, bytes).await {
-                Ok((Message::Whole(bytes), shown)) => (Ok(bytes), shown),
-                Ok((Message::Parts(long), _)) => {
-                    if let Some(parts) = parts {
-                        *parts = Some(long);
-                    }
-                    return Ok(tonic::Response::new(Bytes::new()));
-                }
-                Err(error) => (Err(error), Shown::default()),
-            };
-            // A read changes nothing, so its reply may be rejected when the budget of replies is used up. The reply of
-            // a write must not be: the caller could not know that the write was committed.
-            let reply = reply.and_then(|reply| {
-                if method.operation.is_read_only() { origin.reply(reply.len()).map(|()| reply) } else { Ok(reply) }
-            });
-            let reply = reply.map_err(|error| inner.statuses.of(&error.of_domain(method.domain)))?;
-            let mut response = tonic::Response::new(reply);
-            if let Some(Ok(etag)) = shown.tag.map(|tag| MetadataValue::try_from(tag.to_string())) {
-                response.metadata_mut().insert("etag", etag);
-            }
-            if shown.is_replayed {
-                response.metadata_mut().insert(idempotency::REPLAYED, MetadataValue::from_static("true"));
-            }
-            Ok(response)
-        })
-    }
 }

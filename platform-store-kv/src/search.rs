@@ -93,7 +93,7 @@ const POSTING: u8 = b't';
 /// The range of these keys.
 pub(crate) const POSTINGS: (&[u8], &[u8]) = (&[POSTING], &[POSTING + 1]);
 
-/// Returns what precedes the trigram in the keys of the postings of a search index.
+/// Returns the prefix before the trigram in the keys of the postings of a search index.
 pub(crate) fn prefix(kind: NameId, name: NameId) -> Vec<u8> {
     let mut key = Vec::with_capacity(16);
     key.push(POSTING);

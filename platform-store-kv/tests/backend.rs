@@ -110,11 +110,11 @@ fn a_key_that_the_backend_cannot_have_fails_its_commit_only() {
 fn a_store_of_another_format_is_refused() {
     use platform_store_kv::backend::{Backend, Change, Space};
     let backend = MapBackend::open(PathBuf::from("format"));
-    let (key, format) = (b"f", 2_u32.to_le_bytes());
+    let (key, format) = (b"f", 3_u32.to_le_bytes());
     let change = Change { space: Space::State, key, value: Some(&format) };
     backend.write([change].into_iter(), true).unwrap();
     let error = KvStore::open(backend, KvOptions::new("map", PathBuf::from("format"))).unwrap_err();
-    assert!(error.to_string().contains("format 2"), "{error}");
+    assert!(error.to_string().contains("format 3"), "{error}");
 }
 
 #[test]

@@ -123,7 +123,8 @@ fn no_spelling_of_a_path_bypasses_authorization() {
     let caller = |capabilities: &[&str]| {
         let caller = make(&format!("/iam/v2/identities/{folder}"), relationship.clone());
         if !capabilities.is_empty() {
-            let name = format!("canary {}", capabilities.len());
+            // A denial names the roles that the caller itself has.
+            let name = format!("own {}", capabilities.len());
             let role = json!({ "name": name, "capabilities": capabilities });
             let role = make(&format!("/iam/v2/roles/{folder}"), role);
             let binding = json!({ "identityUid": caller, "roleUid": role });

@@ -11,7 +11,7 @@ use crate::{
     kind::{Field, Type},
 };
 
-/// The field in violations, as `update_mask` is that of an update.
+/// The name of the field in violations. That of an update is `update_mask`.
 pub const NAME: &str = "read_mask";
 
 /// The maximum length of a mask in bytes. Our choice.
@@ -21,7 +21,7 @@ pub const MAX_LEN: usize = 4 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReadMask(BTreeMap<&'static str, Shown>);
 
-/// What is shown of a field.
+/// The part of a field that is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Shown {
     Whole,

@@ -24,8 +24,8 @@ use crate::{
     uid::Uid,
 };
 
-/// The number of records, and their bytes, that a process keeps of each log that is watched: how far a watch may be
-/// behind. Our choice.
+/// The number of records, and their bytes, that a process keeps of each log that is watched. A watch that is farther
+/// back is ended. Our choice.
 const MAX_SHARED: usize = 1024;
 const MAX_SHARED_BYTES: usize = 8 << 20;
 
@@ -245,7 +245,7 @@ pub(crate) enum Found {
     Nothing,
     /// The records after the position are no longer shared.
     Behind,
-    /// The log has begun anew since the position.
+    /// The log was started again since the position.
     Restarted,
 }
 
@@ -287,7 +287,7 @@ impl Log {
         self.event.listen()
     }
 
-    /// Returns up to a page of what is at a position, after reading the end of the log if it may have grown.
+    /// Returns up to a page of the log after a position, after reading the end of the log if it may have grown.
     pub(crate) async fn read(&self, store: &dyn Store, (since, after): (u64, u64)) -> Result<Found> {
         if self.has_grown() {
             // One watch reads for all.
@@ -304,7 +304,7 @@ impl Log {
             return Ok(Found::Behind);
         }
         let first = shared.entries.partition_point(|entry| entry.sequence <= after);
-        // A watch whose client reads slowly keeps what it was given.
+        // A watch whose client reads slowly keeps the records that it has been given.
         let mut bytes = 0_usize;
         let fits = |entry: &&Arc<Entry>| {
             let is_first = bytes == 0;
@@ -359,7 +359,7 @@ impl Log {
         }
     }
 
-    /// Does what is due without a wake-up: looks for records whose messages were lost, renews the lease, and deletes old
+    /// Does the work that needs no wake-up: looks for records whose messages were lost, renews the lease, and deletes old
     /// records.
     pub(crate) async fn tick(&self, store: &dyn Store, now: Timestamp) -> Result<()> {
         let millis = now.millis();

@@ -54,7 +54,7 @@ pub(crate) enum ChangeType {
     Deleted,
 }
 
-/// A change as the log has it.
+/// A change in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) kind: String,
@@ -281,7 +281,7 @@ async fn entry(
                 deleted.extend(keys);
             }
         }
-        // Every write of the log raises it, so that what was read is still so at the commit.
+        // Every write of the log raises it, so that a commit fails if the log has changed since it was read.
         write.require_or_retry(Require::Epoch(end, as_of));
     }
 

@@ -1,4 +1,4 @@
-//! A watch: a position in the logs of its organizations, and what its caller may see.
+//! A watch: a position in the logs of its organizations, and the access of its caller.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -65,7 +65,7 @@ struct Access {
 struct Source {
     log: Arc<Log>,
     place: Place,
-    /// Whether the watch has reached what the watches of the process share.
+    /// Whether the watch has reached the records that the watches of the process share.
     is_live: bool,
 }
 
@@ -108,7 +108,7 @@ pub struct Watcher<P> {
 }
 
 impl Platform {
-    /// Deletes what is no longer needed of the logs of changes. A server calls it at intervals of seconds to minutes: a
+    /// Deletes the records of the logs of changes that are no longer needed. A server calls it at intervals of seconds to minutes: a
     /// log that nobody watches any longer is written until then. Its work is bounded, and it may leave a rest.
     ///
     /// # Errors
@@ -230,7 +230,7 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
         }
     }
 
-    /// Does what is due without a change; call it every few seconds. Checks the caller's access, which other servers may
+    /// Does the work that no change triggers; call it every few seconds. Checks the caller's access, which other servers may
     /// have changed, and looks for changes whose messages were lost. Errors end the watch.
     pub async fn tick(&mut self) {
         self.checked = None;
@@ -290,10 +290,10 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
 
     /// Adds events to the queue, or waits until there may be some.
     async fn advance(&mut self) -> Result<()> {
-        // Before anything is read, so that what happens afterwards is heard.
+        // Before anything is read, so that later changes wake the watch.
         let listeners = self.sources.iter().map(|source| source.log.listen());
         let listeners: Vec<_> = listeners.chain([self.dependence.listen()]).collect();
-        // A watch waits most of the time, and has no room for the rest then: what is long is boxed.
+        // A watch waits most of the time, and has no room for the rest then: long values are boxed.
         Box::pin(self.check_access()).await?;
         if self.has_ended {
             return Ok(());
@@ -360,7 +360,7 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
         }
     }
 
-    /// Goes on from the present in an organization whose log no longer has what follows.
+    /// Goes on from the present in an organization whose log no longer has the next changes.
     async fn restart(&mut self, index: usize) -> Result<()> {
         let Some(source) = self.sources.get(index) else { return Ok(()) };
         let organization = source.log.organization().clone();
@@ -469,7 +469,7 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
         Ok(())
     }
 
-    /// Ends the watch if its caller no longer sees what they saw when it began, or sees more.
+    /// Ends the watch if its caller's access is not the same as when it began.
     async fn check_access(&mut self) -> Result<()> {
         let raised = self.dependence.raised();
         if self.checked == Some(raised) {
@@ -499,7 +499,7 @@ async fn any(mut listeners: Vec<EventListener>) {
     .await;
 }
 
-/// Returns what a caller may see of a list now.
+/// Returns the part of a list that a caller may see now.
 async fn access(platform: &Platform, caller: &Caller, registered: &Registered, list: &ListRequest) -> Result<Access> {
     let (scopes, epochs) = platform.with_caller(caller, |cx| Box::pin(verb::visible(cx, registered, list))).await?;
     Ok(Access { scopes, epochs })
@@ -526,7 +526,7 @@ fn organizations(scopes: &Scopes) -> Result<BTreeSet<Uid>> {
     Ok(organizations)
 }
 
-/// Rejects a list whose filters cannot be evaluated from what the log has.
+/// Rejects a list whose filters cannot be evaluated from the records of the log.
 fn check_filters(kind: &Kind, list: &ListRequest) -> Result<()> {
     if !is_watchable(kind) {
         return Err(Error::new(Code::Unimplemented, "This list cannot be watched"));

@@ -17,7 +17,7 @@
 #![cfg(recorder)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how tests fail")]
 
-use std::path::Path;
+use std::{panic, path::Path};
 
 use power_cuts::{Action, Disk, Fate, Operation, Recording, Subject, run, verify};
 use tempfile::TempDir;
@@ -219,7 +219,10 @@ fn sqlite_without_a_sync_for_each_commit_loses_acknowledged_commits() {
 
 fn loses_writes_without_syncs(subject: Subject, of: impl Fn(&str) -> bool) -> bool {
     let Recording { trace, ran } = record(subject, None);
-    cut(subject, &Recording { trace: trace.without_syncs(of), ran }, ENOUGH).is_err()
+    let recording = Recording { trace: trace.without_syncs(of), ran };
+    // redb 4.6 can panic when it opens a file that lacks some of its writes.
+    let cut = panic::catch_unwind(|| cut(subject, &recording, ENOUGH));
+    cut.is_err() || cut.is_ok_and(|cut| cut.is_err())
 }
 
 #[test]
