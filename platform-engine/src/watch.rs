@@ -1,17 +1,17 @@
 //! Watches of lists: every change of the resources that a list shows, in commit order, with tokens that resume
 //! (`docs/api.md`, Watches).
 //!
-//! A deleted record is in no list, so changes are read from a *change log*: one [record](log) for each commit and
-//! organization, written in the commit of the change. Only an organization with a [lease] has one: the first
+//! A deleted record is in no list, so changes are read from a *change log*: one record for each commit and
+//! organization, written in the commit of the change. Only an organization with a lease has one: the first
 //! watch registers it and raises the epoch `watched/<organization>`, which every commit that changes a resource requires.
 //! So writers know exactly, and not only eventually, whether to write the log, and nobody pays who does not watch: a
 //! commit to another organization has one more requirement.
 //!
-//! The watches of a process share what they read of a log ([`hub`]). A watch has no queue: it is a position in
+//! The watches of a process share what they read of a log (`hub`). A watch has no queue: it is a position in
 //! what is shared, so that a slow reader uses no memory and no writer waits for it. One that falls behind what is shared
 //! is ended, and resumes from the store.
 //!
-//! Organizations may have no common order ([`Store`](crate::store::Store)), so a [token] has a position for each.
+//! Organizations may have no common order ([`Store`](crate::store::Store)), so a token has a position for each.
 //!
 //! Rejected: one log for the installation, which would serialize the writers of all organizations; a log that is always
 //! written, which everybody pays for; a queue for each watch, whose bound is either too short for a burst or too much

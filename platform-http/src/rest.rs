@@ -417,10 +417,9 @@ impl Inner {
         B: Body,
         B::Error: Into<BoxError>,
     {
-        let Incoming { head, origin, token, version, query, body } = incoming;
+        let Incoming { origin, token, version, query, body, .. } = incoming;
         let caller = self.authenticate(origin, token, version).await?;
         request::reject_parameters(query)?;
-        request::reject_preconditions(head)?;
         let request = request::object(body, &self.limits).await?;
         let items = self.platform.batch_get_erased(&caller, registered, &request).await?;
         Ok(reply::items(registered.kind.plural, &items).await)

@@ -51,7 +51,7 @@ fn a_watch_that_cannot_be_is_an_error() {
     let server = Server::start();
     let ctl = server.ctl();
     let error = ctl.fails(1, &["get", "roles", "-w"]);
-    assert!(error.contains("uidp"), "{error}");
+    assert!(error.contains("uidp.descendants_of"), "{error}");
     let error = ctl.fails(2, &["get", "repos", "nginx", "-w"]);
     assert!(error.contains("--watch is for lists"), "{error}");
     ctl.fails(2, &["get", "repos", "-w", "--limit", "3"]);
@@ -75,7 +75,7 @@ fn a_watch_resumes_by_itself_and_lists_again_after_a_token_that_is_too_old() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let added = |name: &str, id: &str| {
-        let data = json!({ "type": "added", "resource": { "uid": name } });
+        let data = json!({ "type": "added", "resource": { "uid": name }, "etag": "\"1\"" });
         format!("retry: 1\nevent: added\ndata: {data}\nid: {id}\n\n")
     };
     let streams = [
@@ -88,7 +88,14 @@ fn a_watch_resumes_by_itself_and_lists_again_after_a_token_that_is_too_old() {
             json!({ "type": "closing", "code": "UNAVAILABLE", "retryable": true })
         ),
         format!("event: expired\ndata: {}\nid: 3\n\n", json!({ "type": "expired" })),
-        added("c", "4"),
+        // The new state: `a` is as before, `b` is gone.
+        format!(
+            "{}{}event: deleted\ndata: {}\nid: 4\n\nevent: bookmark\ndata: {}\nid: 4\n\n",
+            added("a", "4"),
+            added("c", "4"),
+            json!({ "type": "deleted", "resource": { "uid": "never shown" } }),
+            json!({ "type": "bookmark", "endsState": true })
+        ),
         format!(
             "event: closing\ndata: {}\nid: 4\n\n",
             json!({ "type": "closing", "code": "PERMISSION_DENIED", "message": "no", "retryable": false })
@@ -105,8 +112,11 @@ fn a_watch_resumes_by_itself_and_lists_again_after_a_token_that_is_too_old() {
         requests
     });
     let ctl = Ctl::new().env("PLATFORM_API", &url).env("PLATFORM_TOKEN", "token");
-    let output = ctl.run(&["get", "repos", "-w", "-o", "name"]);
-    assert_eq!((output.code, output.out.as_str()), (4, "a\nb\nc\n"), "{output:?}");
+    let output = ctl.run(&["get", "repos", "-w", "-o", "json"]);
+    let events = output.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let events = events.map(|event| format!("{} {}", event["type"], event["resource"]["uid"]).replace('"', ""));
+    assert_eq!(output.code, 4, "{output:?}");
+    assert_eq!(events.collect::<Vec<_>>(), ["added a", "added b", "added c", "deleted b"]);
     assert!(output.err.contains("listing again") && output.err.contains("no [PERMISSION_DENIED]"), "{output:?}");
     let requests = server.join().unwrap();
     let ids = requests.iter().map(|lines| lines.iter().find_map(|line| line.strip_prefix("last-event-id: ")));

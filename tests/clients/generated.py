@@ -177,6 +177,17 @@ class TypeScriptClient:
         self.process.wait(timeout=30)
 
 
+def schema_of(operation: dict) -> dict:
+    """Returns the schema of the reply of an operation."""
+    return operation["responses"].get("200", {}).get("content", {}).get("application/json", {}).get("schema", {})
+
+
+def items_of(schema: dict) -> str:
+    """Returns the reference to the elements of the only list of a reply."""
+    [field] = schema["properties"].values()
+    return field["items"]["$ref"]
+
+
 class Walk:
     """Calls operations and records which ones."""
 
@@ -188,6 +199,11 @@ class Walk:
             # Parameters shared by all methods of a path are a list.
             for operation in (one for one in methods.values() if isinstance(one, dict)):
                 self.operations[operation["operationId"]] = (path, operation)
+        # The batch get of each get, by the resource that both return.
+        described = {name: schema_of(operation) for name, (_, operation) in self.operations.items()}
+        batches = {items_of(schema): name for name, schema in described.items() if name.startswith("BatchGet")}
+        gets = {name: schema.get("$ref") for name, schema in described.items() if name.startswith("Get")}
+        self.batches = {name: batches[ref] for name, ref in gets.items() if ref in batches}
 
     def __call__(self, operation: str, *path: str, body: dict | None = None, **query: object) -> dict:
         """Calls an operation with its path variables in order, and query parameters with `__` for dots."""
@@ -198,7 +214,16 @@ class Walk:
         names = re.findall(r"{(\w+)}", template)
         assert len(names) == len(path), f"{operation}: {names} {path}"
         query = {name.replace("__", "."): value for name, value in query.items()}
-        return self.client.call(operation, dict(zip(names, path)), query, body)
+        try:
+            reply = self.client.call(operation, dict(zip(names, path)), query, body)
+        except ApiError as error:
+            if operation in self.batches:
+                self.fails(error.status, self.batches[operation], body={"uids": [*path]})
+            raise
+        if operation in self.batches:
+            [[found]] = self(self.batches[operation], body={"uids": [*path]}).values()
+            assert found == reply, (found, reply)
+        return reply
 
     def fails(self, status: int, operation: str, *path: str, **more: object) -> dict:
         """Calls an operation that must fail with this status. Returns the error that the client parsed."""

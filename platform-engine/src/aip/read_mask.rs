@@ -83,6 +83,16 @@ impl ReadMask {
         serde_json::to_vec(&body).map(Bytes::from).map_err(Error::internal)
     }
 
+    /// Returns the JSON of a resource with the fields of the mask and the uid.
+    ///
+    /// # Errors
+    /// As [`ReadMask::apply`].
+    pub(crate) fn apply_with_uid(&self, body: &[u8]) -> Result<Bytes> {
+        let mut mask = self.clone();
+        mask.0.insert("uid", Shown::Whole);
+        mask.apply(body)
+    }
+
     fn retain(&self, object: &mut Map<String, Value>) {
         object.retain(|name, value| match self.0.get(name.as_str()) {
             None => false,

@@ -88,7 +88,8 @@ pub(crate) async fn shown(
             Some(filter) if !filter.passes(&serde_json::from_slice(&body).map_err(Error::internal)?) => None,
             _ => {
                 let tag = tag(kind, item, &body);
-                let masked = request.read_mask.as_ref().map(|mask| mask.apply(&body)).transpose()?;
+                // Without the uid, nobody knows which resource has changed.
+                let masked = request.read_mask.as_ref().map(|mask| mask.apply_with_uid(&body)).transpose()?;
                 Some(Shown { body: masked.unwrap_or(body), tag })
             }
         });

@@ -517,10 +517,10 @@ fn organizations(scopes: &Scopes) -> Result<BTreeSet<Uid>> {
         }
         if organizations.is_empty() || organizations.len() > MAX_ORGANIZATIONS {
             let rule = format!(
-                "must select resources of 1 to {MAX_ORGANIZATIONS} organizations in a watch, with `uidp.descendantsOf` \
-                 for example"
+                "must name a resource: a watch is of 1 to {MAX_ORGANIZATIONS} organizations, and without this parameter of \
+                 all resources that you may see, even those in no organization"
             );
-            return Err(Error::invalid_field("uidp", rule));
+            return Err(Error::invalid_field("uidp.descendants_of", rule));
         }
     }
     Ok(organizations)

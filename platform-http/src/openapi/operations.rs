@@ -5,7 +5,6 @@ use http::Method;
 use platform_engine::{
     access::Capability,
     kind::{Action, Authorization, Kind, Parent, Part, Registered, Run, Verb},
-    watch::is_watchable,
 };
 use serde_json::{Value, json};
 
@@ -142,15 +141,9 @@ fn standard(schemas: &Schemas<'_>, path: &Path<'_>, verb: Verb, registered: &Reg
         set(&mut operation, "requestBody", json!({ "content": { "application/json": body } }));
     }
     let success = match verb {
-        Verb::List => {
-            let mut page = success(&list_name(kind), Some(examples::page(registered)));
-            if is_watchable(kind)
-                && let Some(content) = page.get_mut("content")
-            {
-                set(content, "text/event-stream", json!({ "schema": { "type": "string" } }));
-            }
-            page
-        }
+        // A second media type, that of watches, would make the type of each list a union in generated clients. The
+        // description of the parameter names it.
+        Verb::List => success(&list_name(kind), Some(examples::page(registered))),
         Verb::Get | Verb::Create | Verb::Update => success(kind.name, Some((registered.example)())),
         Verb::Delete => json!({
             "description": "The resource is deleted. The body is `{}` when the Accept header lists `application/json`, and \

@@ -4,6 +4,7 @@
 //! the crates for them bring an asynchronous runtime or a client of their own.
 
 use std::{
+    collections::BTreeMap,
     io::{BufRead, BufReader, Read, Write},
     mem,
     sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
@@ -61,8 +62,10 @@ pub(super) fn run(
         has_printed: false,
         last_id: None,
         pause: PAUSE,
+        shown: BTreeMap::new(),
+        before: BTreeMap::new(),
     };
-    let mut last_connected = Instant::now();
+    let (begin, mut is_connected, mut was_connected) = (Instant::now(), false, false);
     loop {
         let mut query = query.clone();
         if watch.last_id.is_none() {
@@ -70,15 +73,21 @@ pub(super) fn run(
         }
         match api.stream(kind, query, watch.last_id.as_deref()) {
             Ok(stream) => {
-                let end = watch.read(&lines(stream))?;
-                last_connected = Instant::now();
-                if matches!(end, End::Expired) {
+                (is_connected, was_connected) = (true, true);
+                if matches!(watch.read(&lines(stream))?, End::Expired) {
                     say("changes were missed: listing again");
-                    watch.last_id = None;
+                    watch.list_again();
                     continue;
                 }
             }
-            Err(failure) if failure.exit() == Exit::Unavailable && last_connected.elapsed() < api.repeat_for() => {}
+            // A watch that has begun waits for the server without end.
+            Err(failure)
+                if failure.exit() == Exit::Unavailable && (was_connected || begin.elapsed() < api.repeat_for()) =>
+            {
+                if mem::take(&mut is_connected) {
+                    say("the server does not answer: waiting for it");
+                }
+            }
             Err(failure) => return Err(failure),
         }
         thread::sleep(watch.pause);
@@ -105,6 +114,10 @@ struct Watch<'w> {
     has_printed: bool,
     last_id: Option<String>,
     pause: Duration,
+    /// The uids of the resources that are in the list, as far as it was printed, with their tags.
+    shown: BTreeMap<String, Value>,
+    /// Those from before the list was read again which the new state has not shown yet.
+    before: BTreeMap<String, Value>,
 }
 
 impl Watch<'_> {
@@ -144,20 +157,54 @@ impl Watch<'_> {
                 let exit = if text("code") == "NOT_FOUND" { Exit::NotFound } else { Exit::Denied };
                 return Err(Failure::new(exit, format!("{} [{}]", text("message"), text("code"))));
             }
-            "bookmark" => self.print_first()?,
-            ty => {
-                let mut resource = data.get("resource").cloned().unwrap_or_default();
-                if let Value::Object(fields) = &mut resource {
-                    fields.insert(CHANGE.to_owned(), ty.into());
+            "bookmark" => {
+                if data.get("endsState") == Some(&Value::Bool(true)) {
+                    for (uid, _) in mem::take(&mut self.before) {
+                        self.row(serde_json::json!({ "uid": uid }), "deleted")?;
+                    }
                 }
-                self.rows.push(resource);
-                if self.has_printed || self.rows.len() >= FIRST_ROWS {
-                    self.print_first()?;
+                self.print_first()?;
+            }
+            ty => {
+                let resource = data.get("resource").cloned().unwrap_or_default();
+                let uid = resource.get("uid").and_then(Value::as_str).unwrap_or_default();
+                let tag = data.get("etag").cloned().unwrap_or_default();
+                if let Some(change) = self.change(uid, ty, tag) {
+                    self.row(resource, change)?;
                 }
             }
         }
         self.last_id = Some(event.id).filter(|id| !id.is_empty());
         Ok(None)
+    }
+
+    /// Begins a list that is read again.
+    fn list_again(&mut self) {
+        self.last_id = None;
+        self.before.append(&mut self.shown);
+    }
+
+    /// Returns what an event changes in the printed list; `None` for nothing: a resource that the list did not have is
+    /// deleted, which a watch with a filter reports too, or one is as it was before the list was read again.
+    fn change(&mut self, uid: &str, ty: &str, tag: Value) -> Option<&'static str> {
+        let before = self.before.remove(uid);
+        if ty == "deleted" {
+            return self.shown.remove(uid).or(before).map(|_| "deleted");
+        }
+        let known = self.shown.insert(uid.to_owned(), tag.clone());
+        match known.or(before) {
+            None => Some("added"),
+            Some(old) if ty == "added" && old == tag && !tag.is_null() => None,
+            Some(_) => Some("modified"),
+        }
+    }
+
+    fn row(&mut self, mut resource: Value, change: &str) -> Result<()> {
+        if let Value::Object(fields) = &mut resource {
+            fields.insert(CHANGE.to_owned(), change.into());
+        }
+        self.rows.push(resource);
+        if self.has_printed || self.rows.len() >= FIRST_ROWS { self.print_first() } else { Ok(()) }
     }
 
     fn print_first(&mut self) -> Result<()> {

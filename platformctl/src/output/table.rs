@@ -39,7 +39,7 @@ struct Column {
 
 impl Table {
     /// Returns a table for a kind, perhaps with a first column of its own, and with columns wide enough for these rows.
-    /// Columns without any value are left out.
+    /// Columns without any value are left out, unless there is a first column.
     pub(super) fn new(kind: &'static Kind, first: Option<&'static str>, rows: &[Value]) -> Self {
         let mut columns: Vec<Column> = match kind.columns {
             [] => kind.fields.iter().filter_map(path_of).map(Column::at).collect(),
@@ -47,7 +47,8 @@ impl Table {
                 declared.iter().map(|of| Column { compute: of.compute, ..Column::at(of.name.into()) }).collect()
             }
         };
-        columns.retain(|column| rows.iter().any(|row| !column.cell(row).is_empty()));
+        // A later change may give a value to any of them.
+        columns.retain(|column| first.is_some() || rows.iter().any(|row| !column.cell(row).is_empty()));
         columns.truncate(MAX_COLUMNS);
         columns.splice(0..0, first.map(|name| Column { width: FIRST_WIDTH, ..Column::at(name.into()) }));
         columns.extend(kind.field("uid").map(|field| Column::at(field.name.into())));

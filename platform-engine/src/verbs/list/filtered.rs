@@ -198,8 +198,8 @@ fn page(query: &Query, matches: Vec<(Position, Bytes)>) -> Found {
 fn too_many(kind: &'static Kind, most: usize, what: &[&str]) -> Error {
     let indexed: Vec<_> = filter::indexed(kind).collect();
     let rule = format!(
-        "must select fewer resources by what has an index: no index answers {}, and more than {most} resources, or \
-         {} MiB of them, would have to be read; narrow the list with `uidp.descendants_of`, or compare {}",
+        "must select fewer resources: no index answers {}, and more than {most} resources, or {} MiB of them, would have \
+         to be read; narrow the list with `uidp.descendants_of`, or compare {}; parts of texts need three bytes or more",
         what.join(" and "),
         MAX_READ_BYTES >> 20,
         indexed.join(", "),
