@@ -231,7 +231,7 @@ async fn a_request_that_cannot_be_watched_is_refused_as_one() {
         (path("watch=true&resumeToken=x"), "resumeToken"),
         (path("resumeToken=x"), "resumeToken"),
         // Built-in roles are in no organization.
-        ("/iam/v2/roles?watch=true".to_owned(), "uidp"),
+        ("/iam/v2/roles?watch=true".to_owned(), "uidp.descendants_of"),
     ] {
         let answer = support::get(&api, &query).await;
         assert_eq!((answer.status, answer.fields()), (StatusCode::BAD_REQUEST, vec![fields.to_owned()]), "{query}");

@@ -205,7 +205,7 @@ fn a_filter_without_an_index_reads_a_bounded_number_of_resources_and_one_with_an
     let refused = rule(&world, "VulnerabilityMetadata", "summary:*3 AND details:*");
     assert_eq!(
         refused,
-        "must select fewer resources by what has an index: no index answers summary : \"*3\" and details : \"*\", and more \
+        "must select fewer resources: no index answers summary : \"*3\" and details : \"*\", and more \
          than 1000 resources, or 32 MiB of them, would have to be read; narrow the list with `uidp.descendants_of`, or \
          compare uid, id, createTime, updateTime"
     );

@@ -197,9 +197,15 @@ fn page(query: &Query, matches: Vec<(Position, Bytes)>) -> Found {
 /// Returns the error for a filter whose evaluation would read too many resources, because no index answers this.
 fn too_many(kind: &'static Kind, most: usize, what: &[&str]) -> Error {
     let indexed: Vec<_> = filter::indexed(kind).collect();
+    let searched: Vec<_> = kind.fields.iter().filter(|field| field.searched).map(|field| field.name).collect();
+    let parts = if searched.is_empty() {
+        String::new()
+    } else {
+        format!(", or at least three bytes of {}", searched.join(" or "))
+    };
     let rule = format!(
         "must select fewer resources: no index answers {}, and more than {most} resources, or {} MiB of them, would have \
-         to be read; narrow the list with `uidp.descendants_of`, or compare {}; parts of texts need three bytes or more",
+         to be read; narrow the list with `uidp.descendants_of`, or compare {}{parts}",
         what.join(" and "),
         MAX_READ_BYTES >> 20,
         indexed.join(", "),
