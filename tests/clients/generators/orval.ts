@@ -17,7 +17,7 @@ function known<T extends { status: number; data: unknown }>(reply: T): Extract<T
 
 await walk({
   create: async (parent, name) => known(await createGroup(encoded(parent), { name }, {}, options)),
-  get: async (uid) => known(await getGroup(encoded(uid), options)),
+  get: async (uid) => known(await getGroup(encoded(uid), {}, options)),
   list: async (name) => known(await listGroups({ name }, options)).groups,
   update: async (uid, description) => known(await updateGroup(encoded(uid), { description }, {}, options)),
   remove: async (uid) => known(await deleteGroup(encoded(uid), {}, options)),
