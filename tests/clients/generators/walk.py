@@ -7,7 +7,7 @@ import openapi_client
 configuration = openapi_client.Configuration(host=os.environ["API"], access_token=os.environ["TOKEN"])
 groups = openapi_client.GroupsServiceApi(openapi_client.ApiClient(configuration))
 
-created = groups.create_group(os.environ["ORG"], openapi_client.GroupCreate(name="generated"))
+created = groups.create_group(os.environ["ORG"], group_create=openapi_client.GroupCreate(name="generated"))
 assert groups.get_group(created.uid).name == "generated"
 assert [group.uid for group in groups.list_groups(name="generated").groups] == [created.uid]
 changed = groups.update_group(created.uid, group_update=openapi_client.GroupUpdate(description="changed"))
