@@ -12,7 +12,12 @@
 //! The maps of lists and nodes are persistent: a copy shares its content with the original, so that each snapshot has its
 //! own delta. The entries, of which a commit changes more, have versions instead (see [`crate::entries`]).
 
-use std::{collections::VecDeque, convert::Infallible, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    convert::Infallible,
+    fmt,
+    sync::Arc,
+};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
@@ -187,28 +192,47 @@ impl Delta {
         self.nodes.insert_mut(id, node);
     }
 
-    /// Returns the changes of postings of a search index, in the order of their trigrams and numbers: all of them, or those of
-    /// a trigram.
-    pub(crate) fn postings(&self, kind: NameId, key: NameId, trigram: Option<Trigram>) -> Vec<search::Change> {
-        let mut from = search::prefix(kind, key);
-        from.extend(trigram.into_iter().flatten());
-        let to = match trigram {
-            // No number of a record begins with this byte.
-            Some(_) => [&*from, &[u8::MAX][..]].concat(),
-            None => search::prefix(kind, key + 1),
-        };
-        let change = |(key, record): Entry| {
-            let (.., rest) = search::posting_of(&key)?;
-            let (trigram, id) = search::take_posting(rest)?;
-            Some((trigram, id, record.is_some()))
-        };
-        self.entries.range(&from, &to, false).filter_map(change).collect()
+    /// Changes postings of a record in a search index, after those that the delta has.
+    pub(crate) fn set_postings(
+        &mut self,
+        (kind, name, id): (NameId, NameId, i64),
+        changes: impl Iterator<Item = (Trigram, bool)>,
+    ) {
+        let (from, to) = search::range_of(kind, name, id);
+        let mut all = BTreeMap::new();
+        let before: Vec<Entry> = self.entries.range(&from, &to, false).filter(|(_, record)| record.is_some()).collect();
+        for (key, _) in before {
+            all.extend(search::changes_of(&key).map(|(trigram, _, has)| (trigram, has)));
+            self.entries.set(key.into(), None);
+        }
+        all.extend(changes);
+        let mut key = from;
+        all.into_iter().for_each(|(trigram, has)| search::push_change(&mut key, trigram, has));
+        self.entries.set(key, Some(id));
     }
 
-    /// Removes the postings of search indexes, and returns them in the order of their keys.
+    /// Returns the changes of postings of a search index, in the order of their trigrams and numbers: all of them, or those
+    /// of some trigrams.
+    pub(crate) fn postings(
+        &self,
+        kind: NameId,
+        key: NameId,
+        trigrams: Option<&BTreeSet<Trigram>>,
+    ) -> Vec<search::Change> {
+        let (from, to) = (search::prefix(kind, key), search::prefix(kind, key + 1));
+        let is_wanted = |change: &search::Change| trigrams.is_none_or(|wanted| wanted.contains(&change.0));
+        let entries = self.entries.range(&from, &to, false).filter(|(_, record)| record.is_some());
+        let mut changes = Vec::new();
+        entries.for_each(|(key, _)| changes.extend(search::changes_of(&key).filter(is_wanted)));
+        changes.sort_unstable();
+        changes
+    }
+
+    /// Removes the entries with postings of search indexes, and returns them in the order of their keys.
     pub(crate) fn take_search(&mut self) -> Vec<Entry> {
         let (from, to) = search::POSTINGS;
-        let taken: Vec<Entry> = self.entries.range(from, to, false).collect();
+        let taken = self.entries.range(from, to, false).filter(|(_, record)| record.is_some());
+        let taken: Vec<Entry> = taken.collect();
         if !taken.is_empty() {
             let mut others = Entries::default();
             let kept = self.entries.try_for_each(|key, record| {

@@ -5,11 +5,13 @@
 //! from the trigram and the first number of a block to the block. A list with a key of its own has the root of that tree.
 //!
 //! A put adds a posting to one block for each trigram of its value, and most blocks get a posting of many puts. So commits
-//! only put the postings into the delta, as entries of the index, and a fold adds them to the blocks, each of which it reads
-//! and writes once ([`crate::lists`]). Queries merge both.
+//! only put the postings into the delta, as one entry of the index for each record, and a fold adds them to the blocks,
+//! each of which it reads and writes once ([`crate::lists`]). Queries read both: all entries of the delta, of which there
+//! are as many as records were written since the last fold, and the blocks of their trigrams.
 //!
 //! Rejected: an entry of a tree or of the index for each posting, which takes 20 bytes instead of 2, and of which a put
-//! changes as many pages as its value has trigrams.
+//! changes as many pages as its value has trigrams; an entry of the delta for each posting, which made folds three times as
+//! frequent.
 //!
 //! [`Filter::Like`]: platform_engine::store::Filter::Like
 //! [`Put::search`]: platform_engine::store::Put::search
@@ -102,14 +104,35 @@ pub(crate) fn prefix(kind: NameId, name: NameId) -> Vec<u8> {
     key
 }
 
-/// Returns the key of a posting of a search index.
-pub(crate) fn posting_key(kind: NameId, name: NameId, trigram: Trigram, id: i64) -> Vec<u8> {
-    let mut key = prefix(kind, name);
-    push_posting(&mut key, trigram, id);
-    key
+/// Returns the range of the keys of the postings of a record: that of its only entry.
+pub(crate) fn range_of(kind: NameId, name: NameId, id: i64) -> (Vec<u8>, Vec<u8>) {
+    let prefix = prefix(kind, name);
+    let key = |id: i64| [&*prefix, &id.to_be_bytes()].concat();
+    (key(id), key(id.saturating_add(1)))
 }
 
-/// Returns the kind and the sort key of a posting, and the rest of its key; `None` for another entry.
+/// The length of a posting in the key of an entry.
+const CHANGE_LEN: usize = 4;
+
+/// Appends a change of a posting to the key of an entry.
+pub(crate) fn push_change(key: &mut Vec<u8>, trigram: Trigram, has: bool) {
+    key.extend(trigram);
+    key.push(u8::from(has));
+}
+
+/// Returns the changes of postings in the key of an entry, in the order of their trigrams.
+pub(crate) fn changes_of(key: &[u8]) -> impl Iterator<Item = Change> {
+    let rest = posting_of(key).and_then(|(.., rest)| rest.split_first_chunk());
+    rest.into_iter().flat_map(|(id, changes)| {
+        let id = i64::from_be_bytes(*id);
+        changes.chunks_exact(CHANGE_LEN).filter_map(move |change| {
+            let (trigram, has) = change.split_first_chunk()?;
+            Some((*trigram, id, has == [1]))
+        })
+    })
+}
+
+/// Returns the kind and the sort key of an entry with postings, and the rest of its key; `None` for another entry.
 pub(crate) fn posting_of(key: &[u8]) -> Option<(NameId, NameId, &[u8])> {
     let (kind, rest) = take_name(key.strip_prefix(&[POSTING])?)?;
     let (name, rest) = take_name(rest)?;

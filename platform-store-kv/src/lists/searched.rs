@@ -1,12 +1,13 @@
 //! Maintenance of the search indexes ([`crate::search`]): in the delta with each change of a record, and in their blocks
 //! with a fold.
 
-use std::{collections::BTreeSet, iter};
+use std::collections::BTreeSet;
 
-use platform_engine::store::{StoreError, pattern::Trigram};
+use platform_engine::store::StoreError;
 
 use super::{Change, Indexes, Maintenance, Slot, Version};
 use crate::{
+    entries::Entry,
     error::corrupt,
     list::ListKey,
     nodes::{EditedNodes, SnapshotNodes},
@@ -46,11 +47,9 @@ impl<W: RowsMut> Maintenance<'_, W> {
             }
             let none = BTreeSet::new();
             let (was, is) = (was.unwrap_or(&none), is.unwrap_or(&none));
-            let mut set = |trigram: &Trigram, record| {
-                self.cache.delta.set_entry(search::posting_key(change.kind, *name, *trigram, change.id), record);
-            };
-            was.difference(is).for_each(|trigram| set(trigram, None));
-            is.difference(was).for_each(|trigram| set(trigram, Some(change.id)));
+            let removed = was.difference(is).map(|trigram| (*trigram, false));
+            let added = is.difference(was).map(|trigram| (*trigram, true));
+            self.cache.delta.set_postings((change.kind, *name, change.id), removed.chain(added));
         }
         Ok(())
     }
@@ -59,15 +58,13 @@ impl<W: RowsMut> Maintenance<'_, W> {
 impl Indexes {
     /// Moves the changes of all search indexes from the delta to their blocks.
     pub(super) fn fold_search(&mut self, transaction: Transaction<'_, impl RowsMut>) -> Result<(), StoreError> {
-        let mut changes = self.delta.take_search().into_iter().peekable();
-        while let Some((kind, name, _)) = changes.peek().and_then(|(key, _)| search::posting_of(key)) {
-            let mut of_index = iter::from_fn(|| {
-                let is_own = |key: &[u8]| search::posting_of(key).is_some_and(|(k, n, _)| (k, n) == (kind, name));
-                let (key, record) = changes.next_if(|(key, _)| is_own(key))?;
-                let (trigram, id) = search::posting_of(&key).and_then(|(.., rest)| search::take_posting(rest))?;
-                Some(Ok((trigram, id, record.is_some())))
-            });
-            self.edit_search(transaction, (kind, name), 0, &mut of_index)?;
+        let entries = self.delta.take_search();
+        let index_of = |(key, _): &Entry| search::posting_of(key).map(|(kind, name, _)| (kind, name));
+        for of_index in entries.chunk_by(|one, other| index_of(one) == index_of(other)) {
+            let Some(index) = of_index.first().and_then(index_of) else { continue };
+            let mut changes: Vec<_> = of_index.iter().flat_map(|(key, _)| search::changes_of(key)).collect();
+            changes.sort_unstable();
+            self.edit_search(transaction, index, 0, &mut changes.into_iter().map(Ok))?;
         }
         Ok(())
     }

@@ -77,12 +77,15 @@ impl Postings {
         let Some(list) = view.list(&ListKey::search(kind, key))?.filter(|list| list.1.deep == total) else {
             return Ok(None);
         };
-        let (root, delta) = (root(&list.1), view.index()?.delta);
+        let root = root(&list.1);
+        let pending = view.index()?.delta.postings(kind, key, Some(&trigrams));
         let part = |trigram: Trigram| {
             // No number of a record begins with this byte.
             let end = [&trigram[..], &[u8::MAX]].concat();
             let (first, end) = (tree::rank(view, root, &trigram, false)?, tree::rank(view, root, &end, true)?);
-            let changed = delta.postings(kind, key, Some(trigram)).into_iter().map(|(_, id, has)| (id, has)).collect();
+            let from = pending.partition_point(|(other, ..)| *other < trigram);
+            let own = pending.iter().skip(from).take_while(|(other, ..)| *other == trigram);
+            let changed = own.map(|(_, id, has)| (*id, *has)).collect();
             Ok(Part { blocks: (first, end.saturating_sub(first)), changed })
         };
         let mut parts: Vec<_> = trigrams.into_iter().map(part).collect::<Result<_, StoreError>>()?;
