@@ -44,16 +44,16 @@ func main() {
 	}
 	group := client.NewOptGroupCreate(client.GroupCreate{Name: "generated"})
 	created, err := calls.CreateGroup(ctx, group, client.CreateGroupParams{UID: os.Getenv("ORG")})
-	uid := known[*client.Group](created, err).UID.Value
+	uid := known[*client.GroupHeaders](created, err).Response.UID.Value
 	found, err := calls.GetGroup(ctx, client.GetGroupParams{UID: uid})
-	known[*client.Group](found, err)
+	known[*client.GroupHeaders](found, err)
 	page, err := calls.ListGroups(ctx, client.ListGroupsParams{Name: client.NewOptString("generated")})
 	change := client.NewOptGroupUpdate(client.GroupUpdate{Description: client.NewOptString("changed")})
 	if groups := known[*client.ListGroupsResponse](page, err).Groups; len(groups) != 1 {
 		log.Fatal(groups)
 	}
 	changed, err := calls.UpdateGroup(ctx, change, client.UpdateGroupParams{UID: uid})
-	if description := known[*client.Group](changed, err).Description.Value; description != "changed" {
+	if description := known[*client.GroupHeaders](changed, err).Response.Description.Value; description != "changed" {
 		log.Fatal(description)
 	}
 	deleted, err := calls.DeleteGroup(ctx, client.DeleteGroupParams{UID: uid})
