@@ -75,10 +75,18 @@ impl Once {
 
 /// Parses a uid of a request.
 pub(crate) fn uid_in(field: &'static str, text: &str) -> Result<Uid> {
+    parse_uid(text).map_err(|rule| Error::invalid_field(field, rule))
+}
+
+/// Parses a uid that must be set.
+///
+/// # Errors
+/// The rule that the text breaks.
+fn parse_uid(text: &str) -> std::result::Result<Uid, String> {
     if text.is_empty() {
-        return Err(Error::invalid_field(field, "is required"));
+        return Err("is required".to_owned());
     }
-    Uid::parse(text).map_err(|rule| Error::invalid_field(field, rule.to_string()))
+    Uid::parse(text).map_err(|rule| rule.to_string())
 }
 
 /// Checks that the caller may call a standard method for this uid, which for a create is the parent's.

@@ -216,12 +216,14 @@ fn boolean(name: &str, value: &str) -> Result<bool> {
 /// INVALID_ARGUMENT on metadata that is neither `true` nor `false`, or present twice.
 pub fn validate_only(headers: &HeaderMap) -> Result<bool> {
     const NAME: &str = "x-validate-only";
-    let mut values = headers.get_all(NAME).iter();
-    let value = values.next().map(|value| value.to_str().unwrap_or_default());
-    match values.next() {
-        Some(_) => Err(Error::invalid_field(NAME, "is specified more than once")),
-        None => value.map_or(Ok(false), |value| boolean(NAME, value)),
-    }
+    only(headers, NAME)?.map_or(Ok(false), |value| boolean(NAME, value.to_str().unwrap_or_default()))
+}
+
+/// Returns the value of a header that may be present once.
+fn only<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h HeaderValue>> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next();
+    if values.next().is_some() { Err(Error::invalid_field(name, "is specified more than once")) } else { Ok(value) }
 }
 
 /// Returns the idempotency key in the header of a request, or in the metadata of a gRPC call, which has the same name.
@@ -229,12 +231,8 @@ pub fn validate_only(headers: &HeaderMap) -> Result<bool> {
 /// # Errors
 /// INVALID_ARGUMENT on a key that breaks a rule ([`IdempotencyKey::parse`]), or is present twice.
 pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>> {
-    let mut values = headers.get_all(HEADER).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    if values.next().is_some() {
-        return Err(Error::invalid_field(HEADER, "is specified more than once"));
-    }
-    IdempotencyKey::parse(value.as_bytes()).map(Some).map_err(|rule| Error::invalid_field(HEADER, rule))
+    let parse = |value: &HeaderValue| IdempotencyKey::parse(value.as_bytes());
+    only(headers, HEADER)?.map(parse).transpose().map_err(|rule| Error::invalid_field(HEADER, rule))
 }
 
 /// Returns the preconditions in the headers of a request, or in the metadata of a gRPC call, which have the same names.

@@ -29,6 +29,17 @@ enum Shown {
     Part(ReadMask),
 }
 
+/// Returns the JSON of a resource with the fields of a mask, or all of it without one.
+///
+/// # Errors
+/// As [`ReadMask::apply`].
+pub(crate) fn shown(mask: Option<&ReadMask>, body: Bytes) -> Result<Bytes> {
+    match mask {
+        Some(mask) => mask.apply(&body),
+        None => Ok(body),
+    }
+}
+
 impl ReadMask {
     /// Parses a mask: comma-separated paths in camelCase or snake_case, with dots into messages and into the messages of
     /// lists. An empty mask and `*` mean all fields, for which this returns `None`.

@@ -67,8 +67,8 @@ impl Platform {
     /// [`BATCH_GET_REQUEST`](verbs::BATCH_GET_REQUEST). They are as of different moments during the call.
     ///
     /// # Errors
-    /// As [`Platform::get`], for the first of the uids that has an error; and INVALID_ARGUMENT on `uids` when the
-    /// resources have more than [`PAGE_BYTES`](verbs::PAGE_BYTES).
+    /// PERMISSION_DENIED if the caller may not get one of them, then NOT_FOUND for the first that does not exist; and
+    /// INVALID_ARGUMENT on `uids` when the resources have more than [`PAGE_BYTES`](verbs::PAGE_BYTES).
     pub async fn batch_get_erased(
         &self,
         caller: &Caller,

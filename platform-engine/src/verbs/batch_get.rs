@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::{get, list::PAGE_BYTES, uid_in};
+use super::{get, list::PAGE_BYTES, parse_uid};
 use crate::{
-    aip::read_mask::ReadMask,
+    aip::read_mask::{self, ReadMask},
     context::Context,
     error::{Error, Result, Violations},
     fields,
@@ -35,8 +35,8 @@ const AT_ONCE: usize = 50;
 /// in steps, so they are as of different moments during the call.
 ///
 /// # Errors
-/// Those of a get, for the first of the uids that has one; and INVALID_ARGUMENT on `uids` when the resources have more than
-/// [`PAGE_BYTES`].
+/// PERMISSION_DENIED if the caller may not get one of them, then NOT_FOUND for the first that does not exist; and
+/// INVALID_ARGUMENT on `uids` when the resources have more than [`PAGE_BYTES`].
 pub(crate) async fn batch_get(
     cx: &Context<'_>,
     registered: &Registered,
@@ -50,12 +50,9 @@ pub(crate) async fn batch_get(
     let mut violations = Violations::default();
     let mut uids = Vec::new();
     for (number, uid) in sent.enumerate() {
-        match uid_in("uids", uid.as_str().unwrap_or_default()) {
+        match parse_uid(uid.as_str().unwrap_or_default()) {
             Ok(uid) => uids.push(uid),
-            Err(error) => {
-                let found = error.violations().first().map(|found| found.description.clone()).unwrap_or_default();
-                violations.add(format!("uids[{number}]"), found);
-            }
+            Err(rule) => violations.add(format!("uids[{number}]"), rule),
         }
     }
     violations.none_or(())?;
@@ -74,10 +71,7 @@ pub(crate) async fn batch_get(
                 return Err(Error::invalid_field("uids", rule));
             }
             pace.step(body.len()).await;
-            items.push(match &mask {
-                Some(mask) => mask.apply(&body)?,
-                None => body,
-            });
+            items.push(read_mask::shown(mask.as_ref(), body)?);
         }
     }
     Ok(items)

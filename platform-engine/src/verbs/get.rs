@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{encode, rendered, uid_in};
 use crate::{
-    aip::read_mask::ReadMask,
+    aip::read_mask::{self, ReadMask},
     context::Context,
     error::{Error, Result},
     etag::Reply,
@@ -27,10 +27,7 @@ pub(crate) async fn get(cx: &Context<'_>, registered: &Registered, uid: &str) ->
         return Err(Error::etag_mismatch(reply.tag));
     }
     // The tag is that of the whole resource, so that a client can update what it has read a part of.
-    match mask {
-        Some(mask) => Ok(Reply { body: mask.apply(&reply.body)?, ..reply }),
-        None => Ok(reply),
-    }
+    Ok(Reply { body: read_mask::shown(mask.as_ref(), reply.body)?, ..reply })
 }
 
 /// Returns a resource as the method returns it.

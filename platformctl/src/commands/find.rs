@@ -114,12 +114,15 @@ fn search(session: &Session<'_>, kind: &'static Kind, wanted: &str) -> Result<(V
         }
     }
     if bound.is_some() {
-        let is_new = |item: &Value| found.iter().all(|other| other.get("uid") != item.get("uid"));
-        let exact: Vec<_> = first(query(name.name, wanted))?.into_iter().filter(is_new).collect();
+        let exact: Vec<_> = first(query(name.name, wanted))?.into_iter().filter(|item| is_new(item, &found)).collect();
         found.splice(0..0, exact);
     }
     found.truncate(SHOWN);
     Ok((found, bound))
+}
+
+fn is_new(item: &Value, found: &[Value]) -> bool {
+    found.iter().all(|other| other.get("uid") != item.get("uid"))
 }
 
 /// Returns the resources that have exactly this name, and then those with a part of it, which the server finds by an index.
@@ -128,7 +131,6 @@ fn indexed(session: &Session<'_>, kind: &'static Kind, name: &Field, wanted: &st
     let mut add = |query: (&str, String)| -> Result<()> {
         let (key, value) = query;
         let page = session.api.pages(kind, vec![(key.to_owned(), value)])?.next(SHOWN)?;
-        let is_new = |item: &Value, found: &[Value]| found.iter().all(|other| other.get("uid") != item.get("uid"));
         for item in page.map(|page| page.items).unwrap_or_default() {
             if is_new(&item, &found) {
                 found.push(item);
