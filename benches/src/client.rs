@@ -42,6 +42,12 @@ pub fn run_creates(server: &Server, time: Duration, next: &AtomicU64) -> Load {
     run(server, time, &|_| create(server, next.fetch_add(1, Ordering::Relaxed)))
 }
 
+/// Creates one repo. Returns the time at which the response was complete.
+pub fn create_one(server: &Server, next: &AtomicU64) -> Instant {
+    drop(send_one(server, &create(server, next.fetch_add(1, Ordering::Relaxed))));
+    Instant::now()
+}
+
 /// Sends requests over this number of connections for this time, one at a time on each. Returns their latencies, in
 /// microseconds, and the time until the last response.
 fn send(address: &str, connections: usize, time: Duration, request: &Request<'_>) -> (Vec<f64>, Duration) {

@@ -35,12 +35,14 @@ mod mount;
 mod multiplex;
 mod reflection_health;
 
+mod batch;
 mod codec;
 mod deadline;
 mod decode;
 mod encode;
 mod frame;
 mod item_cache;
+mod own;
 mod parts;
 #[cfg(feature = "proto")]
 pub mod proto;

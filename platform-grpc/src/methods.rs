@@ -15,9 +15,11 @@ use prost_reflect::{
 };
 
 use crate::{
+    batch,
     encode::{BadField, Plan, WireType, Writer},
     item_cache::ItemCache,
     mount::Mount,
+    own::Kinds,
     parts::{PART, Parts},
 };
 
@@ -54,7 +56,7 @@ pub(crate) struct Method {
     pub(crate) call: Arc<ApiMethod>,
     pub(crate) operation: Operation,
     pub(crate) domain: &'static str,
-    /// The version of the method's package; `None` for a mounted method.
+    /// The version of the method's package; `None` for a mounted method and one of our own.
     pub(crate) version: Option<&'static str>,
     pub(crate) input: MessageDescriptor,
     pub(crate) output: Arc<Plan>,
@@ -71,6 +73,7 @@ pub(crate) enum Operation {
     Update(Registered, FieldDescriptor),
     Delete(Registered),
     Action(&'static kind::Kind, &'static Action),
+    BatchGet(Kinds),
     /// With the number of the method.
     Mounted(Arc<dyn Mount>, usize),
 }
@@ -79,7 +82,7 @@ impl Operation {
     /// Returns whether calls change nothing, so that a reply may be rejected after the call has run.
     pub(crate) fn is_read_only(&self) -> bool {
         match self {
-            Self::List(..) | Self::Get(_) => true,
+            Self::List(..) | Self::Get(_) | Self::BatchGet(_) => true,
             Self::Create(..) | Self::Update(..) | Self::Delete(_) => false,
             Self::Action(_, action) => matches!(action.http, Http::Get),
             Self::Mounted(mount, method) => mount.is_read_only(*method),
@@ -99,8 +102,8 @@ pub(crate) fn descriptors(platform: &Platform) -> Result<DescriptorPool, Descrip
     Ok(pool)
 }
 
-/// Returns all methods by path, such as `/chainguard.platform.ping.v2.PingService/Ping`. Omits RPCs that belong to no
-/// registered kind.
+/// Returns all methods of one reply by path, such as `/chainguard.platform.ping.v2.PingService/Ping`, our own included.
+/// Omits RPCs that belong to no registered kind.
 pub(crate) fn all(
     pool: &DescriptorPool,
     platform: &Platform,
@@ -126,6 +129,8 @@ pub(crate) fn all(
             methods.insert(path, Arc::new(method));
         }
     }
+    let batch = batch::method(&methods)?;
+    methods.insert(batch::PATH.to_owned(), Arc::new(batch));
     Ok(methods)
 }
 
@@ -202,7 +207,6 @@ fn standard_operation(
 pub(crate) struct Page {
     items: u32,
     item: Arc<Plan>,
-    item_name: String,
     next_page_token: u32,
     total_count: u32,
     /// Whether a total of 0 is written.
@@ -220,7 +224,6 @@ impl Page {
         let total_count = field("total_count", "total")?;
         Ok(Self {
             items: items.number(),
-            item_name: item.full_name().to_owned(),
             item: Plan::of(&item, own)?,
             next_page_token: field("next_page_token", "page token")?.number(),
             writes_zero_total: total_count.supports_presence(),
@@ -232,11 +235,6 @@ impl Page {
     /// Returns the encoding of a resource.
     pub(crate) fn item(&self) -> &Arc<Plan> {
         &self.item
-    }
-
-    /// Returns the full name of the message of a resource.
-    pub(crate) fn item_name(&self) -> &str {
-        &self.item_name
     }
 
     /// Encodes a page, whose resources are JSON, and adds it to a message: the resources first, and then the other fields

@@ -40,7 +40,7 @@ use tonic_health::{
 use tonic_reflection::server::Builder;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
-use crate::{frame, methods::Method, watch};
+use crate::{frame, methods::Method, own, watch};
 
 /// The maximum size of a request to these services, in bytes. Our choice.
 const MAX_MESSAGE: usize = 16 << 10;
@@ -137,7 +137,7 @@ fn reflection<'p>(platform: &'p Platform, names: &BTreeSet<String>) -> Builder<'
     let files = files
         .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(watch::FILE_DESCRIPTOR_SET);
+        .register_encoded_file_descriptor_set(own::FILE_DESCRIPTOR_SET);
     names.iter().fold(files, Builder::with_service_name)
 }
 

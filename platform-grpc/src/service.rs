@@ -40,6 +40,7 @@ use tonic_web::GrpcWebLayer;
 use tower::{Layer, Service, service_fn};
 
 use crate::{
+    batch,
     codec::AsBytes,
     deadline, decode,
     encode::Plan,
@@ -49,6 +50,7 @@ use crate::{
     methods::{self, BadContract, Method, Operation},
     mount::Mount,
     multiplex::Multiplexed,
+    own,
     parts::Parts,
     reflection_health::ReflectionHealth,
     response_cache::ResponseCache,
@@ -79,7 +81,7 @@ struct Inner {
     methods: Arc<HashMap<String, Arc<Method>>>,
     statuses: Arc<Statuses>,
     reflection_health: ReflectionHealth,
-    watched: Arc<watch::Kinds>,
+    watched: Arc<own::Kinds>,
     responses: Arc<ResponseCache>,
     items: Arc<ItemCache>,
     limits: Limits,
@@ -103,7 +105,7 @@ impl Grpc {
         let methods = Arc::new(methods::all(&pool, &platform, &[])?);
         let statuses = Arc::new(Statuses::new(&platform.settings().service_domain, &[&pool, &details])?);
         let reflection_health = ReflectionHealth::new(&platform, &methods);
-        let watched = Arc::new(watch::Kinds::of(&methods));
+        let watched = Arc::new(own::Kinds::of(&methods));
         let (shares, token_limits) = (Shares::new(&limits), limits.of_tokens());
         let (mounts, responses, items) = (Vec::new(), Arc::default(), Arc::default());
         let inner = Inner {
@@ -335,7 +337,8 @@ impl Inner {
             }
             Operation::Action(_, action) => matches!(action.authorization, Authorization::Public),
             Operation::List(registered, _) => registered.kind.method(kind::Verb::List).is_some_and(|list| list.open),
-            Operation::Get(_) | Operation::Create(..) | Operation::Update(..) | Operation::Delete(_) => false,
+            Operation::Get(_) | Operation::BatchGet(_) => false,
+            Operation::Create(..) | Operation::Update(..) | Operation::Delete(_) => false,
         };
         if open {
             return origin.open().map(|()| Principal::Anonymous);
@@ -389,6 +392,11 @@ impl Inner {
                 let resource = platform.get_erased(demand_caller()?, registered, &uid, options).await?;
                 check_modified(&resource, options)?;
                 return Ok((into_bytes(self.items.encode(&method.output, &resource.body))?, Shown::of(&resource)));
+            }
+            Operation::BatchGet(kinds) => {
+                let request = decode::object(message)?;
+                let found = batch::get(kinds, &self.items, platform, demand_caller()?, origin, request).await?;
+                return Ok((found.into(), Shown::default()));
             }
             Operation::Create(registered, field) => {
                 let parent = decode::text(&message, "parent");

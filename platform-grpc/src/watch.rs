@@ -1,7 +1,6 @@
 //! Watches of lists as a streaming method of our own (`docs/api.md`, Watches).
 
 use std::{
-    collections::HashMap,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -24,9 +23,8 @@ use prost::Message;
 use tonic::{Status, body::Body};
 
 use crate::{
-    encode::Plan,
     frame::PREFIX,
-    methods::{Method, Operation},
+    own::{Kinds, Resource},
     status,
 };
 
@@ -35,9 +33,6 @@ pub(crate) const PATH: &str = "/platform.watch.v1.WatchService/Watch";
 
 /// The service, for reflection.
 pub(crate) const SERVICE: &str = "platform.watch.v1.WatchService";
-
-/// The descriptors of `proto/platform/watch/v1/watch.proto`.
-pub(crate) const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../proto/watch.binpb");
 
 /// The message of a request.
 #[derive(Clone, PartialEq, Message)]
@@ -75,35 +70,6 @@ struct Event {
     ends_state: bool,
 }
 
-/// The kinds whose lists can be watched over gRPC: those whose resources have a message.
-#[derive(Debug, Default)]
-pub(crate) struct Kinds(HashMap<&'static str, (Registered, Arc<Resource>)>);
-
-/// The message of the resources of a kind.
-#[derive(Debug)]
-struct Resource {
-    type_url: String,
-    plan: Arc<Plan>,
-}
-
-impl Kinds {
-    /// Returns the kinds of these methods, each with the message of its newest version.
-    pub(crate) fn of(methods: &HashMap<String, Arc<Method>>) -> Self {
-        let mut kinds = HashMap::new();
-        for method in methods.values() {
-            if let Operation::List(registered, page) = &method.operation
-                && watch::is_watchable(registered.kind)
-                && method.version == Some(registered.kind.domain.version())
-            {
-                let type_url = format!("type.googleapis.com/{}", page.item_name());
-                let resource = Resource { type_url, plan: Arc::clone(page.item()) };
-                kinds.insert(registered.kind.name, (*registered, Arc::new(resource)));
-            }
-        }
-        Self(kinds)
-    }
-}
-
 /// Begins a watch, and returns the response with its events.
 ///
 /// # Errors
@@ -121,10 +87,8 @@ pub(crate) async fn respond(
     }
     let malformed = |error: prost::DecodeError| Error::invalid_field("message", "is malformed").because(error);
     let request = Request::decode(message).map_err(malformed)?;
-    let Some((registered, resource)) = kinds.0.get(request.kind.as_str()) else {
-        let rule = "must be the name of a kind with a message and a list that can be watched, such as `Repo`";
-        return Err(Error::invalid_field("kind", rule));
-    };
+    let resource = kinds.find(&request.kind, watch::is_watchable, "a list that can be watched")?;
+    let registered = &resource.registered;
     let stream = begin(platform, caller, registered, request, origin).await;
     let stream = stream.map_err(|error| error.of_domain(registered.kind.domain.name))?;
     let resource = Arc::clone(resource);

@@ -12,16 +12,11 @@
 //! The maps of lists and nodes are persistent: a copy shares its content with the original, so that each snapshot has its
 //! own delta. The entries, of which a commit changes more, have versions instead (see [`crate::entries`]).
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    convert::Infallible,
-    fmt,
-    sync::Arc,
-};
+use std::{collections::VecDeque, convert::Infallible, fmt, sync::Arc};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
-use platform_engine::store::{StoreError, pattern::Trigram};
+use platform_engine::store::StoreError;
 use quick_cache::DefaultHashBuilder;
 use rpds::HashTrieMapSync;
 
@@ -32,7 +27,7 @@ use crate::{
     patch::Patch,
     rows::RowsMut,
     schema::NameId,
-    search,
+    search::{self, ValueChange},
     tree::Nodes as _,
 };
 
@@ -192,43 +187,30 @@ impl Delta {
         self.nodes.insert_mut(id, node);
     }
 
-    /// Changes postings of a record in a search index, after those that the delta has.
-    pub(crate) fn set_postings(
-        &mut self,
-        (kind, name, id): (NameId, NameId, i64),
-        changes: impl Iterator<Item = (Trigram, bool)>,
-    ) {
-        let (from, to) = search::range_of(kind, name, id);
-        let mut all = BTreeMap::new();
-        let before: Vec<Entry> = self.entries.range(&from, &to, false).filter(|(_, record)| record.is_some()).collect();
-        for (key, _) in before {
-            all.extend(search::changes_of(&key).map(|(trigram, _, has)| (trigram, has)));
-            self.entries.set(key.into(), None);
+    /// Changes the value by which a record is searched, after the change that the delta has.
+    pub(crate) fn set_searched(&mut self, (kind, name): (NameId, NameId), change: ValueChange<'_>) {
+        let (from, to) = search::range_of(kind, name, change.id);
+        let before = self.entries.range(&from, &to, false).find(|(_, record)| record.is_some());
+        let mut since_fold = change;
+        if let Some((key, _)) = &before {
+            self.entries.set(key.to_vec(), None);
+            since_fold.old = search::value_change_of(key).and_then(|before| before.old);
         }
-        all.extend(changes);
-        let mut key = from;
-        all.into_iter().for_each(|(trigram, has)| search::push_change(&mut key, trigram, has));
-        self.entries.set(key, Some(id));
+        if since_fold.old != since_fold.new {
+            let mut key = from;
+            search::push_values(&mut key, since_fold);
+            self.entries.set(key, Some(change.id));
+        }
     }
 
-    /// Returns the changes of postings of a search index, in the order of their trigrams and numbers: all of them, or those
-    /// of some trigrams.
-    pub(crate) fn postings(
-        &self,
-        kind: NameId,
-        key: NameId,
-        trigrams: Option<&BTreeSet<Trigram>>,
-    ) -> Vec<search::Change> {
+    /// Calls the function with each change of a search index, in the order of the numbers of their records.
+    pub(crate) fn each_searched(&self, kind: NameId, key: NameId, mut visit: impl FnMut(ValueChange<'_>)) {
         let (from, to) = (search::prefix(kind, key), search::prefix(kind, key + 1));
-        let is_wanted = |change: &search::Change| trigrams.is_none_or(|wanted| wanted.contains(&change.0));
         let entries = self.entries.range(&from, &to, false).filter(|(_, record)| record.is_some());
-        let mut changes = Vec::new();
-        entries.for_each(|(key, _)| changes.extend(search::changes_of(&key).filter(is_wanted)));
-        changes.sort_unstable();
-        changes
+        entries.for_each(|(key, _)| search::value_change_of(&key).into_iter().for_each(&mut visit));
     }
 
-    /// Removes the entries with postings of search indexes, and returns them in the order of their keys.
+    /// Removes the entries of search indexes, and returns them in the order of their keys.
     pub(crate) fn take_search(&mut self) -> Vec<Entry> {
         let (from, to) = search::POSTINGS;
         let taken = self.entries.range(from, to, false).filter(|(_, record)| record.is_some());
@@ -247,7 +229,7 @@ impl Delta {
         taken
     }
 
-    /// Writes index entries and nodes to their tables, and removes them from the delta. It must have no postings of search
+    /// Writes index entries and nodes to their tables, and removes them from the delta. It must have no entries of search
     /// indexes.
     pub(crate) fn spill(&mut self, rows: &impl RowsMut) -> Result<(), StoreError> {
         self.entries.try_for_each(|key, record| rows.set_entry(key, record))?;

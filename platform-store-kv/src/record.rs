@@ -242,13 +242,15 @@ impl<'a> Keys<'a> {
         Section::parse(self.filter().remainder())
     }
 
-    /// Returns the names of the sort keys that are searched.
-    pub(crate) fn search(self) -> impl Iterator<Item = NameId> + use<'a> {
+    /// Returns the names of the sort keys that are searched, with their values.
+    pub(crate) fn searched(self) -> impl Iterator<Item = (NameId, &'a [u8])> + use<'a> {
         let (left, mut bytes) = take_number(self.unique().remainder()).unwrap_or_default();
         (0..left).map_while(move |_| {
             let (name, rest) = take_number(bytes)?;
             bytes = rest;
-            Some(name.cast_signed())
+            let name = name.cast_signed();
+            let value = self.sort().find(|(key, _)| *key == name).map(|(_, value)| value);
+            Some((name, value.unwrap_or_default()))
         })
     }
 

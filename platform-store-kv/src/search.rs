@@ -5,13 +5,14 @@
 //! from the trigram and the first number of a block to the block. A list with a key of its own has the root of that tree.
 //!
 //! A put adds a posting to one block for each trigram of its value, and most blocks get a posting of many puts. So commits
-//! only put the postings into the delta, as one entry of the index for each record, and a fold adds them to the blocks,
-//! each of which it reads and writes once ([`crate::lists`]). Queries read both: all entries of the delta, of which there
-//! are as many as records were written since the last fold, and the blocks of their trigrams.
+//! only put the value into the delta, as one entry of the index for each record, and a fold adds its postings to the
+//! blocks, each of which it reads and writes once ([`crate::lists`]). Queries read both: the blocks of their trigrams, and
+//! all entries of the delta, of which there are as many as records were written since the last fold. They compare the
+//! values of the latter with the pattern.
 //!
 //! Rejected: an entry of a tree or of the index for each posting, which takes 20 bytes instead of 2, and of which a put
 //! changes as many pages as its value has trigrams; an entry of the delta for each posting, which made folds three times as
-//! frequent.
+//! frequent; an entry with all postings of a record, which is four times as long as the value.
 //!
 //! [`Filter::Like`]: platform_engine::store::Filter::Like
 //! [`Put::search`]: platform_engine::store::Put::search
@@ -48,6 +49,27 @@ const MAX_BLOCK_LEN: usize = 1_000;
 /// A change of a posting: the trigram, the number of the record, and whether the record has the trigram now.
 pub(crate) type Change = (Trigram, i64, bool);
 
+/// A change of the value by which a record is searched. A record without a value has no postings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ValueChange<'a> {
+    /// The number of the record.
+    pub(crate) id: i64,
+    /// The value before.
+    pub(crate) old: Option<&'a [u8]>,
+    /// The value after.
+    pub(crate) new: Option<&'a [u8]>,
+}
+
+impl ValueChange<'_> {
+    /// Returns the changes of postings.
+    pub(crate) fn postings(self) -> impl Iterator<Item = Change> {
+        let [old, new] = [self.old, self.new].map(|value| trigrams(value.unwrap_or_default()));
+        let removed: Vec<_> = old.difference(&new).map(|trigram| (*trigram, self.id, false)).collect();
+        let added: Vec<_> = new.difference(&old).map(|trigram| (*trigram, self.id, true)).collect();
+        removed.into_iter().chain(added)
+    }
+}
+
 impl ListKey {
     /// Returns the key of the search index of a sort key.
     pub(crate) fn search(kind: NameId, key: NameId) -> Self {
@@ -78,7 +100,7 @@ pub(crate) fn root(index: &List) -> u64 {
 
 /// Returns the sort keys by whose values a record is searched, and the trigrams of each.
 pub(crate) fn of(keys: Keys<'_>) -> BTreeMap<NameId, BTreeSet<Trigram>> {
-    keys.search().map(|name| (name, trigrams(keys.value(name, 0).as_bytes()))).collect()
+    keys.searched().map(|(name, value)| (name, trigrams(value))).collect()
 }
 
 /// Returns a hash of a posting, of which a check compares the sums.
@@ -90,12 +112,12 @@ pub(crate) fn hash(trigram: Trigram, id: i64) -> u64 {
 
 // ---- keys and blocks ----
 
-/// The first byte of the keys of postings in the delta. The tables have none.
+/// The first byte of the keys of search indexes in the delta. The tables have none.
 const POSTING: u8 = b't';
 /// The range of these keys.
 pub(crate) const POSTINGS: (&[u8], &[u8]) = (&[POSTING], &[POSTING + 1]);
 
-/// Returns the prefix before the trigram in the keys of the postings of a search index.
+/// Returns the prefix before the number of a record in the keys of a search index.
 pub(crate) fn prefix(kind: NameId, name: NameId) -> Vec<u8> {
     let mut key = Vec::with_capacity(16);
     key.push(POSTING);
@@ -104,36 +126,39 @@ pub(crate) fn prefix(kind: NameId, name: NameId) -> Vec<u8> {
     key
 }
 
-/// Returns the range of the keys of the postings of a record: that of its only entry.
+/// Returns the range of the keys of a record: that of its only entry.
 pub(crate) fn range_of(kind: NameId, name: NameId, id: i64) -> (Vec<u8>, Vec<u8>) {
     let prefix = prefix(kind, name);
     let key = |id: i64| [&*prefix, &id.to_be_bytes()].concat();
     (key(id), key(id.saturating_add(1)))
 }
 
-/// The length of a posting in the key of an entry.
-const CHANGE_LEN: usize = 4;
-
-/// Appends a change of a posting to the key of an entry.
-pub(crate) fn push_change(key: &mut Vec<u8>, trigram: Trigram, has: bool) {
-    key.extend(trigram);
-    key.push(u8::from(has));
+/// Completes the key of an entry, which has the number of the record already.
+pub(crate) fn push_values(key: &mut Vec<u8>, change: ValueChange<'_>) {
+    for value in [change.old, change.new] {
+        push_number(key, value.map_or(0, |value| value.len() as u64 + 1));
+        key.extend_from_slice(value.unwrap_or_default());
+    }
 }
 
-/// Returns the changes of postings in the key of an entry, in the order of their trigrams.
-pub(crate) fn changes_of(key: &[u8]) -> impl Iterator<Item = Change> {
-    let rest = posting_of(key).and_then(|(.., rest)| rest.split_first_chunk());
-    rest.into_iter().flat_map(|(id, changes)| {
-        let id = i64::from_be_bytes(*id);
-        changes.chunks_exact(CHANGE_LEN).filter_map(move |change| {
-            let (trigram, has) = change.split_first_chunk()?;
-            Some((*trigram, id, has == [1]))
-        })
-    })
+/// Returns the change in the key of an entry; `None` for an entry that is not of a search index.
+pub(crate) fn value_change_of(key: &[u8]) -> Option<ValueChange<'_>> {
+    let (.., rest) = index_of(key)?;
+    let (id, rest) = rest.split_first_chunk()?;
+    let (old, rest) = take_value(rest)?;
+    let (new, _) = take_value(rest)?;
+    Some(ValueChange { id: i64::from_be_bytes(*id), old, new })
 }
 
-/// Returns the kind and the sort key of an entry with postings, and the rest of its key; `None` for another entry.
-pub(crate) fn posting_of(key: &[u8]) -> Option<(NameId, NameId, &[u8])> {
+fn take_value(bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
+    let (len, rest) = take_number(bytes)?;
+    let Some(len) = len.checked_sub(1) else { return Some((None, rest)) };
+    let (value, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+    Some((Some(value), rest))
+}
+
+/// Returns the kind and the sort key of an entry of a search index, and the rest of its key; `None` for another entry.
+pub(crate) fn index_of(key: &[u8]) -> Option<(NameId, NameId, &[u8])> {
     let (kind, rest) = take_name(key.strip_prefix(&[POSTING])?)?;
     let (name, rest) = take_name(rest)?;
     Some((kind, name, rest))

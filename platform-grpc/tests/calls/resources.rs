@@ -10,7 +10,7 @@ use platform_http::Limits;
 use prost_reflect::DynamicMessage;
 use serde_json::{Value, json};
 
-use crate::support::{OPERATOR, ORG, TestServer, as_rest, described, metadata_of, path, platform_of};
+use crate::support::{OPERATOR, ORG, TestServer, as_rest, described, metadata_of, path, platform_of, pool};
 
 /// Removes fields that only REST shows: those that the message lacks, and default values.
 fn without(mut body: Value, names: &[&str]) -> Value {
@@ -242,8 +242,44 @@ async fn every_method_of_the_contract_is_implemented() {
             assert!(path.ends_with("/GetHeadlessSession"), "{path}: {code} {message}");
         }
     }
-    let pool = prost_reflect::DescriptorPool::decode(platform_core::proto::FILE_DESCRIPTOR_SET).unwrap();
-    assert_eq!(server.grpc.paths().len(), pool.services().map(|service| service.methods().count()).sum::<usize>());
+    // Watches are streams, which are served apart from the others.
+    let described: usize = pool().services().map(|service| service.methods().count()).sum();
+    assert_eq!(server.grpc.paths().len(), described - 1);
+}
+
+#[tokio::test]
+async fn a_batch_get_returns_resources_of_a_kind_in_the_order_of_the_request_or_an_error() {
+    const METHOD: &str = "/platform.batch.v1.BatchService/BatchGet";
+    let server = TestServer::new().await;
+    let (nginx, redis) = (server.repo("nginx").await, server.repo("redis").await);
+    let request = json!({ "kind": "Repo", "uids": [&redis, &nginx, &redis], "readMask": "uid,name" });
+    let found = server.call(METHOD, request).await.unwrap();
+    let shown = |uid: &str, name: &str| {
+        let message = "type.googleapis.com/chainguard.platform.registry.v2.Repo";
+        json!({ "@type": message, "uid": uid, "name": name })
+    };
+    assert_eq!(found, json!({ "resources": [shown(&redis, "redis"), shown(&nginx, "nginx"), shown(&redis, "redis")] }));
+    let whole = server.call(METHOD, json!({ "kind": "Repo", "uids": [&nginx] })).await.unwrap();
+    let mut got = server.call("registry.v2.ReposService/GetRepo", json!({ "uid": &nginx })).await.unwrap();
+    got["@type"] = shown("", "")["@type"].clone();
+    assert_eq!(whole["resources"][0], got);
+    let missing = format!("{ORG}/0123456789abcdef");
+    let refusals = [
+        (json!({ "kind": "repo", "uids": [&nginx] }), tonic::Code::InvalidArgument, "kind"),
+        (json!({ "uids": [&nginx] }), tonic::Code::InvalidArgument, "kind"),
+        (json!({ "kind": "Repo" }), tonic::Code::InvalidArgument, "uids"),
+        (json!({ "kind": "Repo", "uids": ["x"] }), tonic::Code::InvalidArgument, "uids[0]"),
+        (json!({ "kind": "Repo", "uids": vec![&nginx; 1001] }), tonic::Code::InvalidArgument, "uids"),
+        (json!({ "kind": "Repo", "uids": [&nginx], "readMask": "nam" }), tonic::Code::InvalidArgument, "readMask"),
+        (json!({ "kind": "Repo", "uids": [&nginx, &missing] }), tonic::Code::NotFound, "Repo"),
+    ];
+    for (request, code, named) in refusals {
+        let error = server.call(METHOD, request).await.unwrap_err();
+        assert!(error.code() == code && error.message().contains(named), "{error}");
+    }
+    let metadata = [("authorization", &*format!("Bearer {OPERATOR}")), ("x-read-mask", "uid")];
+    let error = server.call_as(&metadata, METHOD, json!({ "kind": "Repo", "uids": [&nginx] })).await.unwrap_err();
+    assert!(error.message().contains("readMask"), "{error}");
 }
 
 #[tokio::test]

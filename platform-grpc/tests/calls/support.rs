@@ -150,10 +150,17 @@ pub(crate) fn path(method: &str) -> String {
     if method.starts_with('/') { method.to_owned() } else { format!("/chainguard.platform.{method}") }
 }
 
+/// Returns the descriptors of the contract and of our own services, as clients compile them.
+pub(crate) fn pool() -> DescriptorPool {
+    let mut pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+    pool.decode_file_descriptor_set(&include_bytes!("../../proto/own.binpb")[..]).unwrap();
+    pool
+}
+
 pub(crate) fn described(method: &str) -> MethodDescriptor {
     let path = path(method);
     let (service, method) = path.strip_prefix('/').unwrap().split_once('/').unwrap();
-    let service = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap().get_service_by_name(service).unwrap();
+    let service = pool().get_service_by_name(service).unwrap();
     service.methods().find(|one| one.name() == method).unwrap()
 }
 

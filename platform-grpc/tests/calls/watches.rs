@@ -3,18 +3,14 @@
 use bytes::Bytes;
 use platform_grpc::AsBytes;
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage};
+use prost_reflect::DynamicMessage;
 use serde_json::json;
 use tonic::{Code, Status, Streaming};
 
-use crate::support::{OPERATOR, ORG, TestServer, metadata_of};
-
-/// Our own descriptors, as clients compile them.
-const DESCRIPTORS: &[u8] = include_bytes!("../../proto/watch.binpb");
+use crate::support::{OPERATOR, ORG, TestServer, metadata_of, pool};
 
 fn message(name: &str) -> prost_reflect::MessageDescriptor {
-    let pool = DescriptorPool::decode(DESCRIPTORS).unwrap();
-    pool.get_message_by_name(&format!("platform.watch.v1.{name}")).unwrap()
+    pool().get_message_by_name(&format!("platform.watch.v1.{name}")).unwrap()
 }
 
 /// A stream of events.

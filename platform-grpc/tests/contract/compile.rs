@@ -67,16 +67,19 @@ pub(crate) fn pool() -> DescriptorPool {
     DescriptorPool::decode(compiled().as_slice()).unwrap()
 }
 
-/// Our own service is not part of the contract, and has descriptors of its own.
+/// Our own services are not part of the contract, and have descriptors of their own.
 #[test]
-fn the_compiled_descriptors_of_watches_match_their_file() {
+fn the_compiled_descriptors_of_our_own_services_match_their_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
     let mut resolver = ChainFileResolver::new();
     resolver.add(IncludeFileResolver::new(root));
     resolver.add(GoogleFileResolver::new());
     let mut compiler = Compiler::with_file_resolver(resolver);
-    compiler.include_imports(true).open_file("platform/watch/v1/watch.proto").unwrap();
-    snapshot::assert_snapshot("proto/watch.binpb", compiler.encode_file_descriptor_set());
+    compiler
+        .include_imports(true)
+        .open_files(["platform/batch/v1/batch.proto", "platform/watch/v1/watch.proto"])
+        .unwrap();
+    snapshot::assert_snapshot("proto/own.binpb", compiler.encode_file_descriptor_set());
 }
 
 #[test]

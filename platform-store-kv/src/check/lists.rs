@@ -128,8 +128,10 @@ impl<R: Rows> Check<'_, R> {
             })?;
         }
         // Whether the record has the trigram now, and whether it is in the blocks.
-        let changes = delta.postings(key.kind, key.key, None).into_iter();
-        let mut changed: HashMap<_, _> = changes.map(|(trigram, id, has)| ((trigram, id), (has, false))).collect();
+        let mut changed = HashMap::new();
+        delta.each_searched(key.kind, key.key, |change| {
+            changed.extend(change.postings().map(|(trigram, id, has)| ((trigram, id), (has, false))));
+        });
         let (mut count, mut sum, mut previous) = (0, 0_u64, None);
         for (first, block) in blocks {
             let malformed = || corrupt(format!("block {block} of a search index is out of order"));

@@ -75,7 +75,7 @@ fn check_sequence(rows: &impl Rows, findings: &mut Findings) -> Result<(), Store
 fn check_index(index: Index<'_, impl Rows>, findings: &mut Findings, expected: u64) -> Result<(), StoreError> {
     let mut count = 0;
     index.each(&Range::all(), false, |key, id| {
-        if search::posting_of(key).is_some() {
+        if search::index_of(key).is_some() {
             return Ok(ControlFlow::Continue(()));
         }
         count += 1;

@@ -1,8 +1,6 @@
 //! Maintenance of the search indexes ([`crate::search`]): in the delta with each change of a record, and in their blocks
 //! with a fold.
 
-use std::collections::BTreeSet;
-
 use platform_engine::store::StoreError;
 
 use super::{Change, Indexes, Maintenance, Slot, Version};
@@ -13,23 +11,21 @@ use crate::{
     nodes::{EditedNodes, SnapshotNodes},
     rows::RowsMut,
     schema::NameId,
-    search::{self, Block},
+    search::{self, Block, ValueChange},
     transaction::Transaction,
     tree::write::{NodesMut as _, insert, remove},
 };
 
 impl<W: RowsMut> Maintenance<'_, W> {
     /// Applies a change to the search indexes. An index that becomes empty stays.
-    pub(super) fn change_search(&mut self, change: Change<'_>) -> Result<(), StoreError> {
-        let of = |version: Option<Version<'_>>| version.map(|version| search::of(version.keys)).unwrap_or_default();
-        let (old, new) = (of(change.old), of(change.new));
-        for name in old.keys().chain(new.keys().filter(|name| !old.contains_key(name))) {
-            let (was, is) = (old.get(name), new.get(name));
-            if was == is {
-                continue;
-            }
-            let key = ListKey::search(change.kind, *name);
-            if was.is_some() != is.is_some() {
+    pub(super) fn change_search<'a>(&mut self, change: Change<'a>) -> Result<(), StoreError> {
+        let searched = |version: Option<Version<'a>>| version.into_iter().flat_map(|version| version.keys.searched());
+        let value = |version, name| searched(version).find(|(other, _)| *other == name).map(|(_, value)| value);
+        let left = searched(change.old).filter(|(name, _)| value(change.new, *name).is_none());
+        for (name, _) in searched(change.new).chain(left) {
+            let (old, new) = (value(change.old, name), value(change.new, name));
+            if old.is_some() != new.is_some() {
+                let key = ListKey::search(change.kind, name);
                 if !self.cache.lists.contains_key(&key) {
                     let list = self.cache.load(&key, self.transaction.rows)?.unwrap_or_else(search::empty);
                     self.cache
@@ -38,18 +34,16 @@ impl<W: RowsMut> Maintenance<'_, W> {
                 }
                 let Indexes { lists, changed: all_changed, .. } = &mut *self.cache;
                 let Some(Slot::Materialized { list, changed, .. }) = lists.get_mut(&key) else { continue };
-                let after = (list.deep + u64::from(is.is_some())).checked_sub(u64::from(was.is_some()));
+                let after = (list.deep + u64::from(new.is_some())).checked_sub(u64::from(old.is_some()));
                 list.deep = after.ok_or_else(|| corrupt("the count of a search index is too low"))?;
                 if !*changed {
                     *changed = true;
                     all_changed.push(key);
                 }
             }
-            let none = BTreeSet::new();
-            let (was, is) = (was.unwrap_or(&none), is.unwrap_or(&none));
-            let removed = was.difference(is).map(|trigram| (*trigram, false));
-            let added = is.difference(was).map(|trigram| (*trigram, true));
-            self.cache.delta.set_postings((change.kind, *name, change.id), removed.chain(added));
+            if old != new {
+                self.cache.delta.set_searched((change.kind, name), ValueChange { id: change.id, old, new });
+            }
         }
         Ok(())
     }
@@ -59,10 +53,11 @@ impl Indexes {
     /// Moves the changes of all search indexes from the delta to their blocks.
     pub(super) fn fold_search(&mut self, transaction: Transaction<'_, impl RowsMut>) -> Result<(), StoreError> {
         let entries = self.delta.take_search();
-        let index_of = |(key, _): &Entry| search::posting_of(key).map(|(kind, name, _)| (kind, name));
+        let index_of = |(key, _): &Entry| search::index_of(key).map(|(kind, name, _)| (kind, name));
         for of_index in entries.chunk_by(|one, other| index_of(one) == index_of(other)) {
             let Some(index) = of_index.first().and_then(index_of) else { continue };
-            let mut changes: Vec<_> = of_index.iter().flat_map(|(key, _)| search::changes_of(key)).collect();
+            let changes = of_index.iter().filter_map(|(key, _)| search::value_change_of(key));
+            let mut changes: Vec<_> = changes.flat_map(ValueChange::postings).collect();
             changes.sort_unstable();
             self.edit_search(transaction, index, 0, &mut changes.into_iter().map(Ok))?;
         }

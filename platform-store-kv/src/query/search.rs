@@ -20,37 +20,25 @@ const BLOCK_POSTINGS: u64 = 400;
 /// A record is compared with a pattern in the time in which about this many postings are read.
 const POSTINGS_PER_RECORD: u64 = 256;
 
-/// The postings of one trigram.
+/// The blocks of one trigram.
 #[derive(Debug)]
 struct Part {
-    /// The rank of the first block in the tree, and the number of blocks.
-    blocks: (u64, u64),
-    /// The postings that the delta adds and removes.
-    changed: Vec<(i64, bool)>,
+    /// The rank of the first block in the tree.
+    first: u64,
+    /// The number of blocks.
+    blocks: u64,
 }
 
 impl Part {
     fn bound(&self) -> u64 {
-        self.blocks.1 * BLOCK_POSTINGS + self.changed.len() as u64
+        self.blocks * BLOCK_POSTINGS
     }
 
     fn read(&self, view: &View<'_, impl Tables>, root: u64) -> Result<Vec<i64>, StoreError> {
         let (mut ids, mut stored) = (Vec::new(), Vec::new());
-        tree::slice(view, root, self.blocks.0, self.blocks.1, &mut |_, id| ids.push(id))?;
+        tree::slice(view, root, self.first, self.blocks, &mut |_, id| ids.push(id))?;
         ids.into_iter().try_for_each(|id| read_block(view, id, &mut stored))?;
-        if self.changed.is_empty() {
-            return Ok(stored);
-        }
-        let (mut all, mut left) = (Vec::with_capacity(stored.len()), stored.into_iter().peekable());
-        for (id, has) in &self.changed {
-            while let Some(kept) = left.next_if(|other| other < id) {
-                all.push(kept);
-            }
-            left.next_if_eq(id);
-            all.extend(has.then_some(*id));
-        }
-        all.extend(left);
-        Ok(all)
+        Ok(stored)
     }
 }
 
@@ -60,6 +48,8 @@ pub(super) struct Postings {
     root: u64,
     /// Those of each trigram, the fewest first.
     parts: Vec<Part>,
+    /// The records whose values the delta changes, in ascending order, and whether they match now.
+    changed: Vec<(i64, bool)>,
 }
 
 impl Postings {
@@ -78,24 +68,25 @@ impl Postings {
             return Ok(None);
         };
         let root = root(&list.1);
-        let pending = view.index()?.delta.postings(kind, key, Some(&trigrams));
         let part = |trigram: Trigram| {
             // No number of a record begins with this byte.
             let end = [&trigram[..], &[u8::MAX]].concat();
             let (first, end) = (tree::rank(view, root, &trigram, false)?, tree::rank(view, root, &end, true)?);
-            let from = pending.partition_point(|(other, ..)| *other < trigram);
-            let own = pending.iter().skip(from).take_while(|(other, ..)| *other == trigram);
-            let changed = own.map(|(_, id, has)| (*id, *has)).collect();
-            Ok(Part { blocks: (first, end.saturating_sub(first)), changed })
+            Ok(Part { first, blocks: end.saturating_sub(first) })
         };
         let mut parts: Vec<_> = trigrams.into_iter().map(part).collect::<Result<_, StoreError>>()?;
         parts.sort_by_key(Part::bound);
-        Ok(Some(Self { root, parts }))
+        let mut changed = Vec::new();
+        view.index()?.delta.each_searched(kind, key, |change| {
+            changed.push((change.id, change.new.is_some_and(|value| pattern.matches(value))));
+        });
+        Ok(Some(Self { root, parts, changed }))
     }
 
     /// Returns an estimate of the number of records.
     pub(super) fn bound(&self) -> u64 {
-        self.parts.first().map_or(0, Part::bound)
+        let matches = self.changed.iter().filter(|(_, matches)| *matches).count();
+        self.parts.first().map_or(0, Part::bound) + matches as u64
     }
 
     /// Returns the numbers of the records with the trigrams, in ascending order. There may be others among them, without a
@@ -117,6 +108,16 @@ impl Postings {
             }
             found = Some(both);
         }
-        Ok(found.unwrap_or_default())
+        let stored = found.unwrap_or_default();
+        let (mut all, mut left) = (Vec::with_capacity(stored.len()), stored.into_iter().peekable());
+        for (id, matches) in &self.changed {
+            while let Some(kept) = left.next_if(|other| other < id) {
+                all.push(kept);
+            }
+            left.next_if_eq(id);
+            all.extend(matches.then_some(*id));
+        }
+        all.extend(left);
+        Ok(all)
     }
 }

@@ -1,0 +1,187 @@
+//! Cost of watches over HTTP: `watches [memory delay creates]`.
+//!
+//! The server is `platform-server` on SQLite in a process of its own. The watches are connections of this process over
+//! HTTP/1.1, whose events it reads and drops.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measuring program")]
+
+use std::{
+    env,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use platform_benches::{
+    client, data,
+    measure::{Goal, Line, median, variable},
+    servers::{self, Server},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    runtime::Builder,
+    sync::oneshot,
+    task::JoinSet,
+};
+
+fn main() {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let wanted = |name: &str| arguments.is_empty() || arguments.iter().any(|argument| argument == name);
+    println!("{}", Line::header());
+    let watched = format!("uidp.descendants_of={}", data::organization(0));
+    if wanted("memory") {
+        memory(&watched);
+    }
+    if wanted("delay") {
+        delay(&watched);
+    }
+    if wanted("creates") {
+        creates("of another group", |server| format!("uidp.descendants_of={}", group(server)));
+        creates("of their names", |_| format!("{watched}&watch=names"));
+        creates("of them", |_| watched.clone());
+    }
+}
+
+/// Creates a group in the organization in which repos are created. Returns its uid.
+fn group(server: &Server) -> String {
+    let path = format!("/iam/v2/groups/{}", data::organization(0));
+    let group = client::send_one(server, &client::request(server, "POST", &path, "{\"name\":\"other\"}"));
+    let group: serde_json::Value = serde_json::from_slice(&group).unwrap();
+    group["uid"].as_str().unwrap().to_owned()
+}
+
+/// Starts a server on an empty SQLite store.
+fn server() -> (Server, tempfile::TempDir) {
+    let directory = tempfile::tempdir_in(data::directory()).unwrap();
+    let store = format!("sqlite:{}", directory.path().join("watches.db").display());
+    (Server::platform_with(&store, &["--max-watches", "100000"]), directory)
+}
+
+/// Open watches. Dropping them closes their connections.
+struct Watches {
+    /// The times at which a part of a stream arrived, if they are wanted.
+    arrivals: mpsc::Receiver<Instant>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watches {
+    /// Opens this number of watches, and waits until each has its first event.
+    fn open(server: &Server, watched: &str, number: usize) -> Self {
+        let watch = if watched.contains("watch=") { "" } else { "&watch=true" };
+        let path = format!("/registry/v2/repos?{watched}{watch}");
+        let (address, request) = (server.address.clone(), client::get_of(server, &path));
+        let (arrived, arrivals) = mpsc::channel();
+        let (is_open, opened) = mpsc::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                let mut streams = JoinSet::new();
+                for _ in 0..number {
+                    let mut stream = TcpStream::connect(&address).await.unwrap();
+                    stream.write_all(&request).await.unwrap();
+                    let mut buffer = vec![0; 16 << 10];
+                    let mut read = 0;
+                    while !buffer[..read].windows(8).any(|part| part == b"bookmark") {
+                        let more = stream.read(&mut buffer[read..]).await.unwrap();
+                        assert!(more > 0, "{}", String::from_utf8_lossy(&buffer[..read]));
+                        read += more;
+                    }
+                    let arrived = (number == 1).then(|| arrived.clone());
+                    streams.spawn(async move {
+                        while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {
+                            arrived.iter().for_each(|arrived| drop(arrived.send(Instant::now())));
+                        }
+                    });
+                }
+                is_open.send(()).unwrap();
+                drop(stopped.await);
+            });
+        });
+        opened.recv().unwrap();
+        Self { arrivals, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Watches {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Measures the memory of the server for idle watches, and for as many idle connections.
+fn memory(watched: &str) {
+    let number = variable("BENCH_WATCHES", 5_000_usize);
+    let (server, _directory) = server();
+    drop(Watches::open(&server, watched, 100));
+    let before = server.memory();
+    let connections = connections(&server, number);
+    let idle = server.memory().saturating_sub(before);
+    drop(connections);
+    let (server, _directory) = self::server();
+    drop(Watches::open(&server, watched, 100));
+    let before = server.memory();
+    let watches = Watches::open(&server, watched, number);
+    // A keep-alive has been sent to each.
+    thread::sleep(Duration::from_secs(10));
+    let more = server.memory().saturating_sub(before);
+    drop(watches);
+    let megabytes = |bytes: u64| bytes as f64 / 1e6;
+    println!(
+        "{}",
+        Line::value(format!("{number} idle watches: more memory, MB"), megabytes(more), Goal::AtMost(100.0, 50.0))
+    );
+    println!("{}", Line::value(format!("{number} idle connections: more memory, MB"), megabytes(idle), Goal::None));
+}
+
+/// Opens connections, each of which has sent one request.
+fn connections(server: &Server, number: usize) -> Vec<std::net::TcpStream> {
+    use std::io::{Read, Write};
+    let request = client::get_of(server, "/registry/v2/repos?page_size=1");
+    let connection = || {
+        let mut stream = std::net::TcpStream::connect(&server.address).unwrap();
+        stream.write_all(&request).unwrap();
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+        stream
+    };
+    (0..number).map(|_| connection()).collect()
+}
+
+/// Measures the time from the reply of a create to the arrival of its event, one create at a time.
+fn delay(watched: &str) {
+    let (server, _directory) = server();
+    let (watches, next) = (Watches::open(&server, watched, 1), AtomicU64::new(0));
+    let mut delays = Vec::new();
+    for _ in 0..variable("BENCH_EVENTS", 500_usize) {
+        // Keep-alives.
+        while watches.arrivals.try_recv().is_ok() {}
+        let replied = client::create_one(&server, &next);
+        let arrived = watches.arrivals.recv_timeout(Duration::from_secs(10)).unwrap();
+        delays.push(arrived.saturating_duration_since(replied).as_secs_f64() * 1e3);
+    }
+    delays.sort_by(f64::total_cmp);
+    let at = |percent: usize| delays[(delays.len() * percent / 100).min(delays.len() - 1)];
+    println!("{}", Line::value("from the reply of a create to its event, median, ms", at(50), Goal::AtMost(5.0, 5.0)));
+    println!("{}", Line::value("from the reply of a create to its event, p99, ms", at(99), Goal::None));
+}
+
+/// Compares creates with 100 watches and with none, in alternating turns.
+fn creates(which: &str, watched: impl Fn(&Server) -> String) {
+    let ((with, _with), (without, _without)) = (server(), server());
+    let watches = Watches::open(&with, &watched(&with), 100);
+    let (next, other) = (AtomicU64::new(0), AtomicU64::new(0));
+    let turns = servers::turns(
+        || client::run_creates(&with, servers::turn(), &next),
+        || client::run_creates(&without, servers::turn(), &other),
+    );
+    drop(watches);
+    let name = format!("creates: 64 clients, 100 watches {which} / none");
+    servers::rates(&name, &turns, Goal::AtLeast(0.9, 0.95)).iter().for_each(|line| println!("{line}"));
+}
