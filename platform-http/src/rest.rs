@@ -281,7 +281,8 @@ impl Inner {
         match endpoint {
             Endpoint::Standard(Verb::List, registered, names) => {
                 let variables = names.iter().map(String::as_str).zip(variables);
-                self.list(registered, variables, incoming).await
+                let listed = self.list(registered, variables, incoming).await;
+                listed.or_else(|refusal| event_stream::put_off(&head.headers, query, refusal))
             }
             Endpoint::Standard(verb, registered, _) => {
                 let uid = variables.first().copied().unwrap_or_default();
