@@ -208,7 +208,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_change_at_one_server_wakes_the_watches_of_another() {
         let Some(cluster) = Cluster::shared() else { return };
-        let url = cluster.empty_schema("watches of two servers").await.unwrap();
+        let url = cluster.empty_schema("server_messages").await.unwrap();
         PostgresStore::migrate(&url, &Options::default()).await.unwrap();
         let bootstrap = Bootstrap {
             organization: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7"),
