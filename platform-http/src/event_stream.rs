@@ -168,7 +168,7 @@ pub(crate) async fn reply(
 
 /// Answers a client that reconnects to a server that cannot serve it now: with a stream of one event, which says when to
 /// try again and resumes after the same event. Most clients give up at a status such as 503 or 429, and none reads
-/// Retry-After; those that come for the first time get the status.
+/// Retry-After; those that come for the first time get the status. The reply has the code of the refusal as an extension.
 ///
 /// # Errors
 /// The refusal itself, for any other request and reason.
@@ -179,10 +179,13 @@ pub(crate) fn put_off(headers: &HeaderMap, query: &str, refusal: Refusal) -> Res
     let watch = request::pairs(query).and_then(|mut pairs| Parameters::take(&mut pairs));
     let Ok(Some(_)) = watch else { return Err(refusal) };
     refusal.log();
-    let what = What::Closing(Closing::retryable(refusal.code(), refusal.error().message()));
+    let code = refusal.code();
+    let what = What::Closing(Closing::retryable(code, refusal.error().message()));
     let millis = RETRY_LATER_MILLIS + fastrand::u64(..JITTER_MILLIS);
     let chunk = chunk(&WatchEvent { what, token }, Some(millis));
-    Ok(streamed(stream::iter([Ok::<_, BoxError>(Frame::data(chunk))])))
+    let mut reply = streamed(stream::iter([Ok::<_, BoxError>(Frame::data(chunk))]));
+    reply.extensions_mut().insert(code);
+    Ok(reply)
 }
 
 fn last_event_id(headers: &HeaderMap) -> Option<String> {

@@ -213,7 +213,11 @@ impl Inner {
                 Ok(reply)
             }
         });
-        let code = reply.as_ref().err().map(Refusal::code);
+        // Metrics and the audit log have the code of a client that is put off, too.
+        let code = match &reply {
+            Ok(reply) => reply.extensions().get::<Code>().copied(),
+            Err(refusal) => Some(refusal.code()),
+        };
         let refused = |refusal: Refusal| {
             let domain = self.domain(head.uri.path());
             refusal.of_domain(domain).into_reply(&self.platform.settings().service_domain)

@@ -15,8 +15,8 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use platform_engine::{store::StoreError, watch::MAX_ORGANIZATIONS};
-use platform_http::{Layers, Limits, Reply, ReplyBody, Rest};
+use platform_engine::{error::Code, store::StoreError, watch::MAX_ORGANIZATIONS};
+use platform_http::{Called, Layers, Limits, Reply, ReplyBody, Rest};
 use platform_testkit::{Call, CountingStore, FailingStore};
 use serde_json::{Value, json};
 use support::{Answer, Listening, OPERATOR, ORG, UidIsToken, delete, limited::hourly, patch, post};
@@ -313,7 +313,11 @@ async fn a_client_that_reconnects_is_put_off_with_an_event_because_503_and_429_w
     let mut open = Events::open(&api, "watch=true", None).await;
     let id = open.event().await.id;
     let put_off = async |code: &str| {
-        let mut events = Events::open(&api, "watch=true", Some(&id)).await;
+        let reply = request(&api, &path("watch=true"), Some(&id)).await;
+        assert_eq!(reply.status(), StatusCode::OK);
+        let recorded = Called::of(&reply).1.map(Code::reason);
+        assert_eq!(recorded, Some(code), "metrics and the audit log have the failure");
+        let mut events = Events(reply.into_body());
         let closing = events.event().await;
         assert_eq!((closing.name.as_str(), &closing.data["retryable"]), ("closing", &json!(true)));
         assert_eq!((closing.data["code"].as_str(), &closing.id), (Some(code), &id), "it resumes where it was");
