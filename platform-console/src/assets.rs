@@ -45,6 +45,7 @@ const TEXTS: &[(&str, &str, &str)] = &[
     ("place.js", JAVASCRIPT, include_str!("../ui/place.js")),
     ("leaving.js", JAVASCRIPT, include_str!("../ui/leaving.js")),
     ("values.js", JAVASCRIPT, include_str!("../ui/values.js")),
+    ("live.js", JAVASCRIPT, include_str!("../ui/live.js")),
     ("list.js", JAVASCRIPT, include_str!("../ui/list.js")),
     ("detail.js", JAVASCRIPT, include_str!("../ui/detail.js")),
     ("actions.js", JAVASCRIPT, include_str!("../ui/actions.js")),

@@ -138,6 +138,33 @@ export async function exchange(method, path, body, { signal, ifMatch } = {}) {
   throw Object.assign(error, { why: hooks.why(error, method, path) });
 }
 
+/** Yields what a watch sends, from after the event with the id `last`: the `id`, `data` and `retry` of each event, and an empty object for each sign of life. */
+export async function* events(path, last, signal) {
+  const headers = { authorization: `Bearer ${await freshToken()}`, ...(last ? { "last-event-id": last } : {}) };
+  const reply = await fetch(base + path, { headers, signal });
+  if (!reply.ok) throw new ApiError(reply.status, await reply.json().catch(() => null));
+  let text = "";
+  for await (const part of read(reply.body.pipeThrough(new TextDecoderStream()))) {
+    const blocks = (text + part).split("\n\n");
+    text = blocks.pop();
+    if (!blocks.length) yield {};
+    for (const block of blocks) {
+      const fields = Object.fromEntries(block.split("\n").map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1).trim()]));
+      yield { id: fields.id, data: JSON.parse(fields.data), retry: fields.retry && Number(fields.retry) };
+    }
+  }
+}
+
+/** Yields the parts of a stream. Not all browsers can iterate it. */
+async function* read(stream) {
+  const reader = stream.getReader();
+  try {
+    for (let part; !(part = await reader.read()).done; ) yield part.value;
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
 /** Returns the steps of a text in Markdown. */
 export async function markdown(text) {
   const reply = await fetch(`${base}/console/markdown`, {

@@ -7,6 +7,7 @@ import { accessAddress, childrenOf, editAddress, itemAddress, kindNamed, listAdd
 import { explainer } from "./access.js";
 import { attemptOf, eventFacts, redeliverButton } from "./deliveries.js";
 import { factsOf } from "./advisories.js";
+import { follow } from "./live.js";
 import { mayCall } from "./me.js";
 import { fields } from "./values.js";
 import { embeddedList } from "./list.js";
@@ -111,5 +112,7 @@ function partCard(kind, uid, changed) {
     }
   }
   load();
+  // What the server writes changes by itself.
+  if (kind.methods.list && !kind.methods.update) follow(target(kind.methods.list.path, {}, [["uidp.ids", uid], ["watch", "names"]]), () => body.isConnected, load);
   return card(name, [tools], body);
 }

@@ -7,6 +7,7 @@ import { itemAddress, kindNamed, listAddress, nameField, newAddress, noun, paren
 import { brief, hasValue, isBrief } from "./values.js";
 import { actionsOf, rowActions } from "./actions.js";
 import { advisoryList, metadataList } from "./advisories.js";
+import { follow } from "./live.js";
 import { mayCall } from "./me.js";
 import { findNames, groupNames, uidIn, uidInput } from "./names.js";
 import { keepPlace } from "./place.js";
@@ -156,11 +157,16 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
   const line = h("code", { tabindex: 0 });
   const shown = { total: 0, request: "" };
   let pending = null;
+  const live = liveRows();
 
   async function load(focus) {
     pending?.abort();
     const mine = (pending = new AbortController());
     const query = queryOf(kind, state);
+    results.classList.add("busy");
+    // A change after the page was read is then not missed.
+    if (filters) await live.begin(query);
+    if (mine.signal.aborted) return;
     query.push(["page_size", state.size]);
     const base = JSON.stringify(query);
     if (tokens.base !== base) {
@@ -174,7 +180,6 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
     shown.request = target(list.path, state.filters, query);
     line.textContent = curl("GET", shown.request);
     request.hidden = false;
-    results.classList.add("busy");
     remember();
     try {
       const page = isLocal() ? await localPage(mine.signal) : await call("GET", shown.request, undefined, { signal: mine.signal });
@@ -183,6 +188,7 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
       const items = page[kind.plural] ?? [];
       results.replaceChildren(items.length || shown.total ? tableOf(items) : empty());
       if (items.length || shown.total) results.append(pager(items.length));
+      if (filters) results.append(live.note());
       if (page.bound) results.append(h("p", { class: "pager muted" }, page.bound));
       if (withPlace && kind.parent === top()?.name && items.length) namePlaces(results);
       announce(`${number(items.length)} of ${number(shown.total)} ${words(kind.plural)}`);
@@ -249,7 +255,7 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
       };
       return h("th", { scope: "col", "aria-sort": isBy ? (isDown ? "descending" : "ascending") : null }, h("button", { type: "button", "data-by": field.name, onclick: flip }, named(field), h("span", { "aria-hidden": "true" }, isBy ? (isDown ? "↓" : "↑") : "")));
     });
-    const rows = items.map((item) => {
+    const rowOf = (item) => {
       const cells = columns.map((field, at) => {
         const value = field.cell ? field.cell(item) : brief(field, item[field.name]);
         if (at > 0) return h("td", { class: field.type === "int32" || field.type === "int64" ? "number" : null }, value);
@@ -259,12 +265,91 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
       if (withPlace) cells.push(h("td", { class: "in" }, item.uid ? place(parentOf(item.uid)) : ""));
       if (actions.length) cells.push(h("td", null, h("div", { class: "buttons" }, actionsOf(kind, item, actions, () => load()))));
       return h("tr", null, cells);
-    });
+    };
+    const rows = items.map(rowOf);
+    live.shows(items, rows, rowOf);
     return h(
       "div",
       { class: "scroll", tabindex: 0, role: "group", "aria-label": title(kind) },
       h("table", null, h("thead", null, h("tr", null, head, withPlace ? h("th", { scope: "col" }, "In") : null, actions.length ? h("th", { scope: "col" }, h("span", { class: "sr" }, "Actions")) : null)), h("tbody", null, rows)),
     );
+  }
+
+  /**
+   * Returns what keeps the rows of a page up to date: a changed row is replaced where it is, a deleted one is struck, and
+   * new ones are counted, because they would move the others.
+   */
+  function liveRows() {
+    const rows = new Map();
+    const changed = new Set();
+    const fresh = new Set();
+    const line = h("p", { class: "news", role: "status" });
+    let followed = { text: "", end: () => {} };
+    let rowOf = null;
+    let timer = 0;
+
+    async function begin(query) {
+      const params = query.filter(([name]) => name !== "order_by");
+      // A resource without a parent is in no organization, whose changes could be followed.
+      const text = kind.parent && !isLocal() ? JSON.stringify(params) : "";
+      if (followed.text === text) return;
+      followed.end();
+      const path = target(list.path, state.filters, [...params, ["watch", "names"]]);
+      followed = { text, end: () => {}, ...(text ? follow(path, () => root.isConnected, happened) : {}) };
+      await followed.begun;
+    }
+
+    function happened({ type, resource }) {
+      if (type === "expired") say("The list has changed.");
+      if (!resource) return;
+      const { uid } = resource;
+      if (type === "deleted") {
+        fresh.delete(uid);
+        rows.get(uid)?.classList.add("gone");
+      } else if (rows.has(uid)) changed.add(uid);
+      else if (type === "added") fresh.add(uid);
+      if (fresh.size) say(`${number(fresh.size)} new ${fresh.size === 1 ? noun(kind) : words(kind.plural)}.`);
+      else if (type === "deleted") say("");
+      // Many changes at once are one request.
+      if (changed.size) timer ||= setTimeout(update, 200);
+    }
+
+    function say(text) {
+      const show = () => load(".scroll");
+      line.replaceChildren(...(text ? [text, " ", h("button", { type: "button", class: "small", onclick: show }, "Show")] : []));
+    }
+
+    async function update() {
+      timer = 0;
+      const uids = [...changed].slice(0, 50);
+      for (const uid of uids) changed.delete(uid);
+      const query = [...queryOf(kind, state), ...uids.map((uid) => ["uidp.ids", uid]), ["page_size", uids.length]];
+      // What fails is tried again at the next change, or when the page is read again.
+      const page = await call("GET", target(list.path, state.filters, query)).catch(() => ({}));
+      for (const item of page[kind.plural] ?? []) {
+        const row = rows.get(item.uid);
+        if (!row) continue;
+        const next = rowOf(item);
+        const focused = [...row.querySelectorAll("a, button")].indexOf(document.activeElement);
+        row.replaceWith(next);
+        rows.set(item.uid, next);
+        if (focused >= 0) next.querySelectorAll("a, button")[focused]?.focus({ preventScroll: true });
+      }
+      if (withPlace && kind.parent === top()?.name) namePlaces(results);
+      if (changed.size) timer ||= setTimeout(update, 200);
+    }
+
+    return {
+      begin,
+      note: () => line,
+      shows(items, made, make) {
+        rows.clear();
+        fresh.clear();
+        say("");
+        rowOf = make;
+        items.forEach((item, at) => rows.set(item.uid, made[at]));
+      },
+    };
   }
 
   /** Returns a button that narrows the list to a place. */

@@ -97,12 +97,13 @@ impl Wakeups {
         Ok(())
     }
 
-    /// Wakes the dispatchers of this process for all subscriptions with pending events, because messages may have been
-    /// missed: after a connection was lost and made again.
+    /// Wakes the dispatchers of this process for all subscriptions with pending events, and all its watches, because
+    /// messages may have been missed: after a connection was lost and made again.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn missed(platform: &Platform) -> Result<()> {
+        platform.wake_watches();
         let mut last = None;
         loop {
             let page = Outbox::of(platform).subscriptions(last.as_ref(), PAGE).await?;

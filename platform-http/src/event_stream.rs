@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{Stream, stream};
 use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
@@ -21,13 +21,14 @@ use platform_engine::{
     kind::{Field, Registered, Type},
     platform::Platform,
     request::ListRequest,
-    watch::{ResumeFrom, WatchEvent, WatchRequest, What},
+    watch::{Closing, ResumeFrom, WatchEvent, WatchRequest, What},
 };
 
 use crate::{
     BoxError,
     limits::admission::Origin,
     reply::{Refusal, Reply, ReplyBody},
+    request,
     watch_stream::{Sent, WatchStream},
 };
 
@@ -36,8 +37,11 @@ use crate::{
 const RETRY_MILLIS: u64 = 1_000;
 const RETRY_FINAL_MILLIS: u64 = 60_000;
 
-/// The span from which the time before reconnecting to a server that stops is drawn, so that not all clients come at
-/// once.
+/// How long clients wait before they reconnect to a server that cannot serve them now. Our choice.
+const RETRY_LATER_MILLIS: u64 = 10_000;
+
+/// The span from which the time before reconnecting to a server that stops, or that cannot serve a client now, is drawn,
+/// so that not all clients come at once.
 const JITTER_MILLIS: u64 = 2_000;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -145,11 +149,9 @@ pub(crate) async fn reply(
 ) -> Result<Reply, Refusal> {
     let Parameters { names, initial_state, token } = parameters;
     // A client that reconnects by itself repeats the query with the first token, so the header is newer.
-    let last_event_id = headers.get(LAST_EVENT_ID).map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
-    let last_event_id = last_event_id.filter(|id| !id.is_empty()).map(ResumeFrom::LastEventId);
-    let resume = last_event_id.or(token.map(ResumeFrom::Token));
-    let request = WatchRequest { list, names, initial_state, resume };
-    let begun = WatchStream::begin(platform, caller, registered, request, origin).await;
+    let resume = last_event_id(headers).map(ResumeFrom::LastEventId).or(token.map(ResumeFrom::Token));
+    let watch = WatchRequest { list, names, initial_state, resume };
+    let begun = WatchStream::begin(platform, caller, registered, watch, origin).await;
     let stream = begun.map_err(|error| match error.code() {
         Code::OutOfRange => Refusal::gone(error),
         _ => Refusal::from(error),
@@ -161,6 +163,38 @@ pub(crate) async fn reply(
         };
         Some((Ok::<_, BoxError>(Frame::data(chunk)), (stream, is_first)))
     });
+    Ok(streamed(chunks))
+}
+
+/// Answers a client that reconnects to a server that cannot serve it now: with a stream of one event, which says when to
+/// try again and resumes after the same event. Most clients give up at a status such as 503 or 429, and none reads
+/// Retry-After; those that come for the first time get the status. The reply has the code of the refusal as an extension.
+///
+/// # Errors
+/// The refusal itself, for any other request and reason.
+pub(crate) fn put_off(headers: &HeaderMap, query: &str, refusal: Refusal) -> Result<Reply, Refusal> {
+    let is_for_now = matches!(refusal.code(), Code::Unavailable | Code::ResourceExhausted);
+    let id = last_event_id(headers).filter(|id| is_for_now && id.bytes().all(|byte| byte.is_ascii_graphic()));
+    let Some(token) = id else { return Err(refusal) };
+    let watch = request::pairs(query).and_then(|mut pairs| Parameters::take(&mut pairs));
+    let Ok(Some(_)) = watch else { return Err(refusal) };
+    refusal.log();
+    let code = refusal.code();
+    let what = What::Closing(Closing::retryable(code, refusal.error().message()));
+    let millis = RETRY_LATER_MILLIS + fastrand::u64(..JITTER_MILLIS);
+    let chunk = chunk(&WatchEvent { what, token }, Some(millis));
+    let mut reply = streamed(stream::iter([Ok::<_, BoxError>(Frame::data(chunk))]));
+    reply.extensions_mut().insert(code);
+    Ok(reply)
+}
+
+fn last_event_id(headers: &HeaderMap) -> Option<String> {
+    let id = headers.get(LAST_EVENT_ID).map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
+    id.filter(|id| !id.is_empty())
+}
+
+/// Returns a stream of events.
+fn streamed(chunks: impl Stream<Item = Result<Frame<Bytes>, BoxError>> + Send + 'static) -> Reply {
     let mut reply = Reply::new(ReplyBody::Stream(BodyExt::boxed_unsync(StreamBody::new(chunks))));
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
@@ -168,7 +202,7 @@ pub(crate) async fn reply(
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // Proxies such as nginx would collect the events.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    Ok(reply)
+    reply
 }
 
 /// Returns when a client should reconnect after an event, in milliseconds, if the event says so.

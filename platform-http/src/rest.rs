@@ -213,7 +213,11 @@ impl Inner {
                 Ok(reply)
             }
         });
-        let code = reply.as_ref().err().map(Refusal::code);
+        // Metrics and the audit log have the code of a client that is put off, too.
+        let code = match &reply {
+            Ok(reply) => reply.extensions().get::<Code>().copied(),
+            Err(refusal) => Some(refusal.code()),
+        };
         let refused = |refusal: Refusal| {
             let domain = self.domain(head.uri.path());
             refusal.of_domain(domain).into_reply(&self.platform.settings().service_domain)
@@ -281,7 +285,8 @@ impl Inner {
         match endpoint {
             Endpoint::Standard(Verb::List, registered, names) => {
                 let variables = names.iter().map(String::as_str).zip(variables);
-                self.list(registered, variables, incoming).await
+                let listed = self.list(registered, variables, incoming).await;
+                listed.or_else(|refusal| event_stream::put_off(&head.headers, query, refusal))
             }
             Endpoint::Standard(verb, registered, _) => {
                 let uid = variables.first().copied().unwrap_or_default();

@@ -10,14 +10,16 @@
 
 mod support;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use platform_http::{Layers, Limits, Reply, ReplyBody, Rest};
+use platform_engine::{error::Code, store::StoreError, watch::MAX_ORGANIZATIONS};
+use platform_http::{Called, Layers, Limits, Reply, ReplyBody, Rest};
+use platform_testkit::{Call, CountingStore, FailingStore};
 use serde_json::{Value, json};
-use support::{Answer, Listening, OPERATOR, ORG, delete, patch, post};
+use support::{Answer, Listening, OPERATOR, ORG, UidIsToken, delete, limited::hourly, patch, post};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
@@ -36,6 +38,12 @@ fn path(query: &str) -> String {
 async fn repo(api: &Rest, name: &str) -> String {
     let repo = post(api, &format!("/registry/v2/repos/{ORG}"), json!({ "name": name })).await.ok();
     repo["uid"].as_str().unwrap().to_owned()
+}
+
+async fn identity(api: &Rest, name: &str) -> String {
+    let identity = json!({ "name": name, "claimMatch": { "issuer": "https://issuer.test", "subject": name } });
+    let identity = post(api, &format!("/iam/v2/identities/{ORG}"), identity).await.ok();
+    identity["uid"].as_str().unwrap().to_owned()
 }
 
 async fn request(api: &Rest, path: &str, last_event_id: Option<&str>) -> Reply {
@@ -184,8 +192,7 @@ async fn a_stream_ends_at_its_maximum_age_with_an_event_that_resumes() {
 async fn a_revoked_grant_ends_the_stream_with_an_event_that_slows_the_client() {
     let api = api().await;
     let role = support::get(&api, "/iam/v2/roles?name=viewer").await.ok()["roles"][0]["uid"].clone();
-    let name = json!({ "name": "reader", "claimMatch": { "issuer": "https://issuer.test", "subject": "reader" } });
-    let reader = post(&api, &format!("/iam/v2/identities/{ORG}"), name).await.ok()["uid"].as_str().unwrap().to_owned();
+    let reader = identity(&api, "reader").await;
     let binding = json!({ "identityUid": reader, "roleUid": role });
     let binding = post(&api, &format!("/iam/v2/roleBindings/{ORG}"), binding).await.ok();
     let get = Request::get(path("watch=true")).header("authorization", format!("Bearer {reader}"));
@@ -251,6 +258,90 @@ async fn a_caller_has_an_eighth_of_all_watches() {
 }
 
 #[tokio::test]
+async fn a_watch_is_refused_before_any_work_for_it() {
+    let (store, calls) = CountingStore::in_memory();
+    let platform = Arc::new(support::setting::platform_over(store).await);
+    let limits = Limits { watches: 8, ..Limits::default() };
+    let api = Rest::new(platform, Arc::new(UidIsToken), limits).unwrap();
+    let nobody = identity(&api, "nobody").await;
+    for _ in 0..MAX_ORGANIZATIONS {
+        post(&api, "/iam/v2/groups", json!({ "name": "other" })).await.ok();
+    }
+    let open = Events::open(&api, "watch=true", None).await;
+    let before = (calls.reads(), calls.commits());
+    // Without a read: no token, no such parameter, too many.
+    for (token, query, status) in
+        [(None, "watch=true", 401), (Some(OPERATOR), "watch=no", 400), (Some(OPERATOR), "watch=true", 429)]
+    {
+        let refused = support::call_as(&api, token, Method::GET, &path(query), "").await;
+        assert_eq!(refused.refusal().0, status, "{query}");
+    }
+    assert_eq!((calls.reads(), calls.commits()), before);
+    drop(open);
+    // Without a commit, which would begin a log that all writers of the organization write: no access, no token of a
+    // watch, too many organizations.
+    let everything = "/registry/v2/repos?watch=true".to_owned();
+    let before = calls.commits();
+    for (token, path, refusal) in [
+        (nobody.as_str(), path("watch=true"), (403, 7)),
+        (OPERATOR, path("watch=true&resumeToken=x"), (400, 3)),
+        (OPERATOR, everything, (400, 3)),
+    ] {
+        let refused = support::call_as(&api, Some(token), Method::GET, &path, "").await.refusal();
+        assert_eq!((refused.0, refused.1), refusal, "{path}");
+    }
+    assert_eq!(calls.commits(), before);
+}
+
+#[tokio::test]
+async fn a_client_that_no_status_stops_is_limited_by_the_rate_of_its_caller() {
+    let api = support::rest(Limits { identity_rate: hourly(3), ..Limits::default() }).await;
+    let nobody = identity(&api, "nobody").await;
+    for expected in [403, 403, 403, 429, 429] {
+        let refused = support::call_as(&api, Some(&nobody), Method::GET, &path("watch=true"), "").await;
+        assert_eq!(refused.refusal().0, expected);
+        assert_eq!(refused.headers.contains_key("retry-after"), expected == 429);
+    }
+    Events::open(&api, "watch=true", None).await;
+}
+
+#[tokio::test]
+async fn a_client_that_reconnects_is_put_off_with_an_event_because_503_and_429_would_stop_it() {
+    let (store, failures) = FailingStore::in_memory();
+    let platform = Arc::new(support::setting::platform_over(store).await);
+    let api = Rest::new(platform, Arc::new(UidIsToken), Limits { watches: 8, ..Limits::default() }).unwrap();
+    let mut open = Events::open(&api, "watch=true", None).await;
+    let id = open.event().await.id;
+    let put_off = async |code: &str| {
+        let reply = request(&api, &path("watch=true"), Some(&id)).await;
+        assert_eq!(reply.status(), StatusCode::OK);
+        let recorded = Called::of(&reply).1.map(Code::reason);
+        assert_eq!(recorded, Some(code), "metrics and the audit log have the failure");
+        let mut events = Events(reply.into_body());
+        let closing = events.event().await;
+        assert_eq!((closing.name.as_str(), &closing.data["retryable"]), ("closing", &json!(true)));
+        assert_eq!((closing.data["code"].as_str(), &closing.id), (Some(code), &id), "it resumes where it was");
+        assert!((10_000..12_000).contains(&closing.retry.unwrap()), "{closing:?}");
+        assert_eq!(events.chunk().await, None);
+    };
+    put_off("RESOURCE_EXHAUSTED").await;
+    let refused = Answer::of(request(&api, &path("watch=true"), None).await).await;
+    assert_eq!((refused.status, refused.refusal().1), (StatusCode::TOO_MANY_REQUESTS, 8), "a client that is new");
+    // The status of a list does not depend on the header.
+    assert_eq!(request(&api, &path("pageSize=1"), Some(&id)).await.status(), StatusCode::OK);
+    drop(open);
+    repo(&api, "nginx").await;
+    let unavailable = || StoreError::Unavailable("the database is gone".into());
+    failures.add(Call::Get, 0, unavailable());
+    put_off("UNAVAILABLE").await;
+    failures.add(Call::Get, 0, unavailable());
+    let refused = Answer::of(request(&api, &path("watch=true"), None).await).await;
+    assert_eq!((refused.status, refused.refusal().1), (StatusCode::SERVICE_UNAVAILABLE, 14));
+    let mut again = Events::open(&api, "watch=true", Some(&id)).await;
+    assert_eq!([again.event().await.name, again.event().await.name], ["bookmark", "added"]);
+}
+
+#[tokio::test]
 async fn a_stream_is_not_compressed_and_says_what_it_is() {
     let service = Layers::default().around(api().await);
     let get = Request::get(path("watch=true")).header("authorization", format!("Bearer {OPERATOR}"));
@@ -269,9 +360,10 @@ async fn a_stream_is_not_compressed_and_says_what_it_is() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_ends_its_streams_with_an_event() {
+async fn a_server_that_stops_closes_its_port_and_ends_its_streams_with_an_event() {
     let listening = Listening::new(Limits::default()).await;
-    let mut stream = BufReader::new(TcpStream::connect(listening.address).await.unwrap());
+    let address = listening.address;
+    let mut stream = BufReader::new(TcpStream::connect(address).await.unwrap());
     let head = format!("GET {} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {OPERATOR}\r\n\r\n", path("watch=true"));
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut line = String::new();
@@ -285,6 +377,9 @@ async fn a_server_that_stops_ends_its_streams_with_an_event() {
     let closing = Event::of(&chunk(&mut stream).await.unwrap());
     assert_eq!((closing.name.as_str(), &closing.data["code"]), ("closing", &json!("UNAVAILABLE")));
     assert!((1_000..3_000).contains(&closing.retry.unwrap()));
+    // Clients retry a refused connection, and many give up at a status.
+    let refused = TcpStream::connect(address).await.unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
     assert_eq!(chunk(&mut stream).await, None);
     tokio::time::timeout(Duration::from_secs(10), stopped).await.expect("the server ends").unwrap().unwrap();
 }

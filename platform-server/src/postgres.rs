@@ -156,3 +156,84 @@ impl Documents for Table {
         PathBuf::from(format!("document {name} of the database"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use platform_core::{
+        iam::{Bootstrap, Iam},
+        resources::registry::repo::Repo,
+    };
+    use platform_engine::{
+        access::Caller,
+        platform::{Platform, Settings},
+        request::ListRequest,
+        uid::Uid,
+        watch::{WatchEvent, WatchRequest, Watcher},
+    };
+    use platform_events::Wakeups;
+    use platform_testkit::{SeededEntropy, TestClock, postgres::Cluster};
+
+    use super::*;
+    use crate::shared::carry_wakeups;
+
+    /// A server, as far as a watch needs it.
+    struct Member {
+        platform: Arc<Platform>,
+        shared: Arc<dyn SharedStore>,
+        wakeups: Arc<Wakeups>,
+    }
+
+    async fn member(url: &str, number: u64, bootstrap: &Bootstrap) -> Member {
+        let store = Arc::new(PostgresStore::open(url, Options::default()).await.unwrap());
+        let wakeups = Arc::new(Wakeups::new(format!("member-{number}")));
+        let clock = TestClock::at(Timestamp::from_millis(1_700_000_000_000));
+        let settings = Settings { operators: [bootstrap.operator.clone()].into(), ..Settings::default() };
+        let platform = platform_core::builder(Arc::clone(&store) as _, clock, SeededEntropy::new(number))
+            .settings(settings)
+            .wake(Arc::clone(&wakeups) as _)
+            .ephemeral_keys()
+            .build()
+            .unwrap();
+        Member { platform: Arc::new(platform), shared: Arc::new(Postgres(store)), wakeups }
+    }
+
+    async fn event(watcher: &mut Watcher<Arc<Platform>>) -> WatchEvent {
+        let event = tokio::time::timeout(Duration::from_secs(60), watcher.next()).await;
+        event.expect("a message wakes the watch").expect("the watch goes on")
+    }
+
+    /// Nothing calls `tick`, which looks for changes whose messages were lost, so that only messages wake the watch.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_change_at_one_server_wakes_the_watches_of_another() {
+        let Some(cluster) = Cluster::shared() else { return };
+        let url = cluster.empty_schema("server_messages").await.unwrap();
+        PostgresStore::migrate(&url, &Options::default()).await.unwrap();
+        let bootstrap = Bootstrap {
+            organization: Uid::opaque("63921b2c44617e3f2603851537be0123af4a57d7"),
+            organization_name: "acme".to_owned(),
+            operator: Uid::opaque("7f0c2b1d44617e3f2603851537be0123af4a57d8"),
+        };
+        let (one, other) = (member(&url, 1, &bootstrap).await, member(&url, 2, &bootstrap).await);
+        Iam::of(&one.platform).bootstrap(&bootstrap).await.unwrap();
+        for member in [&one, &other] {
+            carry_wakeups(&member.shared, &member.wakeups, &member.platform);
+        }
+        let caller = Caller::new(bootstrap.operator.clone());
+        let repos = other.platform.registered().iter().find(|one| one.kind.name == "Repo").unwrap();
+        let within = ("uidp.descendants_of".to_owned(), bootstrap.organization.to_string());
+        let list = ListRequest::from_query(repos.kind, &[within]).unwrap();
+        let request = WatchRequest { list, names: false, initial_state: false, resume: None };
+        let mut watcher = Watcher::open(Arc::clone(&other.platform), &caller, repos, request).await.unwrap();
+        assert_eq!(event(&mut watcher).await.what.name(), "bookmark");
+        // At the first, the other server may be about to listen, and then takes it for a message that it has missed.
+        for number in 0..5 {
+            let repo = Repo { name: format!("repo-{number}"), ..Repo::default() };
+            let made = one.platform.create(&caller, &bootstrap.organization, &repo).await.unwrap();
+            let json = event(&mut watcher).await.what.to_json();
+            let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+            assert_eq!((&json["type"], &json["resource"]["uid"]), (&"added".into(), &made.uid.as_str().into()));
+        }
+    }
+}

@@ -74,7 +74,8 @@ def serving(data: pathlib.Path, store: str, *more: str):
     """Starts a server on a data directory and a store."""
     program = binary()
     log = data / "log"
-    options = ["--listen", "127.0.0.1:0", "--store", store, "--data-dir", str(data), *more]
+    listen = () if "--listen" in more else ("--listen", "127.0.0.1:0")
+    options = [*listen, "--store", store, "--data-dir", str(data), *more]
     with log.open("a") as errors:
         process = subprocess.Popen([program, *options], stdout=subprocess.PIPE, stderr=errors, text=True)
         try:

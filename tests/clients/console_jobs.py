@@ -1,5 +1,6 @@
 """What people come to the console for, each with the mouse and with the keyboard, wide and narrow, light and dark."""
 
+import contextlib
 import pathlib
 import subprocess
 import tempfile
@@ -316,7 +317,88 @@ def happened(at: Browser, data: Data) -> None:
         at.settled("events.subscription.test.v1")
         event = at.run("[...document.querySelectorAll('dl.fields dt')].find((one) => one.textContent === 'Event id').nextSibling.textContent")
         assert event in Sink.delivered, (event, Sink.delivered)
+        # The state of the delivery changes by itself while the page is open.
+        at.go(f"/subscriptions/item?uid={quoted(subscription)}", "127.0.0.1")
+        at.shows("Active", "main")
+        Sink.status = 410
+        repo = server.call("POST", f"/registry/v2/repos/{quoted(payments)}", {"name": "event"})["uid"]
+        at.shows("Paused", "main")
+        server.call("DELETE", f"/registry/v2/repos/{quoted(repo)}")
         server.call("DELETE", f"/events/v2/subscriptions/{quoted(subscription)}")
+
+
+# Keeps the signals of the streams that the page opens.
+SPY = """
+    window.streams = [];
+    const send = window.fetch;
+    window.fetch = (url, options) => {
+        if (url.includes("watch=")) window.streams.push(options.signal);
+        return send(url, options);
+    };"""
+HIDE = """
+    Object.defineProperty(document, "hidden", { value: arguments[0], configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));"""
+OPEN = "window.streams.filter((one) => !one.aborted).length"
+
+
+def followed(at: Browser, data: Data) -> None:
+    """A list shows what others change while it is open, and moves no row for it; also on a page of a long one."""
+    server, web = at.server, data.groups["acme/web"]
+    path = f"/registry/v2/repos/{quoted(web)}"
+    uids = {name: server.call("POST", path, {"name": name})["uid"] for name in (f"live-{number:02}" for number in range(30))}
+
+    def update(name: str, description: str) -> None:
+        server.call("PATCH", f"/registry/v2/repos/{quoted(uids[name])}", {"description": description})
+
+    def names() -> list[str]:
+        return at.run("[...document.querySelectorAll('main tbody th')].map((one) => one.innerText.trim())")
+
+    def tops() -> list[float]:
+        return at.run("[...document.querySelectorAll('main tbody tr')].map((one) => one.getBoundingClientRect().top)")
+
+    at.page.execute_script(SPY)
+    at.go(f"/repos?under={quoted(web)}&size=20&page=2", "Repos")
+    at.wait.until(lambda _: "live-20" in names())
+    assert at.run(OPEN) == 1
+    # A change of what is on the page: the row stays where it is, and keeps the focus.
+    at.page.execute_script("[...document.querySelectorAll('main tbody th a')].find((one) => one.textContent === 'live-20').focus()")
+    before, places = names(), tops()
+    update("live-20", "changed by somebody else")
+    at.shows("changed by somebody else", "main tbody")
+    assert at.row() == "live-20" and names() == before and tops() == places
+    # What is new is counted and not inserted; what is deleted is struck.
+    fresh = [server.call("POST", path, {"name": f"live-15-{number}"})["uid"] for number in range(3)]
+    at.shows("3 new repos.", ".news")
+    server.call("DELETE", f"/registry/v2/repos/{quoted(fresh.pop())}")
+    at.shows("2 new repos.", ".news")
+    server.call("DELETE", f"/registry/v2/repos/{quoted(uids['live-21'])}")
+    at.wait.until(lambda _: at.run("document.querySelector('tr.gone th')?.innerText") == "live-21")
+    assert names() == before and tops() == places
+    audit(at, "live")
+    at.point(".news button")
+    at.wait.until(lambda _: "live-21" not in names() and not at.text(".news"))
+    assert at.run("document.querySelector('.pager input').value") == "2" and at.run(OPEN) == 1
+    # With the keyboard.
+    server.call("POST", path, {"name": "live-99"})
+    at.shows("1 new repo.", ".news")
+    at.tab_to("Show")
+    at.keys(Keys.ENTER)
+    at.wait.until(lambda _: "live-99" in names() and not at.text(".news"))
+    # Out of sight, it is not followed, and afterwards it has missed nothing.
+    at.page.execute_script(HIDE, True)
+    assert at.run(OPEN) == 0
+    update("live-20", "changed meanwhile")
+    at.page.execute_script(HIDE, False)
+    at.shows("changed meanwhile", "main tbody")
+    assert at.run(OPEN) == 1
+    # A list of more than 8 organizations, or in none, is refused, and a screen that is left ends its stream.
+    at.go("/roles", "Roles")
+    at.shows("viewer", "main tbody")
+    assert not at.text(".news")
+    at.wait.until(lambda _: at.run(OPEN) == 0)
+    for uid in (*fresh, *uids.values()):
+        with contextlib.suppress(urllib.error.HTTPError):
+            server.call("DELETE", f"/registry/v2/repos/{quoted(uid)}")
 
 
 def token_of(server: Server, identity: str, *more: str) -> str:
@@ -384,6 +466,7 @@ def jobs(source: str) -> None:
             kept(at, data)
             found(at)
             happened(at, data)
+            followed(at, data)
             as_viewer(at, data)
             at.check_faults()
             print(f"the console answers what people ask ({at.audited} audits)")

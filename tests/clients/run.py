@@ -13,6 +13,8 @@
     tests/clients/run.py oauth         signs persons in, refreshes and exchanges with libraries for OAuth 2.0
     tests/clients/run.py events        receives events with the CloudEvents SDK and rejects forged ones
     tests/clients/run.py receivers     receives events with five CloudEvents SDKs; PLATFORM_RECEIVERS chooses
+    tests/clients/run.py watch         watches lists with 12 libraries, while connections are cut; PLATFORM_WATCH_CLIENTS chooses
+    tests/clients/run.py caching       reads and writes through caches of Python, Go and Chromium, with If-Match
     tests/clients/run.py protobuf      reads lists and errors with four protobuf runtimes; PLATFORM_PROTOBUF chooses
     tests/clients/run.py gateways      uses a server through nginx and other gateways; PLATFORM_GATEWAYS chooses
     tests/clients/run.py poolers       starts servers through PgBouncer and pgpool-II
@@ -54,6 +56,8 @@ CHECKS = {
     "oauth": "oauth.py",
     "events": "events.py",
     "receivers": "receivers.py",
+    "watch": "watch.py",
+    "caching": "caching.py",
     "protobuf": "protobuf.py",
     "gateways": "gateways.py",
     "poolers": "poolers.py",

@@ -14,6 +14,7 @@ pub trait Wake: Debug + Send + Sync + 'static {
     /// organizations, whose uids have one segment, have changed; at least one uid. Called after the commit, by the task
     /// that committed; must return without waiting.
     ///
-    /// A process that receives the message calls [`Platform::woken`](crate::platform::Platform::woken).
+    /// A process that receives the message calls [`Platform::woken`](crate::platform::Platform::woken), and one that may
+    /// have missed messages [`Platform::wake_watches`](crate::platform::Platform::wake_watches).
     fn wake_others(&self, uids: &[Uid]);
 }

@@ -41,6 +41,11 @@ impl Platform {
         self.events.watches.wake(&subscriptions);
     }
 
+    /// Wakes the watches of this process, because [messages](crate::event::Wake) of others may have been missed.
+    pub fn wake_watches(&self) {
+        self.hub().wake_all();
+    }
+
     pub(crate) fn streams(&self) -> &Streams {
         &self.events.streams
     }

@@ -125,6 +125,14 @@ impl Hub {
         }
     }
 
+    /// Wakes all watches.
+    pub(crate) fn wake_all(&self) {
+        let logs: Vec<_> = self.logs.lock().values().filter_map(Weak::upgrade).collect();
+        for log in logs {
+            log.wake();
+        }
+    }
+
     /// Wakes the watches whose access depends on one of these epochs.
     pub(crate) fn raised(&self, epochs: &[Epoch]) {
         if self.access.watches.load(Ordering::SeqCst) == 0 || epochs.is_empty() {
