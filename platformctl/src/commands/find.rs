@@ -166,7 +166,11 @@ fn exact(session: &Session<'_>, kind: &'static Kind, field: &Field, wanted: &str
     }
     let texts = [wanted.to_owned(), wanted.to_lowercase(), wanted.to_uppercase()];
     let equal = texts.map(|text| format!("{} = \"{}\"", field.name, escaped(&text)));
-    first(session, kind, FILTER, equal.join(" OR "))
+    match first(session, kind, FILTER, equal.join(" OR ")) {
+        // A server of an earlier release has no filters.
+        Err(failure) if failure.is("INVALID_ARGUMENT") => first(session, kind, field.name, wanted.to_owned()),
+        done => done,
+    }
 }
 
 /// Returns the first resources of a list with a parameter.
