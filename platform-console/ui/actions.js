@@ -115,7 +115,8 @@ async function contentsOf(kind, uid) {
   if (refused && !refused.blocked?.length) throw refused;
   for (const [plural, number] of Object.entries(refused?.metadata ?? {})) {
     const child = kindOf(plural);
-    if (child) blocking.push([text(child, Number(number)), listAddress(child, { under: uid })]);
+    // A list below a group has the group itself, too.
+    if (child) blocking.push([text(child, Number(number)), listAddress(child, { under: uid, mode: child === kind ? "in" : "" })]);
   }
   if (refused?.blocked.some((one) => one.type === "RESOURCE_IN_USE")) {
     const referring = await Promise.all(referrersOf(kind).map(async ([other, param]) => [other, param, await count(other, [[param.name, uid]], { [param.name]: uid })]));
