@@ -15,7 +15,7 @@ const SHOWN = 20;
 const has = (kind, name) => kind.methods.list.params.some((param) => param.name === name);
 
 /** Returns the kinds that are searched: those with names, other texts that identify them or an own search, whose lists need no filter. */
-const searched = () => listed().filter((kind) => mayCall(kind, "list") && (findFields(kind).length || has(kind, "query")) && !kind.methods.list.params.some((param) => param.required));
+const searched = () => listed().filter((kind) => mayCall(kind, "list") && !kind.methods.list.path.includes("{") && (findFields(kind).length || has(kind, "query")) && !kind.methods.list.params.some((param) => param.required));
 
 /** Returns a text as a part of a quoted one in a filter. */
 const escaped = (text) => text.replace(/[\\"'*]/g, "\\$&");
@@ -109,7 +109,7 @@ export async function showFind(main, params) {
       if (!found.length) continue;
       const shown = found.slice(0, SHOWN);
       const paths = await pathsOf(kind, shown);
-      const rows = shown.map((one) => h("tr", null, h("th", { scope: "row" }, linked(kind, one)), h("td", null, paths.get(one.uid).split("/").slice(0, -1).join("/") || h("span", { class: "muted" }, "–")), h("td", null, described(kind, one))));
+      const rows = shown.map((one) => h("tr", null, h("th", { scope: "row" }, linked(kind, one)), h("td", { class: "id" }, paths.get(one.uid).split("/").slice(0, -1).join("/") || h("span", { class: "muted" }, "–")), h("td", null, described(kind, one))));
       const more = found.length > SHOWN ? h("p", { class: "pager muted" }, `The first ${SHOWN}; write more of the name.`) : "";
       cards.push(card(title(kind), null, dataTable(title(kind), ["Name", "In", "Description"], rows), more));
     }

@@ -8,6 +8,7 @@ import urllib.request
 
 from console_browser import Browser, Sink, browser, serving, sink
 from console_data import Data, fill
+from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from server import Server, binary
 
@@ -265,6 +266,7 @@ def found(at: Browser, data: Data) -> None:
     at.keys("ngi", Keys.ENTER)
     at.settled("ngi")
     at.shows("nginx-web", "main")
+    assert not at.page.find_elements(By.CSS_SELECTOR, "main .alert"), at.text()
     audit(at, "find")
     at.keys("/", "acme", Keys.ENTER)
     at.settled("acme")
