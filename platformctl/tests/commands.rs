@@ -135,11 +135,10 @@ fn find_finds_resources_of_all_kinds_by_a_part_of_a_name_or_by_a_uid() {
 fn find_finds_persons_by_email_address_and_vulnerabilities_by_identifier() {
     let ada = Uid::from_digest([7; 20]);
     let server = Server::start_with(async |platform| {
-        let register =
-            Iam::of(platform).register_person(&ada, "https://issuer.example.com", "ada", Some("ada@example.com"));
-        register.await.unwrap();
+        let iam = Iam::of(platform);
+        iam.register_person(&ada, "https://issuer.example.com", "ada", Some("ada@example.com")).await.unwrap();
         let entry = VulnerabilityMetadata { id: "CVE-2026-1234".to_owned(), ..VulnerabilityMetadata::default() };
-        platform.put(&Caller::new(Uid::parse(OPERATOR).unwrap()), "", entry).await.unwrap();
+        platform.put(&Caller::new(Uid::parse(OPERATOR).unwrap()), "", vec![entry]).await.unwrap();
     });
     let ctl = server.ctl();
     let invite = ["create", "group-invites", "--under", "acme", "--role-uid", "viewer", "--ttl", "3600s"];
@@ -164,22 +163,19 @@ fn an_update_or_delete_with_a_tag_fails_when_the_resource_has_changed() {
     ctl.ok(&["create", "repos", "--under", "acme", "--name", "nginx"]);
     let tag = || ctl.ok(&["get", "repos", "acme/nginx", "--etag"]).trim().to_owned();
     let first = tag();
-    let update = |tag: &str, to: &str| {
-        ["update", "repos", "acme/nginx", "--if-match", tag, "--description", to].map(str::to_owned)
-    };
-    let words = |words: &[String]| words.iter().map(String::as_str).collect::<Vec<_>>();
-    ctl.ok(&words(&update(&first, "one")));
+    let update = ["update", "repos", "acme/nginx", "--if-match"];
+    ctl.ok(&[&update[..], &[&first, "--description", "one"]].concat());
     assert_ne!(tag(), first);
     // Also where nothing would change.
     for to in ["one", "two"] {
-        assert!(ctl.fails(7, &words(&update(&first, to))).contains(&first));
+        assert!(ctl.fails(7, &[&update[..], &[&first, "--description", to]].concat()).contains(&first));
     }
     assert_eq!(ctl.json(&["get", "repos", "acme/nginx"])["description"], "one");
-    let delete = |tag: &str| ["delete", "repos", "acme/nginx", "--if-match", tag].map(str::to_owned);
-    assert!(ctl.fails(7, &words(&delete(&first))).contains("ETAG_MISMATCH"));
+    let delete = ["delete", "repos", "acme/nginx", "--if-match"];
+    assert!(ctl.fails(7, &[&delete[..], &[&first]].concat()).contains("ETAG_MISMATCH"));
     ctl.fails(2, &["delete", "repos", "acme/nginx", "acme/other", "--if-match", &first]);
     ctl.fails(2, &["get", "repos", "--etag"]);
-    ctl.ok(&words(&delete(&tag())));
+    ctl.ok(&[&delete[..], &[&tag()]].concat());
     ctl.fails(3, &["get", "repos", "acme/nginx"]);
 }
 
