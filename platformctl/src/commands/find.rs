@@ -209,11 +209,12 @@ fn paths(session: &Session<'_>, found: &[Match]) -> Result<Vec<String>> {
     Ok(found.iter().map(path).collect())
 }
 
-/// Returns what to call a resource: its name, or else the first of its texts.
+/// Returns what to call a resource: its name, or else the first of the texts that identify it, or of all.
 fn label<'v>(kind: &'static Kind, item: &'v Value) -> &'v str {
     let fields = || kind.fields.iter().filter(|field| field.name != "uid");
     let text = |one: &Field| item.get(one.name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    name_field(kind).and_then(text).or_else(|| fields().find_map(text)).unwrap_or_default()
+    let named = name_field(kind).into_iter().chain(fields().filter(|field| field.findable));
+    named.chain(fields()).find_map(text).unwrap_or_default()
 }
 
 fn text_of<'v>(item: &'v Value, name: &str) -> &'v str {
