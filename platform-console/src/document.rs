@@ -163,6 +163,7 @@ fn field(field: &Field) -> Value {
         ("required", field.required),
         ("multiline", field.multiline),
         ("searched", field.searched),
+        ("findable", field.findable),
         ("once", field.once),
         ("unlisted", field.unlisted),
         ("optional", field.optional),

@@ -139,6 +139,7 @@ export async function showAccess(main, params) {
   const values = Object.fromEntries(names.map((name) => [name, params.get(name) ?? ""]));
   const results = h("div");
   const line = h("code", { tabindex: 0 });
+  const request = h("div", { class: "curl", hidden: true }, line, copyButton(() => line.textContent));
   const problems = h("div", { role: "alert" });
   const capabilities = h("datalist", { id: "capabilities" }, table.capabilities.map((one) => h("option", { value: one.name }, used.get(one.name)?.join(", "))));
   const input = (name, text, hint, props = {}) => {
@@ -158,7 +159,7 @@ export async function showAccess(main, params) {
     problems,
     question,
     results,
-    h("div", { class: "curl" }, line, copyButton(() => line.textContent)),
+    request,
   );
   async function submit(event) {
     event.preventDefault();
@@ -175,6 +176,7 @@ export async function showAccess(main, params) {
   async function load(before, token = "") {
     const path = target(action.path, {}, [...names.map((name) => [name, values[name]]), ["after", token]]);
     line.textContent = curl("GET", path);
+    request.hidden = false;
     problems.replaceChildren();
     clearProblems(form);
     try {

@@ -1,9 +1,9 @@
 // Methods of a kind other than the standard ones, and deletion.
 
-import { h, openDialog, toast } from "./dom.js";
+import { h, errorBox, openDialog, toast } from "./dom.js";
 import { call, target } from "./api.js";
 import { capitalized, words } from "./format.js";
-import { childrenOf, listAddress, nameOf, noun, partsOf, referrersOf } from "./kinds.js";
+import { childrenOf, kindOf, listAddress, nameOf, noun, partsOf, referrersOf } from "./kinds.js";
 import { readForm, formFields, showProblems } from "./form.js";
 import { removeBinding } from "./access.js";
 import { sendTestEvent } from "./deliveries.js";
@@ -93,35 +93,42 @@ export function confirmDelete(kind, resource, deleted) {
     },
   });
   contentsOf(kind, resource.uid).then(({ blocking, lost }) => {
-    const item = ([text, href]) => h("li", null, h("a", { href }, text));
+    const item = ([text, href]) => h("li", null, href ? h("a", { href }, text) : text);
     inTheWay.replaceChildren(
       ...(blocking.length ? [h("div", { class: "note" }, h("p", null, "It cannot be deleted yet. In the way are:"), h("ul", null, blocking.map(item)))] : []),
       ...(lost.length ? [h("p", null, "Deleted with it:"), h("ul", null, lost.map(item))] : []),
     );
     if (blocking.length) dialog.querySelector("button.danger").disabled = true;
-  });
+  }, (error) => inTheWay.replaceChildren(errorBox(error)));
 }
 
-/** Returns what prevents the delete of a resource, and what it deletes too, as pairs of a text and an address. */
+/** Returns what prevents the delete of a resource, and what it deletes too, as pairs of a text and an address, which may be missing. */
 async function contentsOf(kind, uid) {
-  const blocking = [];
-  const lost = [];
+  const text = (other, number) => `${number} ${number === 1 ? noun(other) : words(other.plural)}`;
   const count = async (other, query, params) => {
     const page = await call("GET", target(other.methods.list.path, params, [["page_size", 1], ...query])).catch(() => ({}));
     return Number(page.totalCount ?? 0);
   };
-  const text = (other, number) => `${number} ${number === 1 ? noun(other) : words(other.plural)}`;
-  const children = [...childrenOf(kind), ...partsOf(kind)].filter((child) => child.methods.list && !child.methods.list.params.some((param) => param.required));
-  await Promise.all([
-    ...children.map(async (child) => {
+  const [blocking, lost] = [[], []];
+  // The server says what is in the way.
+  const refused = await call("DELETE", target(kind.methods.delete.path, { uid }, [["validateOnly", "true"]])).then(() => null, (error) => error);
+  if (refused && !refused.blocked?.length) throw refused;
+  for (const [plural, number] of Object.entries(refused?.metadata ?? {})) {
+    const child = kindOf(plural);
+    // A list below a group has the group itself, too.
+    if (child) blocking.push([text(child, Number(number)), listAddress(child, { under: uid, mode: child === kind ? "in" : "" })]);
+  }
+  if (refused?.blocked.some((one) => one.type === "RESOURCE_IN_USE")) {
+    const referring = await Promise.all(referrersOf(kind).map(async ([other, param]) => [other, param, await count(other, [[param.name, uid]], { [param.name]: uid })]));
+    for (const [other, param, number] of referring) if (number) blocking.push([`${text(other, number)} to it`, listAddress(other, { [`f.${param.name}`]: uid })]);
+  }
+  if (refused && blocking.length === 0) blocking.push(...refused.blocked.map((one) => [one.description]));
+  const children = [...childrenOf(kind), ...partsOf(kind)].filter((child) => child.cascade && child.methods.list && !child.methods.list.params.some((param) => param.required));
+  await Promise.all(
+    children.map(async (child) => {
       const number = await count(child, [["uidp.children_of", uid]]);
-      if (number) (child.cascade ? lost : blocking).push([text(child, number), listAddress(child, { under: uid, mode: "in" })]);
+      if (number) lost.push([text(child, number), listAddress(child, { under: uid, mode: "in" })]);
     }),
-    ...referrersOf(kind).map(async ([other, param]) => {
-      const number = await count(other, [[param.name, uid]], { [param.name]: uid });
-      // The bindings of an identity are deleted with it; those of a role keep it.
-      if (number && kind.name === "Role") blocking.push([`${text(other, number)} to it`, listAddress(other, { [`f.${param.name}`]: uid })]);
-    }),
-  ]);
+  );
   return { blocking, lost };
 }

@@ -76,8 +76,9 @@ export function factsOf(kind, item) {
 /** What is special to lists of vulnerability metadata; see `list.js`. */
 export const metadataList = {
   order: "",
+  address: (one) => cveAddress(one.id),
   columns: [
-    { name: "id", label: "Vulnerability", cell: (one) => cveLinks([one.id]) },
+    { name: "id", label: "Vulnerability" },
     { name: "severity", label: "Severity", cell: (one) => severityTag(severityOf(one)) },
     { name: "summary" },
     { name: "updateTime" },

@@ -11,17 +11,21 @@ export class ApiError extends Error {
     this.reason = of("ErrorInfo").reason ?? "";
     this.violations = of("BadRequest").fieldViolations ?? [];
     this.blocked = of("PreconditionFailure").violations ?? [];
-    this.taught = taught(of("ErrorInfo").metadata ?? {});
+    /** Numbers and texts for programs. */
+    this.metadata = of("ErrorInfo").metadata ?? {};
+    this.taught = taught(this.metadata);
   }
 }
 
 /** Returns in words what a denial tells a caller who may see the place; nothing for other errors. */
-function taught({ capabilities, roles, bindings, narrowed }) {
+function taught({ capabilities, place = "", names = "", roles, bindings, narrowed }) {
   if (!capabilities) return [];
   const list = (text) => (text ?? "").split(",").filter(Boolean).join(", ");
-  const own = (bindings ?? "").split(",").filter(Boolean).map((one) => one.replace("@", " at ")).join(", ");
+  // The names of the groups of the place, from the top, as far as the caller may see them.
+  const named = (uid) => names.split("/").slice(0, uid.split("/").length).filter(Boolean).join("/") || uid;
+  const own = (bindings ?? "").split(",").filter(Boolean).map((one) => one.split("@")).map(([role, group]) => `${role} at ${named(group)}`).join(", ");
   return [
-    `You lack ${list(capabilities)} there.`,
+    `You lack ${list(capabilities)} at ${named(place)}.`,
     narrowed ? "Your role bindings give it; your token does not allow it." : `Roles that have it: ${list(roles) || "none that you may see"}.`,
     `Your role bindings that count there: ${own || "none"}.`,
   ];

@@ -1,8 +1,8 @@
-// Deliveries of events: what an attempt sent and what came back, test events, and redelivery.
+// Deliveries of events: what waits, what an attempt sent and what came back, test events, and redelivery.
 
 import { h, card, copyButton, dataTable, openDialog, toast } from "./dom.js";
 import { call, target } from "./api.js";
-import { relative } from "./format.js";
+import { number, relative } from "./format.js";
 import { actionNamed, itemAddress, kindNamed, listAddress, nameOf, parentOf } from "./kinds.js";
 import { may } from "./me.js";
 
@@ -21,8 +21,22 @@ function outcome(row) {
   return `Attempt ${row.attempts} failed${why}. ${row.nextAttemptTime ? `The next one is due ${relative(row.nextAttemptTime)}.` : "Delivery is paused."}`;
 }
 
-/** Returns what the head of a screen says about an event; `null` for other kinds. */
+/** Returns how many events of a subscription wait for delivery; nothing for the uid of anything else. */
+function backlogOf(uid) {
+  const action = actionNamed("GetBacklog");
+  if (!action || !may(action.capabilities, uid)) return null;
+  const shown = h("span");
+  const say = ({ waiting, since }) => (Number(waiting) ? `${number(Number(waiting))} ${Number(waiting) === 1 ? "event waits" : "events wait"} for delivery${since ? `, the first since ${relative(since)}` : ""}.` : "No events wait for delivery.");
+  call("GET", target(action.path, { uid })).then((backlog) => (shown.textContent = say(backlog)), () => {});
+  return h("div", { class: "facts", role: "status" }, shown);
+}
+
+/** What is special to lists of deliveries; see `list.js`. */
+export const deliveryList = { facts: backlogOf };
+
+/** Returns what the head of a screen says about an event or its subscription; `null` for other kinds. */
 export function eventFacts(kind, item) {
+  if (kind.name === "Subscription" && kind.domain === "events") return backlogOf(item.uid);
   const log = kindNamed("Delivery");
   if (kind.name === "Delivery") return h("div", { class: "facts" }, h("span", null, outcome(item)));
   if (kind.name === "DeadLetter" && log) return h("div", { class: "facts" }, h("a", { href: listAddress(log, { under: parentOf(item.uid), "f.eventId": item.eventId }) }, "What was sent, and what came back"));

@@ -73,6 +73,12 @@ export function nameField(kind) {
   return ["name", "displayName", "userName", "title"].map((name) => kind.fields.find((field) => field.name === name)).find(Boolean) ?? null;
 }
 
+/** Returns the fields by which searches find resources of a kind: the name, and others that identify them. */
+export function findFields(kind) {
+  const name = nameField(kind);
+  return [...(name ? [name] : []), ...kind.fields.filter((field) => field.findable && field !== name)];
+}
+
 /** Returns what to call a resource. */
 export function nameOf(kind, resource) {
   const field = nameField(kind);

@@ -7,6 +7,7 @@ import { itemAddress, kindNamed, listAddress, nameField, newAddress, noun, paren
 import { brief, hasValue, isBrief } from "./values.js";
 import { actionsOf, rowActions } from "./actions.js";
 import { advisoryList, metadataList } from "./advisories.js";
+import { deliveryList } from "./deliveries.js";
 import { follow } from "./live.js";
 import { mayCall } from "./me.js";
 import { findNames, groupNames, uidIn, uidInput } from "./names.js";
@@ -30,9 +31,13 @@ const WINDOW = 2000;
 /**
  * What is special to lists of a kind: `order`, the usual order; `columns` with a `name`, maybe a `label`, and a `cell`
  * that shows a resource; `local`, orders by numbers that the page computes; `filters` with a `test` that the page
- * evaluates; and `first`, the labels of the filters that are in sight.
+ * evaluates; `first`, the labels of the filters that are in sight; `address`, the screen of a resource; and `facts`, what
+ * the head says about a place.
  */
-const specialOf = (kind) => ({ "vulnerabilities Advisory": advisoryList, "advisory VulnerabilityMetadata": metadataList })[`${kind.domain} ${kind.name}`] ?? {};
+const specialOf = (kind) => ({ "vulnerabilities Advisory": advisoryList, "advisory VulnerabilityMetadata": metadataList, "events Delivery": deliveryList })[`${kind.domain} ${kind.name}`] ?? {};
+
+/** Returns the address of the screen of a resource; `null` if it has none. */
+export const addressOf = (kind, item) => specialOf(kind).address?.(item) ?? (item.uid && kind.methods.get ? itemAddress(kind, item.uid) : null);
 
 /** Returns the fields of a kind that can be columns, the most important first: its name, then those that fit a line. */
 function columnsOf(kind) {
@@ -86,7 +91,7 @@ export async function showList(main, kind, params) {
     h(
       "div",
       { class: "head" },
-      h("div", null, h("h1", { tabindex: -1 }, title(kind)), h("p", null, kind.parent ? `In ${kind.parent === top()?.name ? "groups" : words(kind.parent) + "s"}${under ? ", below the chosen place" : ""}` : "Shared by all organizations")),
+      h("div", null, h("h1", { tabindex: -1 }, title(kind)), h("p", null, kind.parent ? `In ${kind.parent === top()?.name ? "groups" : words(kind.parent) + "s"}${under ? ", below the chosen place" : ""}` : "Shared by all organizations"), under ? specialOf(kind).facts?.(under) : null),
       h("div", { class: "buttons" }, mayCall(kind, "create", under) ? h("a", { class: "button primary", href: newAddress(kind, under) }, `New ${noun(kind)}`) : null),
     ),
     view.root,
@@ -259,8 +264,8 @@ function listView(kind, state, { remember = () => {}, filters = false, heading =
       const cells = columns.map((field, at) => {
         const value = field.cell ? field.cell(item) : brief(field, item[field.name]);
         if (at > 0) return h("td", { class: field.type === "int32" || field.type === "int64" ? "number" : null }, value);
-        const isLink = item.uid && kind.methods.get;
-        return h("th", { scope: "row" }, isLink ? h("a", { href: itemAddress(kind, item.uid) }, value) : value);
+        const href = addressOf(kind, item);
+        return h("th", { scope: "row" }, href ? h("a", { href }, value) : value);
       });
       if (withPlace) cells.push(h("td", { class: "in" }, item.uid ? place(parentOf(item.uid)) : ""));
       if (actions.length) cells.push(h("td", null, h("div", { class: "buttons" }, actionsOf(kind, item, actions, () => load()))));

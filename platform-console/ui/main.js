@@ -89,7 +89,7 @@ function drawFrame() {
 
 /** Returns the box that finds resources; the key / leads to it. */
 function searchBox() {
-  const input = h("input", { type: "search", name: "q", id: "find", "aria-label": "Find by name or uid", "aria-keyshortcuts": "/", placeholder: "Find by name or uid  ( / )", spellcheck: "false", autocomplete: "off" });
+  const input = h("input", { type: "search", name: "q", id: "find", "aria-label": "Find by name, email address, CVE or uid", "aria-keyshortcuts": "/", placeholder: "Find a name, email, CVE …  ( / )", spellcheck: "false", autocomplete: "off" });
   const submit = (event) => {
     event.preventDefault();
     if (input.value.trim()) location.hash = findAddress(input.value.trim());

@@ -254,7 +254,9 @@ impl Emulator {
                 let rest = path.strip_prefix("/docs").filter(|rest| !rest.is_empty()).unwrap_or("/").to_owned();
                 let mut request = request;
                 *request.uri_mut() = rest.parse().unwrap_or_default();
-                let mut docs = platform_http::Docs::new(NAME, "/docs", "/openapi.json").session("/console/session");
+                let mut docs = platform_http::Docs::new(NAME, "/docs", "/openapi.json")
+                    .session("/console/session")
+                    .link("Console", "/console");
                 let Ok(reply) = docs.call(request).await;
                 reply
             }

@@ -101,12 +101,12 @@ impl Code {
 pub enum Detail {
     /// `google.rpc.BadRequest`: every rule that a request breaks.
     BadRequest(Vec<FieldViolation>),
-    /// `google.rpc.PreconditionFailure`: the precondition that does not hold.
+    /// `google.rpc.PreconditionFailure`: the preconditions that do not hold.
     PreconditionFailure {
-        /// A constant for programs, such as `RESOURCE_NOT_EMPTY`.
+        /// The type of all of them, a constant for programs, such as `RESOURCE_NOT_EMPTY`.
         kind: &'static str,
-        /// The precondition, for people.
-        description: String,
+        /// The preconditions, for people.
+        descriptions: Vec<String>,
     },
     /// `google.rpc.QuotaFailure`: the quota that is exceeded.
     QuotaFailure {
@@ -187,8 +187,13 @@ impl Error {
     /// `RESOURCE_NOT_EMPTY`.
     pub fn blocked(kind: &'static str, description: impl Into<String>) -> Self {
         let description = description.into();
+        Self::blocked_by(kind, &description.clone(), vec![description])
+    }
+
+    /// Returns FAILED_PRECONDITION as [`Error::blocked`] does, with this description in the message and these violations.
+    pub(crate) fn blocked_by(kind: &'static str, description: &str, descriptions: Vec<String>) -> Self {
         Self::new(Code::FailedPrecondition, format!("Precondition failed: {description}"))
-            .with(Detail::PreconditionFailure { kind, description })
+            .with(Detail::PreconditionFailure { kind, descriptions })
     }
 
     /// Returns PERMISSION_DENIED. It is the same whether or not the resource exists.
@@ -370,8 +375,10 @@ impl Detail {
     fn to_json(&self, service_domain: &str) -> Value {
         match self {
             Self::BadRequest(violations) => typed("BadRequest", json!({ "fieldViolations": violations })),
-            Self::PreconditionFailure { kind, description } => {
-                typed("PreconditionFailure", json!({ "violations": [{ "type": kind, "description": description }] }))
+            Self::PreconditionFailure { kind, descriptions } => {
+                let violation = |description| json!({ "type": kind, "description": description });
+                let violations: Vec<_> = descriptions.iter().map(violation).collect();
+                typed("PreconditionFailure", json!({ "violations": violations }))
             }
             Self::QuotaFailure { subject, description } => {
                 typed("QuotaFailure", json!({ "violations": [{ "subject": subject, "description": description }] }))

@@ -31,7 +31,7 @@ mod dependents;
 mod parts;
 
 pub(crate) use deferred::Deferred;
-pub(crate) use dependents::Dependents;
+pub(crate) use dependents::{Dependents, NotEmpty};
 
 /// The rendering of bodies that are stored as replies return them. Raised when a release renders differently, so that
 /// bodies of earlier releases are rendered when they are read. Bodies of later releases are rendered too, and updates
@@ -69,6 +69,8 @@ pub struct Write {
     references: Vec<Referenced>,
     /// The events that it records.
     pub(crate) recorded: Vec<Recorded>,
+    /// The subscriptions whose delivery has something to do after the commit, besides these events.
+    pub(crate) wakes: Vec<Uid>,
 }
 
 /// The consequence of a requirement that does not hold.
@@ -76,6 +78,8 @@ pub struct Write {
 enum Otherwise {
     /// The operation fails with this error.
     Fail(Error),
+    /// The delete fails, because there are children.
+    NotEmpty(NotEmpty),
     /// The operation is retried.
     Retry,
     /// Cached data of this organization has changed: it is removed from the cache, and the operation is retried.
@@ -159,6 +163,11 @@ impl Write {
         self.requirements.push((require, Otherwise::Fail(otherwise)));
     }
 
+    /// Adds a requirement that there are no children. If it does not hold, the delete fails.
+    fn require_none(&mut self, require: Require, otherwise: NotEmpty) {
+        self.requirements.push((require, Otherwise::NotEmpty(otherwise)));
+    }
+
     /// Adds a requirement. If it does not hold, the operation is retried from the start.
     pub fn require_or_retry(&mut self, require: Require) {
         self.requirements.push((require, Otherwise::Retry));
@@ -215,6 +224,11 @@ impl Write {
         if !self.raises.contains(&epoch) {
             self.raises.push(epoch);
         }
+    }
+
+    /// Wakes the delivery of a subscription after the commit.
+    pub fn wake(&mut self, subscription: Uid) {
+        self.wakes.push(subscription);
     }
 
     /// Makes the last put the create of an upsert, which found no resource to replace. If one of its unique keys is
@@ -303,6 +317,7 @@ impl Write {
         }
         self.references.extend(other.references);
         self.recorded.extend(other.recorded);
+        self.wakes.extend(other.wakes);
         other.raises.into_iter().for_each(|epoch| self.raise(epoch));
     }
 
@@ -368,6 +383,8 @@ pub(crate) struct Meaning {
 pub(crate) enum Failed {
     /// The operation fails with this error; [`Error::stale`] is retried.
     With(Error),
+    /// A delete fails, because there are children.
+    NotEmpty(NotEmpty),
     /// Cached data of this organization has changed: retry with fresh values.
     Cached(Uid),
     /// Another resource has a unique key of a put.
@@ -380,6 +397,7 @@ impl Meaning {
         match error {
             StoreError::Conflict(Conflict::Require(index)) => match self.otherwise.into_iter().nth(index) {
                 Some(Otherwise::Fail(error)) => Failed::With(error),
+                Some(Otherwise::NotEmpty(failed)) => Failed::NotEmpty(failed),
                 Some(Otherwise::Forget(organization)) => Failed::Cached(organization),
                 Some(Otherwise::Retry) => Failed::With(Error::stale()),
                 None => Failed::With(Error::internal("a conflict of a requirement that the commit does not have")),

@@ -36,7 +36,7 @@ const MACHINE: &Kind = &Kind::new("Machine", "machines", "MachinesService", DOMA
 /// A table with a mistake, the actions of its kind, and the item and rule that the error names.
 type Mistake = (Kind, &'static [Action], &'static str);
 
-const MISTAKES: [Mistake; 39] = [
+const MISTAKES: [Mistake; 40] = [
     (part(&[Field::UID, Field::string("name"), Field::string("name")]), &[], "fields.name: must be listed once"),
     (part(&[Field::UID, Field::string("Name")]), &[], "fields.Name: must be named in camelCase"),
     (part(&[Field::UID, Field::string("homeURL")]), &[], "fields.homeURL: must be named in camelCase"),
@@ -47,6 +47,7 @@ const MISTAKES: [Mistake; 39] = [
         "fields.size: must have the JSON form of its type Int64",
     ),
     (part(&[Field::UID, Field::strings("tags").sort(&["tags"])]), &[], "fields.tags: cannot be sorted by"),
+    (part(&[Field::UID, Field::string("name").input_only().findable()]), &[], "fields.name: cannot be found"),
     (part(FIELDS).parent(Parent::Of(MACHINE)), &[], "parent: must be a kind of the platform, which has no Machine"),
     (part(FIELDS).parent(Parent::Group), &[], "parent: must be a kind of the platform, which has no Group"),
     (listed(&[Method::get(&[LIST]), Method::get(&[LIST])]), &[], "methods.Get: must be listed once"),
@@ -277,6 +278,7 @@ fn each_mistake_in_a_table_is_refused_with_the_kind_the_item_and_the_rule() {
         Registered::of::<Part<36>>(),
         Registered::of::<Part<37>>(),
         Registered::of::<Part<38>>(),
+        Registered::of::<Part<39>>(),
     ];
     for (error, (_, _, expected)) in errors(&kinds).iter().zip(&MISTAKES) {
         let expected = format!(" Part: {expected}");

@@ -41,7 +41,7 @@ static FILES: LazyLock<[(&str, &str, Option<Bytes>); 3]> = LazyLock::new(|| {
 /// only, until it is closed.
 #[derive(Debug, Clone)]
 pub struct Docs {
-    page: Bytes,
+    page: String,
     document: String,
     start: Bytes,
 }
@@ -50,9 +50,17 @@ impl Docs {
     /// Returns the page for the path `at`, such as `/docs`, with a title. It shows the document at the path `document`,
     /// such as `/openapi.json`, of the same server. Both are the paths that browsers have.
     pub fn new(title: &str, at: &str, document: &str) -> Self {
-        let title = title.replace('&', "&amp;").replace('<', "&lt;");
-        let page = include_str!("docs/index.html").replace("{at}", at).replace("{title}", &title);
-        Self { page: page.into(), document: document.to_owned(), start: start(document, "") }
+        let page = include_str!("docs/index.html").replace("{at}", at).replace("{title}", &escaped(title));
+        let docs = Self { page, document: document.to_owned(), start: start(document, "") };
+        docs.link("OpenAPI document", document)
+    }
+
+    /// Adds a link to the head of the page, such as to a guide.
+    #[must_use]
+    pub fn link(mut self, text: &str, href: &str) -> Self {
+        let item = format!("<li><a href=\"{}\">{}</a></li>{LINKS_END}", escaped(href), escaped(text));
+        self.page = self.page.replacen(LINKS_END, &item, 1);
+        self
     }
 
     /// Calls the API with the session of the console whose path for sessions, such as `/console/session`, is this. It
@@ -68,7 +76,8 @@ impl Docs {
         }
         let name = path.trim_start_matches('/');
         let (content_type, body) = match name {
-            "" => ("text/html; charset=utf-8", self.page.clone()),
+            "" => ("text/html; charset=utf-8", self.page.clone().into()),
+            "page.css" => ("text/css; charset=utf-8", Bytes::from_static(include_bytes!("docs/page.css"))),
             "start.js" => ("text/javascript; charset=utf-8", self.start.clone()),
             name => match file(name) {
                 Some((content_type, body)) => (content_type, body),
@@ -83,6 +92,14 @@ impl Docs {
         set(&mut reply, REFERRER_POLICY, "no-referrer");
         if *method == Method::HEAD { reply::without_body(reply) } else { reply }
     }
+}
+
+/// The place in the page before which links are added.
+const LINKS_END: &str = "</ul>";
+
+/// Returns a text for HTML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
 
 /// Returns the script that starts Swagger UI. `session` is empty without a console.
@@ -139,7 +156,11 @@ mod tests {
     #[test]
     fn only_the_page_and_its_files_are_served() {
         let docs = Docs::new("Tickets & <more>", "/docs", "/openapi.json");
-        assert!(String::from_utf8_lossy(&docs.page).contains("<title>Tickets &amp; &lt;more></title>"));
+        assert!(docs.page.contains("<title>Tickets &amp; &lt;more></title>"));
+        let docs = docs.link("Guides & \"more\"", "/guides?a&b");
+        let links = "<ul><li><a href=\"/openapi.json\">OpenAPI document</a></li>\
+                     <li><a href=\"/guides?a&amp;b\">Guides &amp; &quot;more&quot;</a></li></ul>";
+        assert!(docs.page.contains(links), "{}", docs.page);
         assert!(String::from_utf8_lossy(&docs.start).contains("const session = \"\";"));
         let docs = docs.session("/console/session");
         assert!(String::from_utf8_lossy(&docs.start).contains("const session = \"/console/session\";"));
@@ -147,6 +168,7 @@ mod tests {
             ("/", "text/html; charset=utf-8"),
             ("/start.js", "text/javascript; charset=utf-8"),
             ("/swagger-ui.css", "text/css; charset=utf-8"),
+            ("/page.css", "text/css; charset=utf-8"),
             ("/swagger-ui-bundle.js", "text/javascript; charset=utf-8"),
             ("/favicon-32x32.png", "image/png"),
         ] {

@@ -321,9 +321,9 @@ impl Api {
         self.send(&Request::of(kind, Verb::Update, uid)?.query(mask).body(body).if_match(etag))
     }
 
-    /// Deletes a resource.
-    pub(crate) fn delete(&self, kind: &Kind, uid: &str) -> Result<()> {
-        self.send(&Request::of(kind, Verb::Delete, uid)?).map(drop)
+    /// Deletes a resource, if it still has the tag `etag`.
+    pub(crate) fn delete(&self, kind: &Kind, uid: &str, etag: Option<&str>) -> Result<()> {
+        self.send(&Request::of(kind, Verb::Delete, uid)?.if_match(etag)).map(drop)
     }
 
     /// Returns the pages of a list with these parameters, from the first to the last.

@@ -90,7 +90,7 @@ pub(crate) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Wri
     for entry in pruned.iter().rev() {
         let kind = session.kinds.named(&entry.kind);
         let kind = kind.ok_or_else(|| Failure::usage(format!("the set has the unknown kind {}", entry.kind)))?;
-        match session.api.delete(kind, &entry.uid) {
+        match session.api.delete(kind, &entry.uid, None) {
             // Somebody else has deleted it, or it was deleted with its parent.
             Err(failure) if failure.is("NOT_FOUND") => {}
             result => {

@@ -160,7 +160,15 @@ fn get(kinds: &Kinds) -> Command {
         let kind = registered.kind;
         let mut command = of_kind(kind, format!("List {}, or get some of them", plural(kind))).arg(output());
         if kind.serves(Verb::Get) {
-            command = command.arg(uids("The resources to get, or parts of names with `*` to list [default: list all]"));
+            command = command
+                .arg(uids("The resources to get, or parts of names with `*` to list [default: list all]"))
+                .arg(
+                    Arg::new("etag")
+                        .long("etag")
+                        .action(ArgAction::SetTrue)
+                        .requires("uid")
+                        .help("Print the tags of these resources, for --if-match"),
+                );
         }
         let Some(list) = kind.method(Verb::List).filter(|list| list.served) else { return command };
         if !matches!(kind.parent, Parent::None) {
@@ -235,7 +243,14 @@ fn create(kinds: &Kinds) -> Command {
 }
 
 /// The options of commands that set fields.
-const TAKEN: [&str; 3] = ["output", "under", "json"];
+const TAKEN: [&str; 4] = ["output", "under", "json", "if-match"];
+
+fn if_match() -> Arg {
+    Arg::new("if-match")
+        .long("if-match")
+        .value_name("ETAG")
+        .help("Only if the resource still has this tag, which `get --etag` prints")
+}
 
 fn update(kinds: &Kinds) -> Command {
     per_kind("update", "Set fields of a resource", kinds, &[Verb::Update], |registered| {
@@ -243,6 +258,7 @@ fn update(kinds: &Kinds) -> Command {
         let command = of_kind(kind, format!("Set fields of {}", with_article(kind)))
             .arg(output())
             .arg(uids("The resource").num_args(1).action(ArgAction::Set).required(true))
+            .arg(if_match())
             .arg(
                 Arg::new("json")
                     .long("json")
@@ -324,6 +340,7 @@ fn delete(kinds: &Kinds) -> Command {
                     .action(ArgAction::SetTrue)
                     .help("Succeed if a resource does not exist"),
             )
+            .arg(if_match())
     })
 }
 
@@ -399,15 +416,17 @@ fn wait(kinds: &Kinds) -> Command {
 
 fn find() -> Command {
     Command::new("find")
-        .about("Find resources of all kinds by a part of a name, or by a uid")
+        .about("Find resources of all kinds by a part of a name, email address or identifier, or by a uid")
         .long_about(
-            "Find resources of all kinds that you may list, by a part of a name or by a uid: prints the kind, the path of \
-             names and the uid of each, at most 20 of a kind.\n\n\
-             A part of at least three bytes is found in all names that the server has an index of. Of other kinds with \
-             more than 1000 resources, and for a shorter part, the first 1000 by name are searched, and all for exactly \
-             this name; a line on standard error says so.",
+            "Find resources of all kinds that you may list, by a part of a name, of the email address of a person or of \
+             the identifier of a vulnerability, or by a uid: prints the kind, the path of names and the uid of each, at \
+             most 20 of a kind.\n\n\
+             A part of at least three bytes is found in all names that the server has an index of, and a part of an \
+             address or identifier among 10000 resources. Of other kinds with more than 1000 resources, and for a \
+             shorter part, the first 1000 by name are searched, and all for exactly this name; a line on standard error \
+             says so.",
         )
-        .arg(Arg::new("text").required(true).value_name("TEXT").help("A part of a name regardless of case, or a uid"))
+        .arg(Arg::new("text").required(true).value_name("TEXT").help("A part of a text regardless of case, or a uid"))
 }
 
 fn can_i() -> Command {

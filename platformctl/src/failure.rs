@@ -22,6 +22,9 @@ pub(crate) enum Exit {
 /// The beginning of the server's message when a request has no token.
 const NO_TOKEN: &str = "A bearer token is required";
 
+/// What the server calls the parameter of `--under`, in a text and as a field.
+const UNDER: [&str; 2] = ["`uidp.descendants_of`", "uidp.descendants_of"];
+
 /// The failure of a command.
 #[derive(Debug)]
 pub(crate) struct Failure(Box<Inner>);
@@ -63,7 +66,8 @@ impl Failure {
         for detail in details() {
             let violations = |key: &str| detail.get(key).and_then(Value::as_array).into_iter().flatten();
             for violation in violations("fieldViolations") {
-                notes.push(format!("{}: {}", text(violation, "field"), text(violation, "description")));
+                let note = format!("{}: {}", text(violation, "field"), text(violation, "description"));
+                notes.push(UNDER.iter().fold(note, |note, name| note.replace(name, "--under")));
             }
             for violation in violations("violations") {
                 let subject = text(violation, "subject");
@@ -90,6 +94,7 @@ impl Failure {
         let exit = match status {
             404 => Exit::NotFound,
             401 | 403 => Exit::Denied,
+            412 => Exit::Conflict,
             502..=504 => Exit::Unavailable,
             _ => Exit::Failed,
         };
@@ -142,7 +147,16 @@ fn taught(metadata: &Value) -> Vec<String> {
         return Vec::new();
     }
     let or_none = |text: String, none: &str| if text.is_empty() { none.to_owned() } else { text };
-    let bindings: Vec<_> = list("bindings").into_iter().map(|one| one.replacen('@', " at ", 1)).collect();
+    // The names of the groups of the place, from the top, as far as the caller may see them.
+    let names = metadata.get("names").and_then(Value::as_str).unwrap_or_default();
+    let names: Vec<_> = names.split('/').collect();
+    let named = |uid: &str| {
+        let path = names.get(..uid.split('/').count()).unwrap_or(&names);
+        let path = path.iter().copied().filter(|name| !name.is_empty()).collect::<Vec<_>>().join("/");
+        if path.is_empty() { uid.to_owned() } else { format!("{path} ({uid})") }
+    };
+    let binding = |one: &str| one.split_once('@').map(|(role, group)| format!("{role} at {}", named(group)));
+    let bindings: Vec<_> = list("bindings").into_iter().filter_map(binding).collect();
     let way = if list("narrowed").is_empty() {
         format!("roles that have it: {}", or_none(list("roles").join(", "), "none that you may see"))
     } else {
@@ -150,7 +164,7 @@ fn taught(metadata: &Value) -> Vec<String> {
     };
     let bindings = or_none(bindings.join(", "), "none");
     vec![
-        format!("you lack {} at {place}", missing.join(", ")),
+        format!("you lack {} at {}", missing.join(", "), named(&place)),
         way,
         format!("your role bindings that count there: {bindings}"),
     ]
@@ -213,9 +227,22 @@ mod tests {
              roles that have it: cleaner, owner\n  \
              your role bindings that count there: viewer at u, editor at u/2\n"
         );
+        let names = json!({
+            "capabilities": "repo.delete", "place": "u/1/2", "bindings": "viewer@u,editor@u/1", "names": "/team",
+        });
+        assert!(shown(names).contains("you lack repo.delete at team (u/1/2)\n"));
         let narrowed = json!({ "capabilities": "repo.delete", "place": "u", "narrowed": "true" });
         assert!(shown(narrowed).contains("your token does not allow it"));
         assert_eq!(shown(json!({})), "error: Permission denied [PERMISSION_DENIED]\n");
+    }
+
+    #[test]
+    fn an_error_names_options_where_they_differ_from_parameters() {
+        let rule = "must select fewer resources; narrow the list with `uidp.descendants_of`";
+        let violations = json!([{ "field": "uidp.descendants_of", "description": "is bad" }, { "field": "filter", "description": rule }]);
+        let details = json!([{ "reason": "INVALID_ARGUMENT" }, { "fieldViolations": violations }]);
+        let shown = Failure::of_answer(400, &json!({ "message": "m", "details": details }), "").to_string();
+        assert!(shown.contains("  --under: is bad\n") && shown.ends_with("narrow the list with --under\n"), "{shown}");
     }
 
     #[test]

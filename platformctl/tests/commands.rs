@@ -18,6 +18,8 @@ use std::{
     thread,
 };
 
+use platform_core::{iam::Iam, resources::advisory::VulnerabilityMetadata};
+use platform_engine::{access::Caller, uid::Uid};
 use serde_json::{Value, json};
 use support::{Ctl, OPERATOR, ORG, Server, mode, uid};
 
@@ -127,6 +129,54 @@ fn find_finds_resources_of_all_kinds_by_a_part_of_a_name_or_by_a_uid() {
     assert_eq!(named, [["groups", "acme/payments"], ["repos", "acme/payments/payments-api"]], "{found}");
     assert_eq!(ctl.ok(&["find", rows[1][2]]).split_whitespace().next(), Some("repos"));
     assert!(ctl.fails(3, &["find", "nowhere"]).contains("nothing that you may see has nowhere in its name"));
+}
+
+#[test]
+fn find_finds_persons_by_email_address_and_vulnerabilities_by_identifier() {
+    let ada = Uid::from_digest([7; 20]);
+    let server = Server::start_with(async |platform| {
+        let iam = Iam::of(platform);
+        iam.register_person(&ada, "https://issuer.example.com", "ada", Some("ada@example.com")).await.unwrap();
+        let entry = VulnerabilityMetadata { id: "CVE-2026-1234".to_owned(), ..VulnerabilityMetadata::default() };
+        platform.put(&Caller::new(Uid::parse(OPERATOR).unwrap()), "", vec![entry]).await.unwrap();
+    });
+    let ctl = server.ctl();
+    let invite = ["create", "group-invites", "--under", "acme", "--role-uid", "viewer", "--ttl", "3600s"];
+    ctl.ok(&[&invite[..], &["--email", "lin@example.com"]].concat());
+    for (text, kind, shown) in [
+        ("ada@EXAMPLE.com", "identities", &*ada),
+        ("ada@exam", "identities", &*ada),
+        ("lin@", "group-invites", "lin@example.com"),
+        ("cve-2026-1234", "vulnerability-metadata", "CVE-2026-1234"),
+        ("CVE-2026-12", "vulnerability-metadata", "CVE-2026-1234"),
+    ] {
+        let found = ctl.ok(&["find", text]);
+        let row = found.lines().find(|line| line.starts_with(kind)).unwrap_or_else(|| panic!("{text}: {found}"));
+        assert!(row.contains(shown), "{text}: {found}");
+    }
+}
+
+#[test]
+fn an_update_or_delete_with_a_tag_fails_when_the_resource_has_changed() {
+    let server = Server::start();
+    let ctl = server.ctl();
+    ctl.ok(&["create", "repos", "--under", "acme", "--name", "nginx"]);
+    let tag = || ctl.ok(&["get", "repos", "acme/nginx", "--etag"]).trim().to_owned();
+    let first = tag();
+    let update = ["update", "repos", "acme/nginx", "--if-match"];
+    ctl.ok(&[&update[..], &[&first, "--description", "one"]].concat());
+    assert_ne!(tag(), first);
+    // Also where nothing would change.
+    for to in ["one", "two"] {
+        assert!(ctl.fails(7, &[&update[..], &[&first, "--description", to]].concat()).contains(&first));
+    }
+    assert_eq!(ctl.json(&["get", "repos", "acme/nginx"])["description"], "one");
+    let delete = ["delete", "repos", "acme/nginx", "--if-match"];
+    assert!(ctl.fails(7, &[&delete[..], &[&first]].concat()).contains("ETAG_MISMATCH"));
+    ctl.fails(2, &["delete", "repos", "acme/nginx", "acme/other", "--if-match", &first]);
+    ctl.fails(2, &["get", "repos", "--etag"]);
+    ctl.ok(&[&delete[..], &[&tag()]].concat());
+    ctl.fails(3, &["get", "repos", "acme/nginx"]);
 }
 
 #[test]
@@ -270,7 +320,8 @@ fn an_error_is_readable_and_has_an_exit_code() {
     assert!(expired.fails(4, &["get", "repos"]).contains("run `login` again"));
     ctl.ok(&["create", "groups", "--under", "acme", "--name", "team"]);
     ctl.ok(&["create", "repos", "--under", "acme/team", "--name", "nginx"]);
-    assert!(ctl.fails(1, &["delete", "groups", "acme/team"]).contains("RESOURCE_NOT_EMPTY: "));
+    let blocked = ctl.fails(1, &["delete", "groups", "acme/team"]);
+    assert!(blocked.contains("RESOURCE_NOT_EMPTY: cannot delete group with child repos (1)\n"), "{blocked}");
     ctl.fails(2, &["get", "nothing"]);
     ctl.fails(2, &["create", "repos", "--name", "no parent"]);
     ctl.fails(2, &["create", "repos", "--under", "acme", "--json", "[]"]);

@@ -9,6 +9,7 @@ import urllib.request
 
 from console_browser import Browser, Sink, browser, serving, sink
 from console_data import Data, fill
+from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from server import Server, binary
 
@@ -249,7 +250,8 @@ def kept(at: Browser, data: Data) -> None:
     at.go(f"/groups/item?uid={quoted(data.groups['acme'])}", "acme")
     at.press("Delete", ".head")
     at.shows("In the way are:", "dialog")
-    at.shows("2 groups", "dialog")
+    for text in ("2 groups", "21 repos", "4 identities", "667 advisories"):
+        at.shows(text, "dialog")
     assert not at.find("dialog button.danger").is_enabled()
     at.audit("job-in-the-way", ("dark",))
     at.press("2 groups", "dialog")
@@ -257,14 +259,15 @@ def kept(at: Browser, data: Data) -> None:
     assert at.text(".total") == "2"
 
 
-def found(at: Browser) -> None:
-    """The key / finds resources of all kinds by a part of a name, or by a uid."""
+def found(at: Browser, data: Data) -> None:
+    """The key / finds resources of all kinds by a part of a name or of another text that identifies them, or by a uid."""
     at.go("/hierarchy", "Hierarchy")
     at.keys("/")
     assert at.run("document.activeElement.id") == "find"
     at.keys("ngi", Keys.ENTER)
     at.settled("ngi")
     at.shows("nginx-web", "main")
+    assert not at.page.find_elements(By.CSS_SELECTOR, "main .alert"), at.text()
     audit(at, "find")
     at.keys("/", "acme", Keys.ENTER)
     at.settled("acme")
@@ -274,9 +277,22 @@ def found(at: Browser) -> None:
     at.keys(Keys.ENTER)
     at.settled(uid)
     at.shows("acme", "main tbody")
+    # So are advisories and vulnerabilities by a CVE, and persons by an email address.
     at.fill("#find", "CVE-2026-10007")
     at.keys(Keys.ENTER)
-    at.shows("CGA-0007", "main tbody")
+    at.shows("CGA-0007", "main")
+    at.press("CVE-2026-10007", "main tbody")
+    at.settled("CVE-2026-10007")
+    at.shows("Advisories about it", "main")
+    server, group = at.server, data.groups["acme/payments"]
+    viewer = next(one["uid"] for one in server.call("GET", "/iam/v2/roles?name=viewer")["roles"])
+    body = {"roleUid": viewer, "ttl": "3600s", "email": "lin@example.com"}
+    server.call("POST", f"/iam/v2/groupInvites/{quoted(group)}", body)
+    at.fill("#find", "lin@exam")
+    at.keys(Keys.ENTER)
+    at.settled("lin@exam")
+    at.shows("Group invites", "main h2")
+    at.shows("lin@example.com", "main tbody")
 
 
 def happened(at: Browser, data: Data) -> None:
@@ -297,6 +313,13 @@ def happened(at: Browser, data: Data) -> None:
             at.shows(text, ".facts")
         for text in ("ce-id", "(removed)", "x-receiver", "answered with 410", '"uid"'):
             at.shows(text, "main")
+        at.go(f"/subscriptions/item?uid={quoted(subscription)}", "127.0.0.1")
+        at.shows("1 event waits for delivery", ".facts")
+        at.go(f"/deliveries?under={quoted(subscription)}", "Deliveries")
+        at.shows("1 event waits for delivery", ".facts")
+        at.point("main tbody th a")
+        at.settled("events.subscription.test.v1")
+        at.shows("answered with 410", "main")
         assert "hush" not in at.text("main") and "Bearer" not in at.text("main")
         audit(at, "delivery")
         # With the keyboard: the event is attempted again now, and the page shows it.
@@ -313,6 +336,7 @@ def happened(at: Browser, data: Data) -> None:
         # The strip of the subscription leads to the same page.
         at.go(f"/subscriptions/item?uid={quoted(subscription)}", "127.0.0.1")
         at.shows("Delivered", "main")
+        at.shows("No events wait for delivery", ".facts")
         at.point("svg.chart rect")
         at.settled("events.subscription.test.v1")
         event = at.run("[...document.querySelectorAll('dl.fields dt')].find((one) => one.textContent === 'Event id').nextSibling.textContent")
@@ -432,7 +456,7 @@ def as_viewer(at: Browser, data: Data) -> None:
     at.go(f"/groups/edit?uid={quoted(payments)}", "Edit payments")
     at.fill("[data-path=description]", "typed by grace")
     at.press("Save changes")
-    for text in ("You lack groups.update there.", "Roles that have it:", "owner", "viewer at"):
+    for text in ("You lack groups.update at payments.", "Roles that have it:", "owner", "viewer at payments"):
         at.shows(text, "[role=alert]")
     at.press("Why, and who can change it", "[role=alert]")
     at.press("Stay", "dialog")
@@ -464,7 +488,7 @@ def jobs(source: str) -> None:
             access(at, data)
             denied(at, data)
             kept(at, data)
-            found(at)
+            found(at, data)
             happened(at, data)
             followed(at, data)
             as_viewer(at, data)

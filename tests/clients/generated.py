@@ -440,6 +440,7 @@ def events(call: Walk, org: str) -> None:
         pass
     call("GetDeliveryStatus", subscription)
     call("ResumeDelivery", subscription)
+    assert int(call("GetBacklog", subscription)["waiting"]) >= 0
     sent = call("SendTestEvent", subscription)["eventId"]
     call("RedeliverEvent", subscription, body={"eventId": sent})
     call("DeleteGroup", group)

@@ -85,6 +85,8 @@ def check(page: webdriver.Chrome, server) -> None:
     assert "Platform API v2" in find(".info .title").text
     operations = page.find_elements(By.CSS_SELECTOR, ".opblock-tag")
     assert len(operations) > 5, operations
+    links = {link.text: link.get_attribute("href") for link in page.find_elements(By.CSS_SELECTOR, "nav a")}
+    assert links == {"OpenAPI document": f"{server.url}/openapi.json", "Console": f"{server.url}/console"}, links
 
     click(".btn.authorize")
     find(".auth-container input").send_keys(server.token)

@@ -9,10 +9,11 @@ use platform_engine::{
     store::{Filter, Key, KeyValue, Query, Scope, Store},
     uid::Uid,
 };
+use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{
     capabilities::cap,
-    resources::iam::{Role, RoleBinding, role},
+    resources::iam::{Group, Role, RoleBinding, role},
 };
 
 /// The capability of a caller who may see a group.
@@ -53,15 +54,28 @@ pub(super) async fn explain(
     let seen = seen.into_iter().map(|role| (role.name, known.set_of(&role.capabilities)));
     let mut roles: Vec<_> = built_in.chain(seen).filter(|(_, held)| held.is_superset(&denied.missing)).collect();
     roles.sort_by_cached_key(|(name, held)| (known.in_set(*held).count(), name.clone()));
-    let keys: Vec<_> = bound.iter().map(|binding| Key::new(Role::KIND.name, binding.role_uid.clone())).collect();
-    let read = store.get(&keys, &[]).await?.records.into_iter().flatten();
-    let names = read.map(|record| Ok((record.key.uid, parse::<Role>(&record.body)?.name)));
-    let names: HashMap<Uid, String> = names.collect::<Result<_>>()?;
-    let binding = |one: RoleBinding| Some((names.get(&one.role_uid)?.clone(), one.uid.parent()?));
+    let of_roles = bound.iter().map(|binding| Key::new(Role::KIND.name, binding.role_uid.clone()));
+    let visible = denied.held.iter().filter(|(_, held)| holds(held, SEE));
+    let of_groups = visible.map(|(uid, _)| Key::new(Group::KIND.name, uid.clone()));
+    let read = store.get(&of_roles.chain(of_groups).collect::<Vec<_>>(), &[]).await?.records.into_iter().flatten();
+    let names = read.map(|record| Ok((record.key, parse::<Named>(&record.body)?.name)));
+    let names: HashMap<Key, String> = names.collect::<Result<_>>()?;
+    let name = |kind, uid: &Uid| names.get(&Key::new(kind, uid.clone())).cloned();
+    let binding = |one: RoleBinding| Some((name(Role::KIND.name, &one.role_uid)?, one.uid.parent()?));
+    let groups = denied.held.iter().map(|(uid, _)| name(Group::KIND.name, uid)).skip_while(Option::is_none);
+    let mut groups: Vec<_> = groups.map(Option::unwrap_or_default).collect();
+    groups.reverse();
     Ok(Some(Explanation {
         roles: roles.into_iter().map(|(name, _)| name).take(MAX_ROLES).collect(),
         bindings: bound.into_iter().filter_map(binding).collect(),
+        names: groups,
     }))
+}
+
+/// The part of a group or of a role that an explanation shows.
+#[derive(Deserialize)]
+struct Named {
+    name: String,
 }
 
 fn all<R: Resource>() -> Query {
@@ -72,6 +86,6 @@ async fn read<R: Resource>(store: &dyn Store, query: Query) -> Result<Vec<R>> {
     store.list(&query).await?.items.iter().map(|item| parse(&item.body)).collect()
 }
 
-fn parse<R: Resource>(body: &[u8]) -> Result<R> {
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     serde_json::from_slice(body).map_err(Error::internal)
 }

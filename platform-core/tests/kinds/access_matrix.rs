@@ -160,7 +160,7 @@ fn request(world: &World, action: &str, group: &Uid) -> Value {
             json!({ "identityProviderUid": format!("{group}/0000000000000000"), "etag": "e" })
         }
         "RedeliverEvent" => json!({ "uid": format!("{group}/0000000000000000"), "eventId": "e" }),
-        "ResumeDelivery" | "RedeliverDeadLetter" | "SendTestEvent" => {
+        "ResumeDelivery" | "RedeliverDeadLetter" | "SendTestEvent" | "GetBacklog" => {
             json!({ "uid": format!("{group}/0000000000000000") })
         }
         "SetScimEnabled" => {

@@ -231,7 +231,7 @@ fn each_restricting_kind_prevents_the_delete_of_its_group_until_it_is_deleted() 
         let error = world.delete(&world.operator, "Group", &group).unwrap_err();
         assert_eq!(error.code(), Code::FailedPrecondition, "{}", kind.name);
         let [Detail::PreconditionFailure { kind: violation, .. }] = error.details() else { panic!("{error:?}") };
-        assert_eq!(*violation, "RESOURCE_NOT_EMPTY");
+        assert_eq!((*violation, error.metadata(kind.plural)), ("RESOURCE_NOT_EMPTY", Some("1")), "{}", kind.name);
         world.delete(&world.operator, kind.name, &child).unwrap();
         world.delete(&world.operator, "Group", &group).unwrap();
         seen.push(kind.name);

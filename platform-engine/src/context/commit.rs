@@ -69,6 +69,7 @@ impl Context<'_> {
         }
         whole.append(write);
         let recorded = std::mem::take(&mut whole.recorded);
+        let wakes = std::mem::take(&mut whole.wakes);
         let (mut commit, meaning) = whole.into_parts();
         let passed = is_preview.then(|| commit.make_preview());
         if passed.is_none() {
@@ -78,6 +79,7 @@ impl Context<'_> {
             Ok(committed) => {
                 self.confirmed(&as_of);
                 self.platform.publish(committed.sequence, recorded);
+                self.platform.wake(&wakes);
                 self.platform.changed(&logged, &raised);
                 Ok(committed.sequence)
             }
@@ -87,6 +89,7 @@ impl Context<'_> {
             }
             Err(error) => Err(match meaning.of(error) {
                 Failed::With(error) => error,
+                Failed::NotEmpty(failed) => self.platform.dependents().not_empty(self, &failed).await?,
                 Failed::Cached(organization) => {
                     self.platform.forget_organization(&organization);
                     Error::stale()

@@ -29,6 +29,8 @@ pub struct Field {
     /// Whether stores index the parts of its text, for filters such as `name:*ngi*`. Only for texts that lists can be
     /// ordered by, in their own order.
     pub searched: bool,
+    /// Whether searches over all kinds look for it, as for the name ([`Field::findable`]).
+    pub findable: bool,
     /// Parses an element of a query string, for a list of messages.
     pub in_query: Option<InQuery>,
     /// The oneof that the field belongs to: at most one field of a oneof can be set.
@@ -199,6 +201,7 @@ impl Field {
             sort: &[],
             sort_key: None,
             searched: false,
+            findable: false,
             in_query: None,
             oneof: None,
             rest_only: false,
@@ -318,6 +321,14 @@ impl Field {
     /// Sets the function that computes the sort key.
     pub const fn sort_key(mut self, sort_key: SortKey) -> Self {
         self.sort_key = Some(sort_key);
+        self
+    }
+
+    /// Lets searches over all kinds (`platformctl find`, and that of the console) find resources by a part of this text, as
+    /// by a part of the name: for an email address, or an identifier in another system. They filter the list, and say so if
+    /// it has more resources than a filter without an index reads.
+    pub const fn findable(mut self) -> Self {
+        self.findable = true;
         self
     }
 
@@ -441,8 +452,12 @@ impl Field {
     pub const fn is_written(&self) -> bool {
         let is_number = matches!(self.ty, Type::Bool | Type::Int32 | Type::Int64);
         let written = is_number || self.required || self.default.is_some();
-        let shown = !matches!(self.access, Access::InputOnly) && !self.once && !self.unlisted;
-        self.always || written && shown
+        self.always || written && self.is_shown()
+    }
+
+    /// Returns whether lists show the field.
+    pub const fn is_shown(&self) -> bool {
+        !matches!(self.access, Access::InputOnly) && !self.once && !self.unlisted
     }
 
     /// Declares that the check may take a millisecond or more.

@@ -260,7 +260,7 @@ impl Action {
 
     /// Gives it a preview (`validateOnly`; AIP-163), in which [`Context::commit`] checks the write and does not apply it.
     /// For an action whose only effect is one commit by its context, such as [`Context::modify`], and whose reply has no
-    /// secret.
+    /// secret in a preview.
     #[must_use]
     pub const fn previewed(mut self) -> Self {
         self.has_preview = true;

@@ -148,6 +148,8 @@ impl Checker<'_> {
             while let Type::List(element) | Type::Map(element) = ty {
                 ty = element;
             }
+            let is_filtered = matches!(field.ty, Type::String) && field.is_shown();
+            self.require(!field.findable || is_filtered, &item, "cannot be found: it is no text that lists show");
             if !field.pattern.is_empty() {
                 let is_text = matches!(ty, Type::String);
                 self.require(is_text, &item, "has a pattern, which only a text, or a list or map of texts, can have");

@@ -11,6 +11,9 @@ use crate::{
 /// The maximum number of bytes of each list in an explanation. An error of gRPC has room for 4 KiB of details.
 const MAX_LIST: usize = 1 << 10;
 
+/// The maximum number of bytes of the names of groups; longer ones are left out.
+const MAX_NAMES: usize = 256;
+
 impl Platform {
     /// Returns a denial with its explanation, if the authority gives one. The operation was decided with current grants.
     ///
@@ -23,7 +26,7 @@ impl Platform {
         let held = place.ancestry().map(|above| (Uid::opaque(above), cx.held_at(above))).collect();
         let denied = Denied { caller, place: &place, missing, held };
         let explanation = self.authority.explain(self.store(), &self.capabilities, &denied).await;
-        let Ok(Some(Explanation { roles, bindings })) = explanation else { return error };
+        let Ok(Some(Explanation { roles, bindings, names: groups })) = explanation else { return error };
         let names = self.capabilities.in_set(missing).map(|capability| capability.name().to_owned());
         let bindings = bindings.into_iter().map(|(role, group)| format!("{role}@{group}"));
         let mut metadata = vec![
@@ -32,6 +35,10 @@ impl Platform {
             ("roles", joined(roles.into_iter())),
             ("bindings", joined(bindings)),
         ];
+        let groups = groups.join("/");
+        if !groups.is_empty() && groups.len() <= MAX_NAMES {
+            metadata.push(("names", groups));
+        }
         // The identity holds the capabilities; its token does not allow them.
         if caller.narrowing.is_some() && cx.grants().at(&place).is_superset(&missing) {
             metadata.push(("narrowed", "true".to_owned()));

@@ -15,9 +15,10 @@ use heck::ToSnakeCase;
 
 use super::{Referenced, Write, references_epoch};
 use crate::{
+    context::Context,
     error::{Error, Result},
     fields::{Checked, is_empty},
-    kind::{Field, Kind, OnDelete, OnParentDelete, Reference},
+    kind::{Field, Kind, OnDelete, OnParentDelete, Reference, Verb},
     store::{Delete, Epoch, Filter, Item, Key, KeyValue, Query, Require, Scope, Store},
     timestamp::Timestamp,
     uid::Uid,
@@ -38,6 +39,14 @@ const AT_ONCE: usize = 100;
 pub(crate) struct Dependents {
     kinds: Vec<&'static Kind>,
     references: Vec<Referring>,
+}
+
+/// A resource that cannot be deleted because there are children of a kind.
+#[derive(Debug)]
+pub(crate) struct NotEmpty {
+    kind: &'static Kind,
+    uid: Uid,
+    child: &'static Kind,
 }
 
 /// A field of a kind that references resources.
@@ -71,30 +80,38 @@ impl Dependents {
     ///
     /// Walks the tables of kinds and reads no records: the store deletes and checks all records of a kind below the uid
     /// at once.
-    pub(crate) fn add_children(&self, kind: &Kind, uid: &Uid, write: &mut Write) {
+    pub(crate) fn add_children(&self, kind: &'static Kind, uid: &Uid, write: &mut Write) {
         let mut below = Vec::new();
-        // The kinds to delete, breadth-first from the resource's own, and whether their records have the same uid as
-        // the resource. A record with the same uid is not below the uid and needs a delete of its own.
+        for (child, same_uid) in self.below(kind) {
+            match (child.on_parent_delete, same_uid) {
+                (OnParentDelete::Restrict, _) => {
+                    let require = if same_uid {
+                        Require::Absent(Key::new(child.name, uid.clone()))
+                    } else {
+                        Require::NoneBelow(uid.clone(), vec![child.name])
+                    };
+                    write.require_none(require, NotEmpty { kind, uid: uid.clone(), child });
+                }
+                (OnParentDelete::Cascade, true) => write.delete(Delete::Key(Key::new(child.name, uid.clone()))),
+                (OnParentDelete::Cascade, false) => below.push(child.name),
+            }
+        }
+        if !below.is_empty() {
+            write.delete(Delete::Below(uid.clone(), below));
+        }
+    }
+
+    /// Returns the kinds whose resources a delete of a resource deletes too or is restricted by, breadth-first, and whether
+    /// their records have the same uid as the resource. Such a record is not below the uid and needs a delete of its own.
+    fn below(&self, kind: &'static Kind) -> Vec<(&'static Kind, bool)> {
+        let mut found = Vec::new();
         let mut cascading = vec![(kind.name, true)];
         let mut next = 0;
         while let Some((parent, same_uid)) = cascading.get(next).copied() {
             next += 1;
             for child in self.kinds.iter().filter(|child| child.parent.kind() == Some(parent)) {
                 let same_uid = same_uid && child.parent.shares_uid();
-                match (child.on_parent_delete, same_uid) {
-                    (OnParentDelete::Restrict, _) => {
-                        let require = if same_uid {
-                            Require::Absent(Key::new(child.name, uid.clone()))
-                        } else {
-                            Require::NoneBelow(uid.clone(), vec![child.name])
-                        };
-                        let (kind, children) = (spoken(kind.name), spoken(child.plural));
-                        let why = format!("cannot delete {kind} with child {children}");
-                        write.require_or_fail(require, Error::blocked("RESOURCE_NOT_EMPTY", why));
-                    }
-                    (OnParentDelete::Cascade, true) => write.delete(Delete::Key(Key::new(child.name, uid.clone()))),
-                    (OnParentDelete::Cascade, false) => below.push(child.name),
-                }
+                found.push((*child, same_uid));
                 // Each kind is visited once, even if several paths lead to it or it can be its own descendant.
                 let is_new = cascading.iter().all(|(name, _)| *name != child.name);
                 if child.on_parent_delete == OnParentDelete::Cascade && is_new {
@@ -102,9 +119,40 @@ impl Dependents {
                 }
             }
         }
-        if !below.is_empty() {
-            write.delete(Delete::Below(uid.clone(), below));
+        found
+    }
+
+    /// Returns the error of a delete that children prevent: one violation for each kind that is in the way and that the
+    /// caller may list there, with the number of its resources at any depth, which the metadata has too. Of other kinds,
+    /// only the one whose requirement failed is named.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn not_empty(&self, cx: &Context<'_>, failed: &NotEmpty) -> Result<Error> {
+        let NotEmpty { kind, uid, child: first } = failed;
+        let (mut violations, mut counts) = (Vec::new(), Vec::new());
+        let restricting = self.below(kind).into_iter();
+        for (child, same_uid) in restricting.filter(|(child, _)| child.on_parent_delete == OnParentDelete::Restrict) {
+            let why = format!("cannot delete {} with child {}", spoken(kind.name), spoken(child.plural));
+            let list = child.method(Verb::List).filter(|list| list.served);
+            let count = match list.filter(|list| cx.allows(uid, list.capabilities)) {
+                None => 0,
+                Some(_) => {
+                    let scope = if same_uid { Scope::Exact(uid.clone()) } else { Scope::Subtree(uid.clone()) };
+                    let page = cx.page(Query { limit: 0, count: true, ..Query::new(child.name, scope) }).await?;
+                    // A group is in its own subtree.
+                    page.total.unwrap_or_default().saturating_sub(u64::from(child.name == kind.name))
+                }
+            };
+            if count > 0 {
+                violations.push(format!("{why} ({count})"));
+                counts.push((child.plural, count.to_string()));
+            } else if child.name == first.name {
+                violations.push(why);
+            }
         }
+        let why = format!("cannot delete {} with child {}", spoken(kind.name), spoken(first.plural));
+        Ok(Error::blocked_by("RESOURCE_NOT_EMPTY", &why, violations).with_metadata(counts))
     }
 
     /// Completes a write that deletes resources, for the resources that reference the deleted ones: deletes those whose

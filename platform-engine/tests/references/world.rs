@@ -175,7 +175,7 @@ impl World {
 
 pub(crate) fn blocked(error: &Error) -> (&'static str, &str) {
     match error.details() {
-        [Detail::PreconditionFailure { kind, description }] => (kind, description),
+        [Detail::PreconditionFailure { kind, descriptions }] if descriptions.len() == 1 => (kind, &descriptions[0]),
         other => panic!("{error:?}: {other:?}"),
     }
 }

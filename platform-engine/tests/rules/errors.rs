@@ -2,7 +2,7 @@
 
 use platform_engine::{
     access::{Caller, Narrowing},
-    error::{Error, Result},
+    error::{Detail, Error, Result},
     kind::{Authorization, Verb},
     uid::Uid,
 };
@@ -10,7 +10,7 @@ use platform_testkit::CountingStore;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{World, built_in, uid_of, violated_fields},
+    common::{World, built_in, text, uid_of, violated_fields},
     fixtures::fixtures,
 };
 
@@ -55,14 +55,47 @@ fn delete_of_a_group_with_repos_is_rejected() {
             "code": 9,
             "message": "Precondition failed: cannot delete group with child repos",
             "details": [
-                info("FAILED_PRECONDITION", "iam"),
+                {
+                    "@type": format!("{TYPE}.ErrorInfo"), "reason": "FAILED_PRECONDITION", "domain": "iam.platform.test",
+                    "metadata": { "repos": "1" },
+                },
                 {
                     "@type": format!("{TYPE}.PreconditionFailure"),
-                    "violations": [{ "type": "RESOURCE_NOT_EMPTY", "description": "cannot delete group with child repos" }],
+                    "violations": [{ "type": "RESOURCE_NOT_EMPTY", "description": "cannot delete group with child repos (1)" }],
                 },
             ],
         })
     );
+}
+
+#[test]
+fn a_rejected_delete_of_a_group_counts_all_that_is_in_the_way_and_that_the_caller_may_list() {
+    let world = World::new();
+    let group = world.group(&world.org);
+    let inner = world.group(&group);
+    (0..3).for_each(|_| drop(world.repo(&inner)));
+    world.repo(&group);
+    world.identity(&group);
+    let violations = |error: &Error| {
+        let [Detail::PreconditionFailure { kind: "RESOURCE_NOT_EMPTY", descriptions }] = error.details() else {
+            panic!("{error:?}")
+        };
+        descriptions.clone()
+    };
+    let error = world.delete(&world.operator, "Group", &group).unwrap_err();
+    let expected = [("groups", "1"), ("identities", "1"), ("repos", "4")];
+    let mut found = violations(&error);
+    found.sort();
+    assert_eq!(found, expected.map(|(plural, count)| format!("cannot delete group with child {plural} ({count})")));
+    assert!(expected.iter().all(|(plural, count)| error.metadata(plural) == Some(count)), "{error:?}");
+    assert_eq!(world.status(&error)["details"][0]["metadata"].as_object().unwrap().len(), expected.len());
+    // Of kinds that a caller may not list there, only the first is named, without a number.
+    let blind = world.holder(&world.org, &["groups.delete"]);
+    let error = world.delete(&blind, "Group", &group).unwrap_err();
+    assert_eq!((violations(&error).len(), world.status(&error)["details"][0].get("metadata")), (1, None));
+    let seer = world.holder(&world.org, &["groups.delete", "repo.list"]);
+    let error = world.delete(&seer, "Group", &group).unwrap_err();
+    assert_eq!((error.metadata("repos"), error.metadata("identities")), (Some("4"), None));
 }
 
 #[test]
@@ -320,6 +353,8 @@ fn a_denial_teaches_a_caller_who_may_see_the_group() {
     assert_eq!(told(&error, "place").as_deref(), Some(repo.as_str()));
     assert_eq!(told(&error, "bindings"), Some(format!("viewer@{}", world.org)));
     assert_eq!(told(&error, "narrowed"), None);
+    let named = |uid: &str| text(&world.get(operator, "Group", uid).unwrap(), "name").to_owned();
+    assert_eq!(told(&error, "names"), Some(format!("{}/{}", named(&world.org), named(&group))));
     // The role with the fewest capabilities comes first. A role that cannot be bound there is not named.
     let roles = told(&error, "roles").unwrap();
     let roles: Vec<_> = roles.split(',').collect();
@@ -333,6 +368,10 @@ fn a_denial_teaches_a_caller_who_may_see_the_group() {
     let seer = world.holder(&world.org, &["groups.list"]);
     let roles = told(&world.delete(&seer, "Repo", &repo).unwrap_err(), "roles").unwrap();
     assert!(!roles.contains(&cleaner) && roles.contains("owner"), "{roles}");
+    // So are the names of groups that the caller may see: one above is not.
+    let inner = world.holder(&group, &["groups.list"]);
+    let names = told(&world.delete(&inner, "Repo", &repo).unwrap_err(), "names");
+    assert_eq!(names, Some(format!("/{}", named(&group))));
     // A token that is narrowed says so.
     let owner = world.member("owner", &world.org);
     let known = world.platform.capabilities();

@@ -1,5 +1,6 @@
 //! Previews of writes (`docs/api.md`, Previews). Those of the standard methods of each kind are in the suite of kinds.
 
+use platform_core::{outbox::Outcome, resources::events::DeadReason};
 use platform_engine::{
     access::Caller,
     error::{Code, Result},
@@ -11,8 +12,8 @@ use pollster::block_on;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{World, built_in, code, object},
-    deliveries::{pending_summaries, subscribe},
+    common::{World, built_in, code, object, uid_of},
+    deliveries::{failure, lease, pending_events, pending_summaries, settle, subscribe},
 };
 
 fn preview() -> RequestOptions {
@@ -107,9 +108,70 @@ fn an_action_is_previewed_or_says_that_it_has_no_preview() {
             assert!(is_expected, "{}: {error}", action.name);
         }
     }
-    let provider = json!({ "identityProviderUid": world.org });
-    let refused = world.preview_action("GenerateScimToken", provider).unwrap_err();
+    let refused = world.preview_action("CheckAccountAssociation", json!({ "uid": world.org })).unwrap_err();
     assert_eq!((refused.code(), &*refused.violations()[0].field), (Code::InvalidArgument, "validateOnly"), "{refused}");
+}
+
+#[test]
+fn a_preview_of_a_scim_token_shows_no_token_and_issues_none() {
+    let world = World::new();
+    let oidc = json!({ "issuer": "https://idp.example.com", "clientId": "id", "clientSecret": "hush" });
+    let body = json!({ "name": "idp", "oidc": oidc, "defaultRole": built_in("viewer") });
+    let provider = uid_of(&world.create(&world.operator, "IdentityProvider", &world.org, body).unwrap());
+    let scim = || world.get(&world.operator, "IdentityProvider", &provider).unwrap()["scim"].clone();
+    let request = |more: Value| {
+        let mut request = object(more);
+        request.insert("identityProviderUid".to_owned(), json!(provider));
+        Value::Object(request)
+    };
+    // A preview changes nothing, and its reply has what the action would show to all.
+    let check = |name: &str, more: Value, shown: &str| {
+        let before = scim();
+        let reply = world.preview_action(name, request(more)).unwrap();
+        assert!(reply.get(shown).is_some(), "{name}: {reply}");
+        assert!(reply.get("token").is_none() && reply.get("etag").is_none(), "{name}: {reply}");
+        assert_eq!(scim(), before, "{name}");
+    };
+    check("GenerateScimToken", json!({}), "expireTime");
+    let issued = world.run(Some(&world.operator), "GenerateScimToken", request(json!({}))).unwrap();
+    let again = world.preview_action("GenerateScimToken", request(json!({}))).unwrap_err();
+    assert_eq!(again.code(), Code::FailedPrecondition, "a preview fails as the action would");
+    check("RegenerateScimToken", json!({ "etag": issued["etag"] }), "expireTime");
+    check("RevokeScimToken", json!({}), "revokeTime");
+    let few = world.preview_action("SetScimEnabled", request(json!({ "enabled": true, "etag": issued["etag"] })));
+    assert!(few.unwrap_err().message().contains("owners"));
+}
+
+#[test]
+fn a_preview_of_a_redelivery_delivers_nothing() {
+    let world = World::new();
+    let subscription = subscribe(&world, &world.org);
+    world.repo(&world.org);
+    let event = pending_events(&world, &subscription).remove(0);
+    let mut held = lease(&world, &subscription, "one");
+    assert!(settle(&world, &mut held, vec![(event.clone(), Outcome::Dead(DeadReason::Rejected, Some(failure(400))))]));
+    let dead = world.list(&world.operator, "DeadLetter", &[]).unwrap().items.remove(0);
+    let state = || {
+        let status = world.get(&world.operator, "DeliveryStatus", &subscription).unwrap();
+        (
+            pending_summaries(&world, &subscription),
+            world.list(&world.operator, "DeadLetter", &[]).unwrap().total,
+            status,
+        )
+    };
+    let before = state();
+    for (name, request) in [
+        ("RedeliverDeadLetter", json!({ "uid": dead["uid"] })),
+        ("RedeliverEvent", json!({ "uid": subscription, "eventId": event.event.id })),
+        ("ResumeDelivery", json!({ "uid": subscription })),
+        ("SendTestEvent", json!({ "uid": subscription })),
+    ] {
+        world.preview_action(name, request).unwrap();
+        assert_eq!(state(), before, "{name}");
+    }
+    let missing = format!("{subscription}/0000000000000000");
+    let missing = world.preview_action("RedeliverDeadLetter", json!({ "uid": missing })).unwrap_err();
+    assert_eq!(missing.code(), Code::NotFound);
 }
 
 #[test]

@@ -254,8 +254,7 @@ fn an_action_takes_a_key_or_rejects_it() {
         }
     }
     assert!(taking.contains(&"GenerateScimToken") && taking.contains(&"AcceptTerms"), "{taking:?}");
-    let subscription = subscribe(&world, &world.org);
-    let test = world.keyed_action("SendTestEvent", "x", &json!({ "uid": subscription })).unwrap_err();
+    let test = world.keyed_action("CheckAccountAssociation", "x", &json!({ "uid": world.org })).unwrap_err();
     assert_eq!((test.code(), &*test.violations()[0].field), (Code::InvalidArgument, "idempotency-key"));
 }
 

@@ -29,6 +29,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("GroupsService.ListResourceLimits | ", "our own method, served by REST only"),
     ("SubscriptionsService.SendTestEvent | ", "our own method, served by REST only"),
     ("SubscriptionsService.RedeliverEvent | ", "our own method, served by REST only"),
+    ("SubscriptionsService.GetBacklog | ", "our own method, served by REST only"),
     ("IdentitiesService.RevokeTokens | ", "our own method, served by REST only"),
     ("IdentityMetadata.hubspotUtk: ", "accepted and not stored"),
     ("UpdateIdentityMetadataRequest.identityMetadata.hubspotUtk: ", "accepted and not stored"),

@@ -177,8 +177,10 @@ pub(crate) fn schemas(platform: &Platform) -> Map<String, Value> {
                                     caller may see the place: `capabilities`, the names of those that the caller lacks \
                                     at `place`; `roles`, the names of roles that have them; `bindings`, the caller's \
                                     own role bindings that count there, each as the role, `@` and the uid of its \
-                                    group; `narrowed`, which is `true` if only the token does not allow the request. \
-                                    Lists are separated by commas.",
+                                    group; `names`, the names of the groups in `place`, separated by slashes; \
+                                    `narrowed`, which is `true` if only the token does not allow the request. Lists \
+                                    are separated by commas. Of a delete with RESOURCE_NOT_EMPTY, the number of \
+                                    resources that are in the way, by the plural of their kind.",
                 },
             }),
         ),

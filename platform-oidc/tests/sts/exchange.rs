@@ -477,8 +477,9 @@ async fn refused_documents_of_an_issuer_are_a_precondition_that_names_the_rule()
         let error = fixture.assume(&token(), &ci).await.unwrap_err();
         assert_eq!(error.code(), Code::FailedPrecondition);
         let is_named = |detail: &Detail| match detail {
-            Detail::PreconditionFailure { kind, description } => {
-                *kind == "ISSUER_DOCUMENT" && description.contains("`issuer` must be exactly the configured issuer")
+            Detail::PreconditionFailure { kind, descriptions } => {
+                let rule = "`issuer` must be exactly the configured issuer";
+                *kind == "ISSUER_DOCUMENT" && descriptions.iter().any(|one| one.contains(rule))
             }
             _ => false,
         };

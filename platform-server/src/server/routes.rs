@@ -51,7 +51,7 @@ fn documentation(config: &Config, base: &Base) -> Router {
     let below = |path: &str| base_path(&base.url).to_owned() + path;
     let docs = Docs::new(service.title(), &below("/docs"), &below("/openapi.json"));
     if config.console.console {
-        let docs = docs.session(&below("/console/session"));
+        let docs = docs.session(&below("/console/session")).link("Console", &below("/console"));
         return Router::new().nest_service("/docs", docs);
     }
     // The root URL links to the documentation.

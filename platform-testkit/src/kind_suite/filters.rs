@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use platform_engine::{
     aip::filter::Text,
-    kind::{Access, Field, Type, Verb},
+    kind::{Field, Type, Verb},
 };
 use serde_json::Value;
 
@@ -143,7 +143,7 @@ fn find(fields: &'static [Field], above: &[String], in_list: bool, leaves: &mut 
     for field in fields {
         let names: Vec<_> = above.iter().cloned().chain([field.name.to_owned()]).collect();
         let path = names.join(".");
-        if field.access == Access::InputOnly || field.once || field.unlisted {
+        if !field.is_shown() {
             hidden.push(path);
             continue;
         }

@@ -86,17 +86,34 @@ pub(super) fn update(
         return Err(Failure::usage("no field is given"));
     }
     let uid = session.names.uid(kind, name)?;
-    // What the caller names counts, whatever it was before.
-    let existing = session.api.get(kind, &uid)?;
-    set(session, kind, (&uid, existing, None), &wanted, matches, out)
+    let (existing, tag) = session.api.read(kind, &uid)?;
+    let expected = match text(matches, "if-match") {
+        // What the caller names counts, whatever it was before.
+        None => Expected::Anything,
+        Some(wanted) if tag.as_deref() == Some(wanted) => Expected::Tag(wanted.to_owned()),
+        Some(wanted) => {
+            let now = tag.map_or_else(|| "has none".to_owned(), |tag| format!("is now {tag}"));
+            return Err(Failure::new(Exit::Conflict, format!("the tag {now}, and not {wanted}")));
+        }
+    };
+    set(session, kind, (&uid, existing, expected), &wanted, matches, out)
 }
 
-/// Sets the fields of a resource that differ from the wanted values, and prints the resource. With its tag, a field that
-/// somebody else has changed since is not overwritten.
+/// What a change expects of the resource that it changes.
+pub(super) enum Expected {
+    /// Nothing: the change overwrites others.
+    Anything,
+    /// The resource has this tag.
+    Tag(String),
+    /// The changed fields are as in the resource with this tag, as far as the server has tags.
+    Fields(Option<String>),
+}
+
+/// Sets the fields of a resource that differ from the wanted values, and prints the resource.
 pub(super) fn set(
     session: &Session<'_>,
     kind: &'static Kind,
-    (uid, existing, etag): (&str, Value, Option<String>),
+    (uid, existing, expected): (&str, Value, Expected),
     wanted: &Map<String, Value>,
     matches: &ArgMatches,
     out: &mut dyn Write,
@@ -106,7 +123,13 @@ pub(super) fn set(
         let failure = Failure::usage(format!("invalid {}", noun(kind)));
         return Err(changes.violations.into_iter().fold(failure, Failure::note));
     }
-    let resource = if changes.mask.is_empty() { existing } else { update_from(session, kind, uid, &changes, etag)? };
+    let update = |etag: Option<&str>| session.api.update(kind, uid, &changes.mask, changes.body.clone().into(), etag);
+    let resource = match expected {
+        _ if changes.mask.is_empty() => existing,
+        Expected::Anything => update(None)?,
+        Expected::Tag(tag) => update(Some(&tag))?,
+        Expected::Fields(etag) => update_from(session, kind, uid, &changes, etag)?,
+    };
     if changes.mask.is_empty() {
         say("nothing to change");
     } else {
@@ -160,8 +183,11 @@ fn update_from(
 }
 
 pub(super) fn delete(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatches) -> Result<()> {
-    let ignores_missing = matches.get_flag("ignore-missing");
+    let (ignores_missing, tag) = (matches.get_flag("ignore-missing"), text(matches, "if-match"));
     let named = texts(matches, "uid");
+    if tag.is_some() && named.len() > 1 {
+        return Err(Failure::usage("--if-match is for one resource"));
+    }
     let bar = progress(named.len() as u64);
     // All names are looked up first, so that a wrong one deletes nothing.
     let mut uids = Vec::new();
@@ -173,7 +199,7 @@ pub(super) fn delete(session: &Session<'_>, kind: &'static Kind, matches: &ArgMa
         }
     }
     for (text, uid) in uids {
-        match session.api.delete(kind, &uid) {
+        match session.api.delete(kind, &uid, tag) {
             Err(failure) if ignores_missing && failure.is("NOT_FOUND") => {}
             result => {
                 result.map_err(|failure| failure.while_(text))?;

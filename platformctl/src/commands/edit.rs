@@ -7,7 +7,7 @@ use platform_engine::kind::Kind;
 use serde_json::{Map, Value};
 use tempfile::Builder;
 
-use super::change;
+use super::change::{self, Expected};
 use crate::{
     document,
     failure::{Failure, Result},
@@ -47,7 +47,7 @@ pub(super) fn run(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatch
             return Ok(());
         }
         crate::names::resolve(&session.names, kind.fields, &mut wanted)?;
-        change::set(session, kind, (&uid, existing, etag), &wanted, matches, out)
+        change::set(session, kind, (&uid, existing, Expected::Fields(etag)), &wanted, matches, out)
     });
     result.map_err(|failure| match file.keep() {
         Ok((_, path)) => failure.note(format!("the edited file is {}", path.display())),

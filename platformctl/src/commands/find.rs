@@ -1,4 +1,4 @@
-//! `find`: finds resources of all kinds by a part of a name, or by a uid.
+//! `find`: finds resources of all kinds by a part of a name or of another text that identifies them, or by a uid.
 
 use std::{collections::HashMap, io::Write};
 
@@ -55,7 +55,7 @@ pub(super) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Wri
     let widest = found.iter().map(|(kind, _)| command_name(kind).len()).max().unwrap_or_default();
     let longest = paths.iter().map(|path| console::measure_text_width(path)).max().unwrap_or_default();
     for ((kind, item), path) in found.iter().zip(&paths) {
-        let line = format!("{:widest$}  {path:longest$}  {}", command_name(kind), field(item, "uid"));
+        let line = format!("{:widest$}  {path:longest$}  {}", command_name(kind), text_of(item, "uid"));
         writeln!(out, "{}", printable(&line))?;
     }
     out.flush()?;
@@ -63,7 +63,10 @@ pub(super) fn run(session: &Session<'_>, matches: &ArgMatches, out: &mut dyn Wri
         say(format!("searched the first of each kind, and all for exactly this name: {}", bounds.join(", ")));
     }
     if found.is_empty() {
-        return Err(Failure::new(Exit::NotFound, format!("nothing that you may see has {wanted} in its name")));
+        return Err(Failure::new(
+            Exit::NotFound,
+            format!("nothing that you may see has {wanted} in its name, address or identifier"),
+        ));
     }
     Ok(())
 }
@@ -76,80 +79,104 @@ fn search(session: &Session<'_>, kind: &'static Kind, wanted: &str) -> Result<(V
         return Ok(Default::default());
     }
     let query = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
-    let first = |query| -> Result<Vec<Value>> {
-        let page = session.api.pages(kind, query)?.next(SHOWN)?;
-        Ok(page.map(|page| page.items).unwrap_or_default())
-    };
     if Uid::parse(wanted).is_ok() {
         // Kinds outside of the hierarchy have uids of their own forms, and no filter by them.
         if matches!(kind.parent, Parent::None) {
             return Ok(Default::default());
         }
-        return Ok((first(query("uidp.ids", wanted))?, None));
+        return Ok((first(session, kind, "uidp.ids", wanted.to_owned())?, None));
     }
     if list.params.iter().any(|param| param.field.name == QUERY) {
-        return Ok((first(query(QUERY, wanted))?, None));
+        return Ok((first(session, kind, QUERY, wanted.to_owned())?, None));
     }
-    let Some(name) = name_field(kind) else { return Ok(Default::default()) };
-    let low = wanted.to_lowercase();
-    if name.searched && wanted.len() >= TRIGRAM {
-        match indexed(session, kind, name, wanted) {
-            Ok(found) => return Ok((found, None)),
-            // The part is in too many names, or the server is of an earlier release: search the first resources.
-            Err(failure) if failure.is("INVALID_ARGUMENT") => {}
+    let name = name_field(kind);
+    let is_other = |field: &&Field| field.findable && name.is_none_or(|name| name.name != field.name);
+    let texts: Vec<_> = name.into_iter().chain(kind.fields.iter().filter(is_other)).collect();
+    if texts.is_empty() {
+        return Ok(Default::default());
+    }
+    let (mut found, mut is_whole) = (Vec::new(), true);
+    for field in &texts {
+        let is_filtered = field.findable || field.searched && wanted.len() >= TRIGRAM;
+        if !is_filtered {
+            is_whole = false;
+            continue;
+        }
+        match filtered(session, kind, field, wanted) {
+            Ok(items) => add(&mut found, items),
+            // The part is in too many texts, or the server is of an earlier release: search the first resources.
+            Err(failure) if failure.is("INVALID_ARGUMENT") => is_whole = false,
             Err(failure) => return Err(failure),
         }
     }
-    let is_match =
-        |item: &Value| field(item, name.name).to_lowercase().contains(&low) || field(item, "uid").contains(&low);
-    let order = if name.sort.is_empty() { Vec::new() } else { query("order_by", name.name) };
-    let mut pages = session.api.pages(kind, order)?;
-    let (mut found, mut read, mut bound) = (Vec::new(), 0, None);
-    while let Some(page) = pages.next(PAGE)? {
-        read += page.items.len();
-        found.extend(page.items.into_iter().filter(is_match));
-        if !page.is_last && (read >= SEARCHED || found.len() >= SHOWN) {
-            bound = Some(format!("{read} of {} {}", page.total, command_name(kind)));
-            break;
+    let mut bound = None;
+    if !is_whole {
+        let low = wanted.to_lowercase();
+        let has_part = |item: &Value, field: &&Field| text_of(item, field.name).to_lowercase().contains(&low);
+        let is_match =
+            |item: &Value| texts.iter().any(|field| has_part(item, field)) || text_of(item, "uid").contains(&low);
+        let order = name.filter(|name| !name.sort.is_empty());
+        let mut pages = session.api.pages(kind, order.map_or_else(Vec::new, |name| query("order_by", name.name)))?;
+        let (mut read, mut matches) = (0, Vec::new());
+        while let Some(page) = pages.next(PAGE)? {
+            read += page.items.len();
+            matches.extend(page.items.into_iter().filter(is_match));
+            if !page.is_last && (read >= SEARCHED || matches.len() >= SHOWN) {
+                bound = Some(format!("{read} of {} {}", page.total, command_name(kind)));
+                break;
+            }
         }
-    }
-    if bound.is_some() {
-        let exact: Vec<_> = first(query(name.name, wanted))?.into_iter().filter(|item| is_new(item, &found)).collect();
-        found.splice(0..0, exact);
+        if bound.is_some() {
+            for field in &texts {
+                add(&mut found, exact(session, kind, field, wanted)?);
+            }
+        }
+        add(&mut found, matches);
     }
     found.truncate(SHOWN);
     Ok((found, bound))
 }
 
-fn is_new(item: &Value, found: &[Value]) -> bool {
-    found.iter().all(|other| other.get("uid") != item.get("uid"))
+/// Adds the resources that were not found before.
+fn add(found: &mut Vec<Value>, items: Vec<Value>) {
+    for item in items {
+        if found.iter().all(|other| other.get("uid") != item.get("uid")) {
+            found.push(item);
+        }
+    }
 }
 
-/// Returns the resources that have exactly this name, and then those with a part of it, which the server finds by an index.
-fn indexed(session: &Session<'_>, kind: &'static Kind, name: &Field, wanted: &str) -> Result<Vec<Value>> {
-    let mut found: Vec<Value> = Vec::new();
-    let mut add = |query: (&str, String)| -> Result<()> {
-        let (key, value) = query;
-        let page = session.api.pages(kind, vec![(key.to_owned(), value)])?.next(SHOWN)?;
-        for item in page.map(|page| page.items).unwrap_or_default() {
-            if is_new(&item, &found) {
-                found.push(item);
-            }
-        }
-        Ok(())
-    };
-    let is_param = |list: &Method| list.params.iter().any(|param| param.field.name == name.name);
-    if kind.method(Verb::List).is_some_and(is_param) {
-        add((name.name, wanted.to_owned()))?;
-    }
-    // Names of the API are in lower case; those of other kinds may be as the text is written.
+/// Returns the resources that have exactly this text, and then those with a part of it, as the server finds them.
+fn filtered(session: &Session<'_>, kind: &'static Kind, field: &Field, wanted: &str) -> Result<Vec<Value>> {
+    let mut found = exact(session, kind, field, wanted)?;
+    // Names of the API are in lower case; other texts may be as the text is written.
     let low = wanted.to_lowercase();
     let parts = [&*low, wanted];
     for part in parts.iter().take(if low == wanted { 1 } else { 2 }) {
-        add((FILTER, format!("{}:\"*{}*\"", name.name, escaped(part))))?;
+        add(&mut found, first(session, kind, FILTER, format!("{}:\"*{}*\"", field.name, escaped(part)))?);
     }
-    found.truncate(SHOWN);
     Ok(found)
+}
+
+/// Returns the resources that have exactly this text, as it is written or in one case, if the server has an index of it.
+fn exact(session: &Session<'_>, kind: &'static Kind, field: &Field, wanted: &str) -> Result<Vec<Value>> {
+    let is_param = |list: &Method| list.params.iter().any(|param| param.field.name == field.name);
+    if !kind.method(Verb::List).is_some_and(is_param) {
+        return Ok(Vec::new());
+    }
+    let texts = [wanted.to_owned(), wanted.to_lowercase(), wanted.to_uppercase()];
+    let equal = texts.map(|text| format!("{} = \"{}\"", field.name, escaped(&text)));
+    match first(session, kind, FILTER, equal.join(" OR ")) {
+        // A server of an earlier release has no filters.
+        Err(failure) if failure.is("INVALID_ARGUMENT") => first(session, kind, field.name, wanted.to_owned()),
+        done => done,
+    }
+}
+
+/// Returns the first resources of a list with a parameter.
+fn first(session: &Session<'_>, kind: &'static Kind, name: &str, value: String) -> Result<Vec<Value>> {
+    let page = session.api.pages(kind, vec![(name.to_owned(), value)])?.next(SHOWN)?;
+    Ok(page.map(|page| page.items).unwrap_or_default())
 }
 
 /// Returns a text as a part of a quoted one in a filter.
@@ -160,7 +187,7 @@ fn escaped(text: &str) -> String {
 /// Returns the paths of names of resources, as far as the names of the groups above them can be read.
 fn paths(session: &Session<'_>, found: &[Match]) -> Result<Vec<String>> {
     let above = |item: &Value| -> Vec<String> {
-        let uid = field(item, "uid").to_owned();
+        let uid = text_of(item, "uid").to_owned();
         uid.match_indices('/').map(|(at, _)| uid[..at].to_owned()).collect()
     };
     let mut names = HashMap::new();
@@ -172,7 +199,7 @@ fn paths(session: &Session<'_>, found: &[Match]) -> Result<Vec<String>> {
             let query = some.iter().map(|uid| ("uidp.ids".to_owned(), uid.clone())).collect();
             let page = session.api.pages(top, query)?.next(PAGE)?;
             let groups = page.map(|page| page.items).unwrap_or_default();
-            names.extend(groups.iter().map(|group| (field(group, "uid").to_owned(), label(top, group).to_owned())));
+            names.extend(groups.iter().map(|group| (text_of(group, "uid").to_owned(), label(top, group).to_owned())));
         }
     }
     let path = |(kind, item): &Match| {
@@ -182,13 +209,14 @@ fn paths(session: &Session<'_>, found: &[Match]) -> Result<Vec<String>> {
     Ok(found.iter().map(path).collect())
 }
 
-/// Returns what to call a resource: its name, or else the first of its texts.
+/// Returns what to call a resource: its name, or else the first of the texts that identify it, or of all.
 fn label<'v>(kind: &'static Kind, item: &'v Value) -> &'v str {
     let fields = || kind.fields.iter().filter(|field| field.name != "uid");
     let text = |one: &Field| item.get(one.name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    name_field(kind).and_then(text).or_else(|| fields().find_map(text)).unwrap_or_default()
+    let named = name_field(kind).into_iter().chain(fields().filter(|field| field.findable));
+    named.chain(fields()).find_map(text).unwrap_or_default()
 }
 
-fn field<'v>(item: &'v Value, name: &str) -> &'v str {
+fn text_of<'v>(item: &'v Value, name: &str) -> &'v str {
     item.get(name).and_then(Value::as_str).unwrap_or_default()
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::watch;
 use crate::{
     cli::options,
-    failure::{Failure, Result},
+    failure::{Failure, Result, printable},
     kinds::command_name,
     names::name_field,
     output::{Format, Printer},
@@ -30,6 +30,9 @@ pub(super) fn run(session: &Session<'_>, kind: &'static Kind, matches: &ArgMatch
             return Err(Failure::usage("--filter is for lists, and not for resources that are named"));
         }
         return get(session, kind, &named, matches, out);
+    }
+    if let Ok(Some(true)) = matches.try_get_one::<bool>("etag") {
+        return Err(Failure::usage("--etag is for resources that are named, and not for lists"));
     }
     let query = query(session, kind, &named, matches)?;
     if let Ok(Some(true)) = matches.try_get_one::<bool>("watch") {
@@ -78,9 +81,15 @@ fn get(
     out: &mut dyn Write,
 ) -> Result<()> {
     let mut printer = Printer::new(kind, format(matches), out, named.len() > 1);
-    let mut found = Vec::new();
+    let (mut found, mut tags) = (Vec::new(), Vec::new());
     for text in named {
-        found.push(session.api.get(kind, &session.names.uid(kind, text)?)?);
+        let (resource, tag) = session.api.read(kind, &session.names.uid(kind, text)?)?;
+        found.push(resource);
+        tags.push(tag.unwrap_or_default());
+    }
+    if let Ok(Some(true)) = matches.try_get_one::<bool>("etag") {
+        tags.iter().try_for_each(|tag| writeln!(out, "{}", printable(tag)))?;
+        return Ok(out.flush()?);
     }
     printer.items(&found)?;
     printer.end(found.len() as u64)

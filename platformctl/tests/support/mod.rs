@@ -46,11 +46,18 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Self {
+        Self::start_with(async |_| {})
+    }
+
+    /// Starts a server on a platform that is prepared first.
+    pub(crate) fn start_with(prepare: impl AsyncFnOnce(&Platform)) -> Self {
         let runtime = Runtime::new().unwrap();
         let (url, issuer) = runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("http://{}", listener.local_addr().unwrap());
-            let platform = Arc::new(platform().await);
+            let platform = platform().await;
+            prepare(&platform).await;
+            let platform = Arc::new(platform);
             let clock = Arc::new(SystemClock);
             let keys = Keys::generate(Algorithm::Es256, &SystemClock, &SystemEntropy).unwrap();
             let issuer = Issuer::new(&url, Arc::new(keys), clock.clone(), Arc::new(SystemEntropy)).unwrap();

@@ -121,7 +121,8 @@ impl Resource for DeadLetter {
             .required()
             .check(check::uid)
             .documented_pattern(Uid::PATTERN)])
-        .authorization(Authorization::At("uid", &[cap("subscriptions.update")]))];
+        .authorization(Authorization::At("uid", &[cap("subscriptions.update")]))
+        .previewed()];
 
     fn without_secrets(private: Bytes) -> Result<Bytes> {
         // The event.
@@ -153,9 +154,23 @@ impl DeadLetter {
     /// # Errors
     /// Those of the store.
     pub async fn redeliver(platform: &Platform, uid: &Uid) -> Result<bool> {
+        let Some(write) = Self::redelivery(platform, uid).await? else { return Ok(false) };
+        match platform.without_caller(async |cx| cx.commit(write).await).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_stale() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the write of [`DeadLetter::redeliver`]; `None` if the dead letter does not exist. It is stale if the dead
+    /// letter or its subscription is deleted concurrently.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn redelivery(platform: &Platform, uid: &Uid) -> Result<Option<Write>> {
         let key = Key::new(Self::KIND.name, uid.clone());
         let record = platform.store().get(std::slice::from_ref(&key), &[]).await?.records.into_iter().next().flatten();
-        let (Some(record), Some(subscription)) = (record, uid.parent()) else { return Ok(false) };
+        let (Some(record), Some(subscription)) = (record, uid.parent()) else { return Ok(None) };
         let event: Event = serde_json::from_slice(&record.private).map_err(Error::internal)?;
         let uid = subscription.new_child(platform.entropy());
         let pending = PendingEvent { uid, event, create_time: Some(platform.now()) };
@@ -164,22 +179,15 @@ impl DeadLetter {
         write.require_or_retry(Require::Exists(Key::new(Subscription::KIND.name, subscription.clone())));
         write.delete(Delete::Key(key));
         write.put_in_queue(&pending.uid, &pending, Bytes::new())?;
-        let done = platform.without_caller(async |cx| cx.commit(write).await).await;
-        platform.wake(&[subscription]);
-        match done {
-            Ok(_) => Ok(true),
-            Err(error) if error.is_stale() => Ok(false),
-            Err(error) => Err(error),
-        }
+        write.wake(subscription);
+        Ok(Some(write))
     }
 }
 
 /// Makes the event pending again, after all others and with the same id.
 async fn redeliver(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let uid = Uid::opaque(request.get("uid").and_then(Value::as_str).unwrap_or_default());
-    match DeadLetter::redeliver(cx.platform(), &uid).await {
-        Ok(true) => Ok(json!({})),
-        Ok(false) => Err(Error::not_found(DeadLetter::KIND, uid.as_str())),
-        Err(error) => Err(error),
-    }
+    let missing = || Error::not_found(DeadLetter::KIND, uid.as_str());
+    let write = DeadLetter::redelivery(cx.platform(), &uid).await?.ok_or_else(missing)?;
+    cx.commit(write).await.map(|_| json!({}))
 }

@@ -140,7 +140,8 @@ impl Resource for DeliveryStatus {
             .required()
             .check(check::uid)
             .documented_pattern(Uid::PATTERN)])
-        .authorization(Authorization::At("uid", &[cap("subscriptions.update")]))];
+        .authorization(Authorization::At("uid", &[cap("subscriptions.update")]))
+        .previewed()];
 
     fn example() -> Self {
         let time = Some(Timestamp::EPOCH);
@@ -174,33 +175,38 @@ impl DeliveryStatus {
     /// # Errors
     /// ABORTED when the status keeps changing concurrently, and those of the store.
     pub async fn resume(platform: &Platform, subscription: &Uid) -> Result<bool> {
-        let key = Key::new(Self::KIND.name, subscription.clone());
-        let resumed = retry(|| async {
-            let read = platform.store().get(std::slice::from_ref(&key), &[]).await?;
-            let Some(record) = read.records.into_iter().next().flatten() else { return Ok(false) };
-            let mut status: Self = serde_json::from_slice(&record.body).map_err(Error::internal)?;
-            (status.mode, status.next_attempt_time, status.failures) = (Mode::Active, None, 0);
-            // Ends the lease, so that its holder notices the change.
-            (status.holder, status.lease_expire_time) = (String::new(), None);
-            let mut write = Write::default();
-            write.require_or_retry(Require::Revision(key.clone(), record.revision));
-            write.replace(&record, &status, Bytes::new())?;
+        retry(|| async {
+            let Some(write) = Self::resumption(platform, subscription).await? else { return Ok(false) };
             platform.without_caller(async |cx| cx.commit(write).await).await.map(|_| true)
         })
-        .await?;
-        if resumed {
-            platform.wake(std::slice::from_ref(subscription));
-        }
-        Ok(resumed)
+        .await
+    }
+
+    /// Returns the write of [`DeliveryStatus::resume`]; `None` if no delivery was ever attempted. It is stale if the status
+    /// changes concurrently.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn resumption(platform: &Platform, subscription: &Uid) -> Result<Option<Write>> {
+        let key = Key::new(Self::KIND.name, subscription.clone());
+        let read = platform.store().get(std::slice::from_ref(&key), &[]).await?;
+        let Some(record) = read.records.into_iter().next().flatten() else { return Ok(None) };
+        let mut status: Self = serde_json::from_slice(&record.body).map_err(Error::internal)?;
+        (status.mode, status.next_attempt_time, status.failures) = (Mode::Active, None, 0);
+        // Ends the lease, so that its holder notices the change.
+        (status.holder, status.lease_expire_time) = (String::new(), None);
+        let mut write = Write::default();
+        write.require_or_retry(Require::Revision(key, record.revision));
+        write.replace(&record, &status, Bytes::new())?;
+        write.wake(subscription.clone());
+        Ok(Some(write))
     }
 }
 
 /// Resumes a paused subscription, beginning with its pending events.
 async fn resume(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> {
     let uid = Uid::opaque(request.get("uid").and_then(Value::as_str).unwrap_or_default());
-    if DeliveryStatus::resume(cx.platform(), &uid).await? {
-        Ok(json!({}))
-    } else {
-        Err(Error::not_found(DeliveryStatus::KIND, uid.as_str()))
-    }
+    let missing = || Error::not_found(DeliveryStatus::KIND, uid.as_str());
+    let write = DeliveryStatus::resumption(cx.platform(), &uid).await?.ok_or_else(missing)?;
+    cx.commit(write).await.map(|_| json!({}))
 }

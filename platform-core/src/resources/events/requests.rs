@@ -1,12 +1,14 @@
-//! The actions of subscriptions: test events, and events that are delivered again (`docs/api.md`, Events).
+//! The actions of subscriptions: test events, events that are delivered again, and how many wait (`docs/api.md`, Events).
 
 use platform_engine::{
     BoxFuture,
     context::Context,
     error::{Error, Result},
     event::{Draft, EventLog},
-    kind::{Action, Authorization, Field, Handler, Http, Resource},
+    json::int64,
+    kind::{Action, Authorization, Field, Handler, Http, Resource, Type},
     store::{Key, Require},
+    timestamp::Timestamp,
     uid::Uid,
     write::Write,
 };
@@ -23,9 +25,13 @@ use crate::{capabilities::cap, event_log::PendingEvents, outbox::Outbox};
 /// The actions of [`Subscription`].
 pub const ACTIONS: &[Action] = &[
     Action::typed::<SendTestEvent>("SendTestEvent", Http::Post, "subscriptions/{uid=**}:sendTestEvent")
-        .authorization(Authorization::At("uid", &[cap("subscriptions.update")])),
+        .authorization(Authorization::At("uid", &[cap("subscriptions.update")]))
+        .previewed(),
     Action::typed::<RedeliverEvent>("RedeliverEvent", Http::Post, "subscriptions/{uid=**}:redeliverEvent")
-        .authorization(Authorization::At("uid", &[cap("subscriptions.update")])),
+        .authorization(Authorization::At("uid", &[cap("subscriptions.update")]))
+        .previewed(),
+    Action::typed::<GetBacklog>("GetBacklog", Http::Get, "subscriptions/{uid=**}:backlog")
+        .authorization(Authorization::At("uid", &[cap("subscriptions.list")])),
 ];
 
 /// `SendTestEvent`: records a test event for one subscription.
@@ -61,8 +67,8 @@ impl Handler for SendTestEvent {
             write.require_or_fail(Require::Exists(Key::new(Subscription::KIND.name, uid.clone())), missing());
             let (platform, subscription) = (cx.platform(), std::slice::from_ref(&uid));
             PendingEvents.record(platform.entropy(), cx.now(), &mut write, &event, subscription)?;
+            write.wake(uid);
             cx.commit(write).await?;
-            platform.wake(subscription);
             Ok(TestResponse { event_id: event.id })
         })
     }
@@ -96,12 +102,52 @@ impl Handler for RedeliverEvent {
             if cx.record(Subscription::KIND, &uid).await?.is_none() {
                 return Err(Error::not_found(Subscription::KIND, uid.as_str()));
             }
-            if Outbox::of(cx.platform()).redeliver(&uid, &event_id).await? {
-                return Ok(RedeliverResponse {});
+            let Some(write) = Outbox::of(cx.platform()).redelivery(&uid, &event_id).await? else {
+                let why = "the event is neither pending nor a dead letter of the subscription: events are not stored \
+                           after their delivery";
+                return Err(Error::blocked("EVENT_NOT_STORED", why));
+            };
+            if !write.is_empty() {
+                cx.commit(write).await?;
             }
-            let why = "the event is neither pending nor a dead letter of the subscription: events are not stored after \
-                       their delivery";
-            Err(Error::blocked("EVENT_NOT_STORED", why))
+            Ok(RedeliverResponse {})
+        })
+    }
+}
+
+/// `GetBacklog`: counts the events that wait for delivery.
+struct GetBacklog;
+
+#[derive(Debug, Deserialize)]
+struct BacklogRequest {
+    uid: Uid,
+}
+
+#[derive(Debug, Serialize)]
+struct BacklogResponse {
+    #[serde(with = "int64")]
+    waiting: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<Timestamp>,
+}
+
+impl Handler for GetBacklog {
+    const REQUEST: &'static [Field] = &[field::uid("uid").about("The subscription.").required()];
+    const RESPONSE: &'static [Field] = &[
+        Field::new("waiting", Type::Int64).about("The number of events that wait for delivery."),
+        Field::timestamp("since").about("When the first of them was recorded."),
+    ];
+    type Request = BacklogRequest;
+    type Response = BacklogResponse;
+
+    fn run<'a>(cx: &'a Context<'a>, BacklogRequest { uid }: BacklogRequest) -> BoxFuture<'a, Result<BacklogResponse>> {
+        Box::pin(async move {
+            if cx.record(Subscription::KIND, &uid).await?.is_none() {
+                return Err(Error::not_found(Subscription::KIND, uid.as_str()));
+            }
+            let backlog = Outbox::of(cx.platform()).peek(&uid, None, 1).await?;
+            let since = backlog.events.first().and_then(|first| first.create_time);
+            Ok(BacklogResponse { waiting: i64::try_from(backlog.total).unwrap_or(i64::MAX), since })
         })
     }
 }

@@ -64,7 +64,7 @@ impl Resource for DirectoryUser {
             Field::string("displayName").about("The display name.").output_only(),
             Field::string("givenName").about("The given name.").output_only(),
             Field::string("familyName").about("The family name.").output_only(),
-            Field::string("email").about("The primary email address.").output_only(),
+            Field::string("email").about("The primary email address.").output_only().findable(),
             Field::bool("active").about("Whether the user may sign in.").output_only(),
             Field::CREATE_TIME,
             Field::UPDATE_TIME,

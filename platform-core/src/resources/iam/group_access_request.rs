@@ -49,7 +49,7 @@ impl Resource for GroupAccessRequest {
             .fields(&[
                 Field::UID,
                 Field::string("identityUid").about("The identity that requests to join the group.").output_only(),
-                Field::string("email").about("The email address of the identity.").output_only(),
+                Field::string("email").about("The email address of the identity.").output_only().findable(),
                 Field::CREATE_TIME,
                 Field::UPDATE_TIME,
             ])

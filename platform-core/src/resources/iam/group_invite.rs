@@ -105,7 +105,8 @@ impl Resource for GroupInvite {
                 .about(
                     "The verified email address that the invited person must have; empty for anyone who has the code.",
                 )
-                .check(email),
+                .check(email)
+                .findable(),
             Field::new("ttl", Type::Duration)
                 .about("How long the invite is valid, such as `86400s`; greater than 0. Always null in responses.")
                 .required()

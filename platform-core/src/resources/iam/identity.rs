@@ -256,10 +256,14 @@ impl Resource for Identity {
             Field::UID,
             field::NAME.about("The identity's name, as `^[a-z0-9 ._-]{1,}$`."),
             field::DESCRIPTION.about("A description for people."),
-            Field::string("email").about("The person's email address, verified by the issuer.").output_only(),
+            Field::string("email")
+                .about("The person's email address, verified by the issuer.")
+                .output_only()
+                .findable(),
             Field::string("emailUnverified")
                 .about("The person's email address, when the issuer has not verified it.")
-                .output_only(),
+                .output_only()
+                .findable(),
             Field::string("company")
                 .about("The company that the identity belongs to.")
                 .max_len(check::MAX_DESCRIPTION)

@@ -4,7 +4,7 @@ use super::{Comparator, Comparison, Expression, Invalid, Literal, Text};
 use crate::{
     duration::Duration,
     fields::named,
-    kind::{Access, Field, Kind, Type},
+    kind::{Field, Kind, Type},
     timestamp::Timestamp,
 };
 
@@ -95,11 +95,6 @@ impl Filter {
     }
 }
 
-/// Returns whether lists show a field, at the top or in a message.
-const fn is_shown(field: &Field) -> bool {
-    !matches!(field.access, Access::InputOnly) && !field.once && !field.unlisted
-}
-
 fn compile(expression: &Expression, kind: &'static Kind) -> Result<Test> {
     let each = |all: &[Expression]| all.iter().map(|one| compile(one, kind)).collect::<Result<Vec<_>>>();
     Ok(match expression {
@@ -118,7 +113,7 @@ fn compile(expression: &Expression, kind: &'static Kind) -> Result<Test> {
 fn search(literal: &Literal, kind: &'static Kind) -> Result<Test> {
     let is_text = |field: &&Field| match field.ty {
         Type::String | Type::List(Type::String) => {
-            is_shown(field) && !field.multiline && field.uid_of.is_none() && field.name != "uid"
+            field.is_shown() && !field.multiline && field.uid_of.is_none() && field.name != "uid"
         }
         _ => false,
     };
@@ -147,8 +142,8 @@ impl Target {
         for name in names.by_ref() {
             match ty {
                 Type::Message(fields) => {
-                    let Some(field) = named(fields, name).filter(|field| is_shown(field)) else {
-                        let known: Vec<_> = fields.iter().filter(|one| is_shown(one)).map(|one| one.name).collect();
+                    let Some(field) = named(fields, name).filter(|field| field.is_shown()) else {
+                        let known: Vec<_> = fields.iter().filter(|one| one.is_shown()).map(|one| one.name).collect();
                         let of =
                             if shown.is_empty() { format!("lists of {}", kind.plural) } else { format!("`{shown}`") };
                         return invalid(format!(
@@ -220,9 +215,9 @@ fn compare_one(literal: &Literal, comparison: &Comparison, target: &Target) -> R
             return Ok(Test::Value { path, is: Is::WithKey(literal.text.clone()) });
         }
         Type::Message(fields) if comparison.comparator == Comparator::Has => {
-            let field = literal.text.as_plain().and_then(|name| named(fields, name)).filter(|field| is_shown(field));
+            let field = literal.text.as_plain().and_then(|name| named(fields, name)).filter(|field| field.is_shown());
             let Some(field) = field else {
-                let known: Vec<_> = fields.iter().filter(|one| is_shown(one)).map(|one| one.name).collect();
+                let known: Vec<_> = fields.iter().filter(|one| one.is_shown()).map(|one| one.name).collect();
                 return Err(Invalid::new(literal.at, format!("must be `*` or one of {}", known.join(", "))));
             };
             path.push(Step::Field(field.name));

@@ -149,3 +149,24 @@ fn an_event_that_is_still_stored_is_delivered_again_by_its_id() {
     let request = json!({ "uid": subscription, "eventId": waiting.event.id });
     assert_eq!(code(world.run(Some(&viewer), "RedeliverEvent", request)), Code::PermissionDenied);
 }
+
+#[test]
+fn the_backlog_counts_the_events_that_wait_and_says_since_when() {
+    let world = World::new();
+    let viewer = world.holder(&world.org, &["subscriptions.list"]);
+    let subscription = subscribe(&world, &world.org);
+    let backlog = || world.run(Some(&viewer), "GetBacklog", json!({ "uid": subscription })).unwrap();
+    assert_eq!(backlog(), json!({ "waiting": "0" }));
+    let since = world.platform.now();
+    (0..3).for_each(|_| drop(world.repo(&world.org)));
+    assert_eq!(backlog(), json!({ "waiting": "3", "since": since }));
+    let mut held = lease(&world, &subscription, "one");
+    let events = pending_events(&world, &subscription);
+    assert!(settle(&world, &mut held, events.into_iter().map(|event| (event, Outcome::Delivered(200))).collect()));
+    assert_eq!(backlog(), json!({ "waiting": "0" }));
+    let missing = json!({ "uid": format!("{}/0000000000000000", world.org) });
+    assert_eq!(code(world.run(Some(&viewer), "GetBacklog", missing)), Code::NotFound);
+    let stranger = world.member("owner", &world.organization());
+    let denied = world.run(Some(&stranger), "GetBacklog", json!({ "uid": subscription }));
+    assert_eq!(code(denied), Code::PermissionDenied);
+}

@@ -23,10 +23,10 @@ pub const BUILT_IN_VERSION: u32 = 1;
 pub fn built_in(known: &Capabilities, now: Timestamp) -> Vec<Role> {
     ROLES
         .iter()
-        .map(|role @ (name, _)| Role {
+        .map(|role @ (name, about, _)| Role {
             uid: uid(name),
             name: (*name).to_owned(),
-            description: format!("{} Role (built-in)", capitalized(name)),
+            description: format!("{about} (built-in)"),
             capabilities: super::ids(known, set_of(known, role)),
             create_time: Some(now),
             update_time: Some(now),
@@ -36,30 +36,30 @@ pub fn built_in(known: &Capabilities, now: Timestamp) -> Vec<Role> {
 
 /// Returns the names of the built-in roles.
 pub fn built_in_names() -> impl Iterator<Item = &'static str> {
-    ROLES.iter().map(|(name, _)| *name)
+    ROLES.iter().map(|(name, ..)| *name)
 }
 
 /// Returns the name of the built-in role that has exactly these capabilities.
 pub(crate) fn built_in_name(known: &Capabilities, held: CapabilitySet) -> Option<&'static str> {
-    ROLES.iter().find(|role| set_of(known, role) == held).map(|(name, _)| *name)
+    ROLES.iter().find(|role| set_of(known, role) == held).map(|(name, ..)| *name)
 }
 
 /// Returns the capabilities of the built-in role with this uid, which never change while a process runs.
 pub fn built_in_capabilities(known: &Capabilities, uid: &str) -> Option<CapabilitySet> {
-    static BUILT_IN: LazyLock<HashMap<Uid, &(&str, &[Set])>> =
+    static BUILT_IN: LazyLock<HashMap<Uid, &BuiltIn>> =
         LazyLock::new(|| ROLES.iter().map(|role| (self::uid(role.0), role)).collect());
     BUILT_IN.get(uid).map(|role| set_of(known, role))
 }
 
 /// Returns the capabilities of a built-in role: those of the contract, and those that an embedder added to it.
-fn set_of(known: &Capabilities, (name, sets): &(&str, &[Set])) -> CapabilitySet {
+fn set_of(known: &Capabilities, (name, _, sets): &BuiltIn) -> CapabilitySet {
     let own = known.own().iter().filter(|capability| capability.roles().contains(name));
     sets.iter().flat_map(|set| set.iter()).chain(own).copied().collect()
 }
 
 /// Returns the uid of the built-in role with this name.
 pub fn built_in_uid(name: &str) -> Option<Uid> {
-    ROLES.iter().any(|(known, _)| *known == name).then(|| uid(name))
+    ROLES.iter().any(|(known, ..)| *known == name).then(|| uid(name))
 }
 
 /// Returns the uid of the role `owner`, which the creator of an organization is bound to.
@@ -77,33 +77,51 @@ fn uid(name: &str) -> Uid {
     Uid::from_digest(bytes)
 }
 
-fn capitalized(name: &str) -> String {
-    let mut letters = name.chars();
-    letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()
-}
-
 type Set = &'static [Capability];
 
-const ROLES: &[(&str, &[Set])] = &[
-    ("owner", OWNER),
-    ("editor", EDITOR),
-    ("viewer", VIEWER),
-    ("limited_owner", &[CONSOLE_VIEWER, REGISTRY_PULL, APK_PULL, GUARDENER_USER, PULL_TOKEN_CREATOR]),
-    ("console_viewer", &[CONSOLE_VIEWER]),
-    ("registry.pull", &[REGISTRY_PULL]),
-    ("registry.push", &[REGISTRY_PULL, REGISTRY_PUSH]),
-    ("registry.pull_token_creator", &[PULL_TOKEN_CREATOR, REGISTRY_PULL, APK_PULL]),
-    ("apk.pull", &[APK_PULL]),
-    ("libraries.java.pull", &[JAVA_PULL]),
-    ("libraries.python.pull", &[PYTHON_PULL]),
-    ("libraries.javascript.pull", &[JAVASCRIPT_PULL]),
-    ("libraries.java.pull_token_creator", &[JAVA_PULL, PULL_TOKEN_CREATOR]),
-    ("libraries.python.pull_token_creator", &[PYTHON_PULL, PULL_TOKEN_CREATOR]),
-    ("libraries.javascript.pull_token_creator", &[JAVASCRIPT_PULL, PULL_TOKEN_CREATOR]),
-    ("guardener.user", &[REGISTRY_PULL, GUARDENER_USER]),
-    ("guardener.admin", &[REGISTRY_PULL, GUARDENER_USER, GUARDENER_ADMIN]),
-    ("actions.viewer", &[&[cap("actions.list")]]),
-    ("argos.osv.reader", &[&[cap("argos.osv.read")]]),
+/// The name, what the role is for, and its capabilities.
+type BuiltIn = (&'static str, &'static str, &'static [Set]);
+
+const ROLES: &[BuiltIn] = &[
+    ("owner", "Reads and changes everything, and gives and takes access", OWNER),
+    ("editor", "Reads everything, and changes repos and subscriptions", EDITOR),
+    ("viewer", "Viewer Role", VIEWER),
+    (
+        "limited_owner",
+        "Reads everything, pulls, and makes pull tokens",
+        &[CONSOLE_VIEWER, REGISTRY_PULL, APK_PULL, GUARDENER_USER, PULL_TOKEN_CREATOR],
+    ),
+    ("console_viewer", "Sees what a console shows, without pulling", &[CONSOLE_VIEWER]),
+    ("registry.pull", "Pulls images", &[REGISTRY_PULL]),
+    ("registry.push", "Pulls and pushes images", &[REGISTRY_PULL, REGISTRY_PUSH]),
+    (
+        "registry.pull_token_creator",
+        "Pulls images and packages, and makes pull tokens",
+        &[PULL_TOKEN_CREATOR, REGISTRY_PULL, APK_PULL],
+    ),
+    ("apk.pull", "Pulls APK packages", &[APK_PULL]),
+    ("libraries.java.pull", "Pulls Java libraries", &[JAVA_PULL]),
+    ("libraries.python.pull", "Pulls Python libraries", &[PYTHON_PULL]),
+    ("libraries.javascript.pull", "Pulls JavaScript libraries", &[JAVASCRIPT_PULL]),
+    (
+        "libraries.java.pull_token_creator",
+        "Pulls Java libraries, and makes pull tokens",
+        &[JAVA_PULL, PULL_TOKEN_CREATOR],
+    ),
+    (
+        "libraries.python.pull_token_creator",
+        "Pulls Python libraries, and makes pull tokens",
+        &[PYTHON_PULL, PULL_TOKEN_CREATOR],
+    ),
+    (
+        "libraries.javascript.pull_token_creator",
+        "Pulls JavaScript libraries, and makes pull tokens",
+        &[JAVASCRIPT_PULL, PULL_TOKEN_CREATOR],
+    ),
+    ("guardener.user", "Pulls images, and uses Guardener", &[REGISTRY_PULL, GUARDENER_USER]),
+    ("guardener.admin", "Pulls images, and administers Guardener", &[REGISTRY_PULL, GUARDENER_USER, GUARDENER_ADMIN]),
+    ("actions.viewer", "Sees actions", &[&[cap("actions.list")]]),
+    ("argos.osv.reader", "Reads the OSV data of Argos", &[&[cap("argos.osv.read")]]),
 ];
 
 const VIEWER: &[Set] = &[CONSOLE_VIEWER, REGISTRY_PULL, APK_PULL, GUARDENER_USER];
