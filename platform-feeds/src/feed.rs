@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, io, io::Write, str::FromStr};
 
 use platform_core::resources::vulnerabilities::Advisory;
-use platform_engine::timestamp::Timestamp;
+use platform_engine::{timestamp::Timestamp, uid::Uid};
 
 use crate::{
     finding::{Finding, LeftOut},
@@ -39,6 +39,16 @@ impl Format {
             Self::Secdb => "secdb",
             Self::OpenVex => "openvex",
         }
+    }
+
+    /// Returns the path and query of a feed of a server, which is also a part of the id of an OpenVEX document.
+    pub fn path(self, group: &Uid, namespace: &str) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.append_pair("group", group);
+        if !namespace.is_empty() {
+            query.append_pair("namespace", namespace);
+        }
+        format!("/feeds/{self}?{}", query.finish())
     }
 
     /// Returns the media type.
