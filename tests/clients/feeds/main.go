@@ -17,10 +17,13 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/aquasecurity/trivy-db/pkg/db"
 	"github.com/aquasecurity/trivy-db/pkg/ecosystem"
 	"github.com/aquasecurity/trivy-db/pkg/types"
+	"github.com/aquasecurity/trivy-db/pkg/vulndb"
+	"github.com/aquasecurity/trivy-db/pkg/vulnsrc"
 	"github.com/aquasecurity/trivy-db/pkg/vulnsrc/alpine"
 	"github.com/aquasecurity/trivy-db/pkg/vulnsrc/bucket"
 	"github.com/aquasecurity/trivy-db/pkg/vulnsrc/osv"
@@ -56,11 +59,15 @@ func main() {
 	packages := map[string]bool{}
 	splitDatabase(filepath.Join(folder, "secdb.json"), root, packages)
 	unpack(filepath.Join(folder, "osv.zip"), filepath.Join(root, "osv"), packages)
-	check(db.Init(filepath.Join(root, "db")))
-	check(wolfi.NewVulnSrc().Update(root))
-	check(alpine.NewVulnSrc().Update(root))
 	resolver := func(string) (bucket.Bucket, error) { return distribution{}, nil }
-	check(osv.New("osv", "feeds", nil, osv.WithBucketResolver(namespace, resolver)).Update(root))
+	sources := map[types.SourceID]vulnsrc.VulnSrc{
+		"wolfi":  wolfi.NewVulnSrc(),
+		"alpine": alpine.NewVulnSrc(),
+		"feeds":  osv.New("osv", "feeds", nil, osv.WithBucketResolver(namespace, resolver)),
+	}
+	made := filepath.Join(root, "made")
+	check(db.Init(made))
+	check(vulndb.New(root, made, time.Hour, vulndb.WithVulnSrcs(sources)).Build([]string{"wolfi", "alpine", "feeds"}))
 
 	out := json.NewEncoder(os.Stdout)
 	names := make([]string, 0, len(packages))
