@@ -17,7 +17,10 @@ use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
 use platform_core::resources::{
     iam::{Group, Identity, Role, RoleBinding},
-    vulnerabilities::{Advisory, AdvisoryEvent, ReviewState, advisory::event::Fixed},
+    vulnerabilities::{
+        Advisory, AdvisoryEvent,
+        advisory::{ReviewState, event::Fixed},
+    },
 };
 use platform_engine::{access::Caller, timestamp::Timestamp, uid::Uid};
 use platform_http::{Limits, Rest};
@@ -103,7 +106,7 @@ async fn a_feed_has_the_advisories_at_and_below_the_group() {
 async fn every_change_gives_a_feed_another_tag_and_raises_the_version_of_openvex() {
     let rest = rest().await;
     let path = format!("/feeds/openvex?group={ORG}");
-    let (mut tags, mut version) = (Vec::new(), 0);
+    let (mut tags, mut version) = (Vec::<String>::new(), 0);
     for step in 0..4 {
         match step {
             0 => {}
