@@ -22,7 +22,7 @@ use platform_core::resources::{
         advisory::{ReviewState, event::Fixed},
     },
 };
-use platform_engine::{access::Caller, timestamp::Timestamp, uid::Uid};
+use platform_engine::{access::Caller, kind::Resource, timestamp::Timestamp, uid::Uid};
 use platform_http::{Limits, Rest};
 use platform_services::Feeds;
 use support::{Answer, OPERATOR, ORG, UidIsToken, call_as, platform, send};
@@ -138,7 +138,7 @@ async fn a_feed_needs_the_capability_to_list_advisories_and_denies_missing_group
     let own = platform.create(&operator(), ORG, &group("own")).await.unwrap();
     let other = platform.create(&operator(), ORG, &group("other")).await.unwrap();
     put(&rest, &own.uid, [advisory(1)]).await;
-    let identity = Identity { name: "scanner".into(), ..Identity::default() };
+    let identity = Identity { name: "scanner".into(), last_seen_time: None, ..Identity::example() };
     let identity = platform.create(&operator(), &own.uid, &identity).await.unwrap();
     let role = Role { name: "reader".into(), capabilities: vec!["advisories.list".into()], ..Role::default() };
     let role = platform.create(&operator(), ORG, &role).await.unwrap();
