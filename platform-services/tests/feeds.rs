@@ -140,7 +140,7 @@ async fn a_feed_needs_the_capability_to_list_advisories_and_denies_missing_group
     put(&rest, &own.uid, [advisory(1)]).await;
     let identity = Identity { name: "scanner".into(), last_seen_time: None, ..Identity::example() };
     let identity = platform.create(&operator(), &own.uid, &identity).await.unwrap();
-    let role = Role { name: "reader".into(), capabilities: vec!["advisories.list".into()], ..Role::default() };
+    let role = Role { name: "reader".into(), capabilities: vec!["CAP_ADVISORIES_LIST".into()], ..Role::default() };
     let role = platform.create(&operator(), ORG, &role).await.unwrap();
     let read = async |group: &str, format: &str| {
         call_as(&rest, Some(identity.uid.as_str()), Method::GET, &format!("/feeds/{format}?group={group}"), "").await
