@@ -54,7 +54,7 @@ pub(crate) fn write(mut entries: Sorted, out: &mut dyn Write) -> io::Result<(u64
             }
         }
         if !secfixes.is_empty() {
-            write!(out, "{separator}\n")?;
+            writeln!(out, "{separator}")?;
             serde_json::to_writer(&mut *out, &Line { pkg: Package { name, secfixes } })?;
             separator = ",";
         }
