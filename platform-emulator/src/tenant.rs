@@ -33,7 +33,7 @@ use platform_oidc::{
     AccessToken, DiscoveryOptions, Issuer, Sts, StsOptions, TrustedIssuer, Verifier, VerifierOptions, offline_claims,
 };
 use platform_outbound::{HttpFetch, Network};
-use platform_services::{BrowserSignIn, Import, Scim, Tokens};
+use platform_services::{BrowserSignIn, Feeds, Import, Scim, Tokens};
 use platform_system::{Pool, SystemEntropy};
 use tokio::{runtime::Handle, sync::oneshot};
 
@@ -179,11 +179,12 @@ impl Tenant {
         let of_tokens = Tokens::new(tokens.clone()).redeeming(tokens.clone());
         let sign_ins = BrowserSignIn::new(tokens.clone());
         let import = Import::all(Arc::clone(&platform), verifier.clone(), shared.limits.clone());
+        let feeds = Feeds::new(Arc::clone(&platform), shared.url.clone());
         shared.services.get_or_init(|| {
-            let parts = [of_tokens.openapi(), sign_ins.openapi(), Scim.openapi(), import.openapi()];
+            let parts = [of_tokens.openapi(), sign_ins.openapi(), Scim.openapi(), import.openapi(), feeds.openapi()];
             parts.iter().flat_map(Operation::of).collect()
         });
-        let rest = rest.map_err(StartError::of)?.mount(of_tokens).mount(sign_ins).mount(Scim);
+        let rest = rest.map_err(StartError::of)?.mount(of_tokens).mount(sign_ins).mount(Scim).mount(feeds);
         let console = shared.console.get_or_init(|| console::open(&platform, &shared.url));
         let rest = rest.mount(console.clone());
         let stop = deliver_events(shared, &platform, &issuer)?;

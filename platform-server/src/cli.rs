@@ -7,6 +7,7 @@ use std::{
 
 use clap::{Args, Parser, Subcommand};
 use platform_engine::{timestamp::Timestamp, uid::Uid};
+use platform_feeds::Format;
 
 use crate::config::{self, Config};
 
@@ -109,11 +110,12 @@ pub(crate) enum Command {
     /// Writes nothing if the backup is damaged or of another version. The restored installation has new keys that sign
     /// tokens, so that access tokens and page tokens that were issued before are invalid.
     Restore(Restore),
-    /// Write a store to a file, from which `import store` makes the same store elsewhere
+    /// Write a store to a file, from which `import store` makes the same store elsewhere, or advisories for scanners
     ///
     /// Writes one JSON object per line: a header, one line for each resource with its uid, times and revision, and a
     /// last line with counts and a checksum. No server may be running on the store. The blobs of images are not part of
     /// it: copy their directory too.
+    #[command(args_conflicts_with_subcommands = true)]
     Export(Export),
     /// Import data: advisories, vulnerability records, images, artifacts, or a whole store
     Import(Import),
@@ -332,6 +334,8 @@ pub(crate) struct Restore {
 
 #[derive(Debug, Args)]
 pub(crate) struct Export {
+    #[command(subcommand)]
+    pub(crate) command: Option<ExportCommand>,
     /// New file, which only its owner can read; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     to: PathBuf,
@@ -344,7 +348,44 @@ pub(crate) struct Export {
 impl Export {
     /// Returns the file; `None` for standard output.
     pub(crate) fn file(&self) -> Option<&Path> {
-        Some(&*self.to).filter(|path| path.as_os_str() != "-")
+        file(&self.to)
+    }
+}
+
+fn file(path: &Path) -> Option<&Path> {
+    Some(path).filter(|path| path.as_os_str() != "-")
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExportCommand {
+    /// Write the advisories of a group in a form that scanners read
+    ///
+    /// Reads the store of a stopped server, and that of a PostgreSQL database while its servers run; a running server has
+    /// the same feeds at /feeds/. Has the advisories at and below the group, and prints what the form cannot say. The
+    /// temporary files of a large feed are where TMPDIR says. docs/how-to/feeds.md describes the forms.
+    Advisories(ExportAdvisories),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportAdvisories {
+    /// The form: osv (a zip archive of OSV records), secdb (the security database of Alpine and Wolfi) or openvex
+    #[arg(long, value_name = "FORMAT", value_parser = <Format as std::str::FromStr>::from_str)]
+    pub(crate) format: Format,
+    /// The group
+    #[arg(long, value_name = "UID", value_parser = Uid::parse)]
+    pub(crate) of: Uid,
+    /// The distribution, such as wolfi, of packages whose advisories name none; leaves out those of other distributions
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(crate) namespace: String,
+    /// File, which is replaced when the feed is complete; - is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    to: PathBuf,
+}
+
+impl ExportAdvisories {
+    /// Returns the file; `None` for standard output.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        file(&self.to)
     }
 }
 

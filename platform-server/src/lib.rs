@@ -55,6 +55,7 @@ mod direct;
 mod env;
 mod events;
 mod explain;
+mod feeds;
 mod health;
 mod import;
 mod keys;
@@ -124,7 +125,10 @@ fn run(kinds: Kinds, arguments: Vec<OsString>) -> anyhow::Result<ExitCode> {
         cli::Command::Events(events) => events::run(&config, &events),
         cli::Command::Backup(backup) => backup::run(&config, &backup),
         cli::Command::Restore(restore) => backup::restore(&config, &restore),
-        cli::Command::Export(export) => transfer::export(&config, &export),
+        cli::Command::Export(export) => match &export.command {
+            Some(cli::ExportCommand::Advisories(export)) => feeds::export(&config, export),
+            None => transfer::export(&config, &export),
+        },
         cli::Command::Import(import) => import::run(&config, import),
         cli::Command::Remove(remove) => import::remove(&config, &remove),
         cli::Command::Quota(quota) => quota::run(&config, &quota),

@@ -18,7 +18,7 @@ use platform_http::{
     serve,
 };
 use platform_oidc::Issuer;
-use platform_services::{BrowserSignIn, Import, Scim, Tokens, openapi};
+use platform_services::{BrowserSignIn, Feeds, Import, Scim, Tokens, openapi};
 use tokio::{net::TcpSocket, sync::oneshot, task::JoinHandle};
 
 use self::access::Access;
@@ -349,7 +349,8 @@ fn rest(base: &Base, access: &Access, limits: &Limits) -> Result<Rest> {
     let rest = Rest::new(Arc::clone(&base.platform), Arc::clone(&access.authenticator), limits.clone())?;
     let (tokens, sign_ins) = (Arc::clone(&access.tokens), Arc::clone(&access.sign_ins));
     let tokens = Tokens::new(tokens).redeeming(Arc::clone(&sign_ins));
-    Ok(rest.mount(tokens).mount(BrowserSignIn::new(sign_ins)).mount(Scim))
+    let feeds = Feeds::new(Arc::clone(&base.platform), base.url.clone());
+    Ok(rest.mount(tokens).mount(BrowserSignIn::new(sign_ins)).mount(Scim).mount(feeds))
 }
 
 fn layers(config: &Config, observed: &Observed) -> Result<Layers> {

@@ -31,7 +31,7 @@ use platform_engine::{
     BoxFuture,
     access::{Authenticator, Caller},
     blob::BlobId,
-    error::{Code, Detail, Error, Result},
+    error::{Error, Result},
     json,
     kind::{Imported, Resource},
     platform::{Platform, PutReply},
@@ -54,6 +54,8 @@ use tokio::{
     time::Instant,
 };
 use tower::Service;
+
+use crate::busy::{at_most, blocking};
 
 /// Maximum number of lines in a batch. Our choice: a batch is one commit and takes a few milliseconds, so other
 /// requests do not wait long for their turn.
@@ -78,9 +80,6 @@ const MAX_IMPORTS: usize = 4;
 /// Time for which a blob that no resource names is kept, in milliseconds: a day. Our choice, longer than any client
 /// needs between the uploads of the blobs of an image and of the image.
 pub const BLOB_GRACE_MILLIS: i64 = 24 * 60 * 60 * 1000;
-
-/// Retry delay in milliseconds for clients when too many imports are running.
-const RETRY_MILLIS: u64 = 1000;
 
 /// Response to an import: one line per batch, streamed as the batches are written.
 pub type ImportReply = Response<UnsyncBoxBody<Bytes, BoxError>>;
@@ -228,7 +227,7 @@ impl Inner {
         mount::reject_preconditions(head)?;
         let caller = operator(&self.platform, &*self.authenticator, head).await?;
         let parent: Arc<str> = parent(query)?.into();
-        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| too_many_imports())?;
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| at_most("imports", MAX_IMPORTS))?;
         if head.method == Method::DELETE {
             let remove = move || {
                 // The work keeps the permit, because it goes on after the request is dropped.
@@ -396,18 +395,6 @@ where
     }
 }
 
-/// Runs a part of a request in a thread that it may block.
-async fn blocking<T: Send + 'static>(
-    scope: Option<Arc<RequestScope>>,
-    part: impl FnOnce() -> T + Send + 'static,
-) -> Result<T> {
-    let part = move || match scope {
-        Some(scope) => scope.enter(part),
-        None => part(),
-    };
-    tokio::task::spawn_blocking(part).await.map_err(Error::internal)
-}
-
 /// Parses and writes a batch. Blocks its thread.
 fn put<R: Imported>(
     platform: &Platform,
@@ -493,11 +480,6 @@ fn remove<R: Imported>(platform: &Platform, caller: &Caller, parent: &str) -> Re
 fn parse_line<R: Imported>(line: &[u8], depth: usize) -> Result<R> {
     json::check_object(line, depth, MAX_VALUES, |key| R::KIND.field(key).is_some())?;
     serde_json::from_slice(line).map_err(|error| Error::invalid_field("line", error.to_string()))
-}
-
-fn too_many_imports() -> Error {
-    let error = Error::new(Code::ResourceExhausted, format!("At most {MAX_IMPORTS} imports can run at once"));
-    error.with(Detail::RetryInfo { millis: RETRY_MILLIS })
 }
 
 /// Returns the value of `parent`, the only parameter; empty if it is missing.

@@ -1,6 +1,7 @@
-//! Endpoints of Platform API v2 that are not kinds: the token services, browser sign-in, SCIM and bulk import.
+//! Endpoints of Platform API v2 that are not kinds: the token services, browser sign-in, SCIM, bulk import and feeds for
+//! scanners.
 //!
-//! [`Tokens`], [`BrowserSignIn`] and [`Scim`] are mounted in the REST API. [`Import`] is a tower service of its own,
+//! [`Tokens`], [`BrowserSignIn`], [`Scim`] and [`Feeds`] are mounted in the REST API. [`Import`] is a tower service of its own,
 //! because its bodies and replies are streams without a maximum length. With the feature `grpc`, [`Tokens`] can be
 //! mounted in the gRPC API too.
 //!
@@ -33,10 +34,13 @@ mod tokens;
 
 mod scim;
 
+mod busy;
+mod feeds;
 mod import;
 
 pub mod openapi;
 
+pub use feeds::Feeds;
 pub use import::{BLOB_GRACE_MILLIS, Import, ImportReply};
 pub use scim::Scim;
 pub use sign_in::BrowserSignIn;

@@ -29,7 +29,7 @@ use platform_http::{
     openapi::{OpenApi, ServedDocument},
 };
 use platform_services::{
-    BrowserSignIn, Import, Scim, Tokens,
+    BrowserSignIn, Feeds, Import, Scim, Tokens,
     openapi::{INFO, health, well_known},
 };
 use platform_system::{SystemClock, SystemEntropy};
@@ -45,7 +45,8 @@ fn platform() -> platform_engine::platform::Builder {
 fn document() -> Value {
     let (platform, limits) = (Arc::new(platform().ephemeral_keys().build().unwrap()), Limits::default());
     let import = Import::all(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone());
-    let rest = Rest::new(platform, Arc::new(UidIsToken), limits).unwrap();
+    let feeds = Feeds::new(Arc::clone(&platform), "https://a.test");
+    let rest = Rest::new(platform, Arc::new(UidIsToken), limits).unwrap().mount(feeds);
     let rest = rest.mount(Tokens::new(Arc::new(NoTokens))).mount(BrowserSignIn::new(Arc::new(NoTokens))).mount(Scim);
     rest.openapi(INFO).with(import.openapi()).with(well_known()).with(health()).into_value()
 }
@@ -72,8 +73,8 @@ const TOKEN_SERVICES: [&str; 7] = [
 ];
 
 /// Path prefixes of our extensions that are not methods of kinds.
-const EXTENSIONS: [&str; 8] =
-    ["/scim/", "/import/", "/oauth/", "/.well-known/", "/livez", "/readyz", "/startupz", "/orgcheck"];
+const EXTENSIONS: [&str; 9] =
+    ["/scim/", "/import/", "/feeds/", "/oauth/", "/.well-known/", "/livez", "/readyz", "/startupz", "/orgcheck"];
 
 #[test]
 fn the_document_has_exactly_the_methods_of_the_kinds_and_the_token_services() {

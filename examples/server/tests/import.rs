@@ -67,6 +67,56 @@ fn data_imported_into_a_store_is_served_after_the_start() {
 }
 
 #[test]
+fn a_store_exports_the_feed_that_its_server_has() {
+    for store in ["sqlite", "sled"] {
+        let dir = tempdir().unwrap();
+        documents(dir.path(), &["a", "b"]);
+        run(dir.path(), &["import", "advisories", "data", "--store", store]).ok();
+        let server = Server::start(dir.path(), &["--store", store]);
+        let (api, organization) = api(dir.path(), &[]);
+        let feed = api.get(&format!("/feeds/secdb?group={organization}")).ok();
+        let export = ["export", "advisories", "--store", store, "--format", "secdb", "--of", &organization];
+        let busy = run(dir.path(), &export).failed();
+        assert!(busy.contains(&format!("{}/feeds/secdb?group={organization}", server.url)), "{busy}");
+        drop(server);
+        let printed = run(dir.path(), &export).ok();
+        assert_eq!(serde_json::from_str::<Value>(&printed).unwrap(), feed);
+        let secfixes = json!({ "1.0-r0": ["CVE-1"] });
+        let packages = ["a", "b"].map(|name| json!({ "pkg": { "name": name, "secfixes": secfixes } }));
+        assert_eq!(feed, json!({ "packages": packages }));
+        let file = dir.path().join("feed.json");
+        fs::write(&file, "an older feed").unwrap();
+        let to_file = run(dir.path(), &[&export[..], &["--to", "feed.json"]].concat());
+        assert_eq!((to_file.code, to_file.stdout.as_str()), (Some(0), ""), "{to_file:?}");
+        assert!(to_file.stderr.ends_with("read 2 advisories, wrote 2 entries\n"), "{to_file:?}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), printed);
+        let missing = format!("{organization}/0123456789abcdef");
+        let unknown = [&export[..6], &["--of", &missing, "--to", "feed.json"]].concat();
+        assert!(run(dir.path(), &unknown).failed().contains(&format!("Group not found: {missing}")));
+        assert_eq!(fs::read_to_string(&file).unwrap(), printed);
+    }
+}
+
+#[test]
+fn an_export_of_advisories_names_the_formats_and_what_a_format_leaves_out() {
+    let dir = tempdir().unwrap();
+    documents(dir.path(), &["a"]);
+    run(dir.path(), &["import", "advisories", "data"]).ok();
+    let server = Server::start(dir.path(), &[]);
+    let (_, organization) = api(dir.path(), &[]);
+    drop(server);
+    let export =
+        |format| run(dir.path(), &["export", "advisories", "--format", format, "--of", &organization, "--to", "feed"]);
+    let ran = export("osv");
+    assert_eq!(ran.code, Some(0));
+    let left_out = "left out 1: about packages of a distribution that OSV does not have\n";
+    assert!(ran.stderr.ends_with(left_out), "{ran:?}");
+    let invalid = export("csv");
+    assert_eq!(invalid.code, Some(2));
+    assert!(invalid.stderr.contains("must be one of osv, secdb, openvex"), "{invalid:?}");
+}
+
+#[test]
 fn imported_data_is_removed_from_a_store_or_a_running_server_so_that_its_group_can_be_deleted() {
     let dir = tempdir().unwrap();
     documents(dir.path(), &["a", "b"]);

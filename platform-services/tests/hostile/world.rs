@@ -14,7 +14,7 @@ use platform_http::{Layers, Limits};
 use platform_keys::{Algorithm, Keys};
 use platform_oidc::{AccessToken, DiscoveryOptions, Issuer, Sts, StsOptions, Verifier, VerifierOptions};
 use platform_outbound::{HttpFetch, Network};
-use platform_services::{BrowserSignIn, Import, Scim, Tokens, openapi::INFO};
+use platform_services::{BrowserSignIn, Feeds, Import, Scim, Tokens, openapi::INFO};
 use platform_system::{SystemClock, SystemEntropy};
 use serde_json::{Value, json};
 
@@ -94,6 +94,7 @@ impl World {
         let (tokens, access_token) = token_service(&platform);
         let of_tokens = Tokens::new(tokens.clone()).redeeming(tokens.clone());
         let rest = rest.mount(of_tokens).mount(BrowserSignIn::new(tokens)).mount(Scim);
+        let rest = rest.mount(Feeds::new(Arc::clone(&platform), SERVER));
         let rest = rest.mount(console(&platform, "http://a"));
         let import = Import::all(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone());
         let document = rest.openapi(INFO).with(import.openapi()).into_value();
@@ -325,6 +326,7 @@ impl Fixtures {
             ("id", "delete") => missing(),
             ("id", _) if is_scim => self.directory.1.clone(),
             ("package", _) => "nginx".to_owned(),
+            ("format", _) => "secdb".to_owned(),
             ("repoId" | "repoUidp", _) => self.uid("repos").unwrap().to_owned(),
             ("identityProviderId", _) => self.uid("identityProviders").unwrap().to_owned(),
             ("groupId" | "registryId", _) => ORG.to_owned(),
@@ -388,6 +390,9 @@ fn operations(document: &Value, fixtures: &Fixtures) -> Vec<Operation> {
             if path.starts_with("/import/") {
                 operations.extend(imports(document, &whole, fixtures));
                 continue;
+            }
+            if path.starts_with("/feeds/") {
+                whole.suffix = format!("?group={ORG}");
             }
             for name in named("path") {
                 whole.path = whole.path.replace(&format!("{{{name}}}"), "{}");

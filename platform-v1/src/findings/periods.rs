@@ -65,6 +65,9 @@ impl Known {
         if !matches!(advisory.artifact_type.as_str(), "" | "apk") {
             return None;
         }
+        let main = advisory.vulnerability();
+        let others = advisory.names().filter(|name| *name != main);
+        let names = [main].into_iter().chain(others).map(str::to_owned).collect();
         let approved = advisory.events.into_iter().filter(|event| event.is_approved());
         let mut events: Vec<_> = approved
             .filter_map(|event| {
@@ -86,11 +89,6 @@ impl Known {
         }
         // A stable order: of events at the same time, the last in the list is the latest.
         events.sort_by_key(|(at, _)| *at);
-        let is_cve = |name: &&String| name.starts_with("CVE-");
-        let main = advisory.aliases.iter().find(is_cve).or(advisory.aliases.first()).unwrap_or(&advisory.advisory_id);
-        let mut names = vec![main.clone()];
-        let others = advisory.aliases.iter().chain([&advisory.advisory_id]).filter(|name| *name != main);
-        names.extend(others.cloned());
         Some(Self {
             group,
             artifact: advisory.artifact_name,

@@ -171,6 +171,16 @@ impl Advisory {
         self.aliases.iter().chain([&self.advisory_id]).map(String::as_str)
     }
 
+    /// Returns the CVEs among the aliases.
+    pub fn cves(&self) -> impl Iterator<Item = &str> {
+        self.aliases.iter().map(String::as_str).filter(|name| name.starts_with("CVE-"))
+    }
+
+    /// Returns the id of the vulnerability: the first CVE among the aliases, or else the first alias, or else the own id.
+    pub fn vulnerability(&self) -> &str {
+        self.cves().chain(self.names()).next().unwrap_or(&self.advisory_id)
+    }
+
     /// Returns the most recent approved event; of several at the same time, the last in the list.
     pub fn latest_event(&self) -> Option<&AdvisoryEvent> {
         let counts = |event: &&AdvisoryEvent| event.is_approved() && event.component_location_changed.is_none();
