@@ -2,7 +2,7 @@
 //!
 //! The tag of a representation that is stored is the revision of its record. A representation that is completed when it
 //! is read, with counts or names of other resources, has a hash of its bytes, too: the tag changes with them. Tags are
-//! strong. The hash takes no part in a comparison of revisions, so that a count that has changed is no conflict for a
+//! strong. The hash takes no part in a comparison of revisions, so that a count that has changed does not conflict with a
 //! writer.
 
 use std::fmt;

@@ -39,7 +39,7 @@ pub struct IdempotencyKey(Box<str>);
 
 impl IdempotencyKey {
     /// Parses the value of the header: the key itself, or the string of a structured field (RFC 9651 section 3.3.3), in
-    /// double quotes, as the draft has it. Both forms of a key are the same key.
+    /// double quotes, as in the draft. Both forms of a key are the same key.
     ///
     /// # Errors
     /// The rule that the value breaks.

@@ -1,4 +1,4 @@
-//! What a request asks for in addition to its method and its message, over any transport.
+//! The options of a request in addition to its method and its message, over any transport.
 
 use crate::{
     error::{Error, Result},

@@ -44,7 +44,7 @@ pub fn is_watchable(kind: &Kind) -> bool {
     kind.method(Verb::List).is_some_and(|list| !list.open) && !matches!(kind.parent, Parent::None)
 }
 
-/// What a watch reports.
+/// The content of an event of a watch.
 ///
 /// Exhaustive, so that transports encode every case.
 #[derive(Debug, Clone)]

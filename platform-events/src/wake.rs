@@ -79,7 +79,7 @@ impl Wakeups {
     }
 
     /// Wakes the dispatchers of this process as a message says. Ignores this process's own messages and anything that
-    /// is no uid.
+    /// is not a uid.
     ///
     /// # Errors
     /// Those of the store.

@@ -100,7 +100,7 @@ pub struct Options {
     pub now: Timestamp,
 }
 
-/// What a feed has.
+/// The content of a feed, as counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {

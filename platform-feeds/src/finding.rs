@@ -7,7 +7,7 @@ use platform_core::resources::vulnerabilities::{
 };
 use platform_engine::timestamp::Timestamp;
 
-/// What a feed leaves out of an advisory, or an advisory that it leaves out, with the reason.
+/// The reason why a feed leaves out an advisory or a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum LeftOut {
@@ -45,7 +45,7 @@ impl LeftOut {
 /// The state of a vulnerability in a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Fixed in a version, which is written as the advisory has it.
+    /// Fixed in a version, in the notation of the advisory.
     Fixed(String),
     /// The package is not vulnerable, for this reason.
     Denied(FalsePositiveType),

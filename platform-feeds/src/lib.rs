@@ -2,7 +2,7 @@
 //! Wolfi, and OpenVEX. `platform-server export advisories` and `GET /feeds/` use this crate; embedders can too.
 //!
 //! [`Feed`] takes advisories one by one and writes a feed. It does not access a platform, and uses little memory for any
-//! number of advisories. [`source`] reads the advisories of a group. What each format cannot say is in
+//! number of advisories. [`source`] reads the advisories of a group. The limits of each format are in
 //! `docs/how-to/feeds.md`.
 //!
 //! ```

@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 /// An entry of a feed. Entries are ordered by their keys; of several with the same key, the latest counts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    /// What the format groups by, and then what is unique in a group.
+    /// The value by which the format groups, and then one that is unique in a group.
     pub(crate) key: [String; 3],
     /// The time of the event that determines the state, in milliseconds.
     pub(crate) at: i64,
-    /// What the format writes for the entry.
+    /// The text that the format writes for the entry.
     pub(crate) value: String,
 }
 

@@ -18,7 +18,7 @@ use platform_engine::{
 };
 use sha2::{Digest, Sha256};
 
-/// What a caller needs at the group, as for a list of its advisories.
+/// The capability that a caller needs at the group, as for a list of its advisories.
 const READ: &[Capability] = &[cap("advisories.list")];
 
 /// The number of advisories that are read at once. Our choice.

@@ -250,7 +250,7 @@ fn the_later_of_two_advisories_about_a_vulnerability_of_a_package_counts() {
     }
 }
 
-/// What a reader knows: the version that fixes a vulnerability of a package, `0` for a denial and nothing for an open one.
+/// The knowledge of a reader: the version that fixes a vulnerability of a package, `0` for a denial and nothing for an open one.
 type Known = BTreeMap<(String, String), Option<String>>;
 
 fn of_osv(archive: &[u8]) -> Known {

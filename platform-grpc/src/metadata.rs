@@ -1,4 +1,4 @@
-//! What metadata has because the messages of the contract have no field for it: the filters of lists and the read masks of
+//! Parameters in metadata, for which the messages of the contract have no field: the filters of lists and the read masks of
 //! lists and gets (`docs/api.md`, Filters, Read masks).
 
 use platform_engine::{

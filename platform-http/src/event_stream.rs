@@ -1,6 +1,6 @@
 //! Watches as Server-Sent Events (HTML Living Standard section 9.2; `docs/api.md`, Watches).
 //!
-//! The bytes follow from what public clients do: the `id` is the last line of an event, because some take it when they
+//! The bytes follow from the behavior of public clients: the `id` is the last line of an event, because some take it when they
 //! read the line and would lose an event that is cut after it; each event has an id and data; each is one chunk; the
 //! keep-alive is a comment without an empty line, which several clients take for an event without data; no event has a
 //! name that clients use for themselves.
@@ -62,7 +62,7 @@ pub(crate) const FIELDS: [Field; 3] = [
     Field::bool(INITIAL_STATE).about("Whether a watch begins with all resources of the list, as `added`, and a bookmark."),
 ];
 
-/// What a request asks for in addition to a list.
+/// The parameters of a watch in addition to those of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parameters {
     names: bool,

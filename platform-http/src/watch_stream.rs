@@ -33,7 +33,7 @@ pub struct WatchStream {
     _permit: StreamPermit,
 }
 
-/// What a [`WatchStream`] sends.
+/// An item of a [`WatchStream`].
 #[derive(Debug)]
 pub enum Sent {
     /// An event.
@@ -68,7 +68,7 @@ impl WatchStream {
         })
     }
 
-    /// Waits for what is sent next; `None` after the closing event. The watch is closed when the server stops and when it
+    /// Waits for the next item; `None` after the closing event. The watch is closed when the server stops and when it
     /// has reached its maximum age.
     pub async fn next(&mut self) -> Option<Sent> {
         loop {

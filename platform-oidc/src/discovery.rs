@@ -259,7 +259,7 @@ impl TrustedIssuer {
         Ok(Arc::clone(&snapshot.endpoints))
     }
 
-    /// Returns why there are no keys.
+    /// Returns why the keys are missing.
     fn unavailable(&self) -> TokenError {
         self.0.refusal.lock().unwrap_or(TokenError::Unavailable)
     }

@@ -142,7 +142,7 @@ impl Entries {
             return;
         };
         let old = mem::replace(last, new);
-        // A state after which there is no snapshot yet has one version.
+        // A state without a later snapshot has one version.
         if old.since < new.since {
             earlier.push(old);
             self.bytes += size_of::<Version>() as u64;

@@ -236,7 +236,7 @@ impl<R: Rows> Index<'_, R> {
         self.rows.entry(key)
     }
 
-    /// Calls the function with the record of a uid and returns its result; `None` if there is no such record.
+    /// Calls the function with the record of a uid and returns its result; `None` if it does not exist.
     pub(crate) fn find<T>(
         self,
         kind: NameId,

@@ -29,9 +29,9 @@ pub struct Stored<'a> {
     pub sum: i64,
     /// Its keys.
     pub keys: Keys<'a>,
-    /// What is returned to clients.
+    /// The part that clients see.
     pub body: &'a [u8],
-    /// What is not.
+    /// The part that they do not see.
     pub private: &'a [u8],
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn find<T>(
 /// Calls the function with the record that an index entry points to.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] if there is no such record.
+/// [`StoreError::Corrupt`] if it does not exist.
 pub(crate) fn at<T>(rows: &impl Rows, id: i64, use_record: impl FnOnce(Stored<'_>) -> T) -> Result<T, StoreError> {
     find(rows, id, use_record)?.ok_or_else(|| missing(id))
 }

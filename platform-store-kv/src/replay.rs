@@ -1,8 +1,8 @@
 //! Replay: after a crash, brings the index, lists and trees up to date with the records, which are newer than the last
 //! fold.
 //!
-//! Every record that was created, changed or deleted since the fold gets one [`Change`], from what it was then (see
-//! [`crate::replaced`]) to what it is now. The result is a delta, as it was before the crash; the file is not changed,
+//! Every record that was created, changed or deleted since the fold gets one [`Change`], from its version then (see
+//! [`crate::replaced`]) to the present one. The result is a delta, as it was before the crash; the file is not changed,
 //! unless the delta exceeds twice its bound.
 
 use std::collections::BTreeMap;

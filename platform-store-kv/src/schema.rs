@@ -44,7 +44,7 @@ pub(crate) const NO_KEY: NameId = 0;
 pub(crate) const BY_UID: NameId = 1;
 /// Identifies the order by sequence.
 pub(crate) const BY_SEQUENCE: NameId = 2;
-/// Identifies the tree of a search index, which is no order of a list.
+/// Identifies the tree of a search index, which is not an order of a list.
 pub(crate) const BY_TRIGRAM: NameId = 3;
 /// The number of the first registered name; lower numbers are reserved.
 const FIRST_NAME: NameId = 16;

@@ -128,7 +128,7 @@ struct Found {
     _driver: AbortOnDropHandle<()>,
 }
 
-/// Why there is no primary.
+/// Why no primary was found.
 enum Missing {
     /// All servers that answer are standbys.
     Standby,

@@ -22,7 +22,7 @@ pub(crate) enum Exit {
 /// The beginning of the server's message when a request has no token.
 const NO_TOKEN: &str = "A bearer token is required";
 
-/// What the server calls the parameter of `--under`, in a text and as a field.
+/// The names that the server has for the parameter of `--under`, in a text and as a field.
 const UNDER: [&str; 2] = ["`uidp.descendants_of`", "uidp.descendants_of"];
 
 /// The failure of a command.

@@ -1,4 +1,4 @@
-//! What a delivery attempt sent and received, for the delivery log: bounded, and without secrets.
+//! The content of a delivery attempt, for the delivery log: bounded, and without secrets.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -31,7 +31,7 @@ pub struct Attempt {
     pub time: Option<Timestamp>,
     /// How long it took.
     pub duration: Duration,
-    /// What was sent and received.
+    /// The request and the response.
     pub exchange: Exchange,
 }
 
@@ -42,7 +42,7 @@ impl Attempt {
     }
 }
 
-/// What an attempt sent and received, as far as the delivery log shows it. A sink fills it in while it delivers, so that
+/// The request and the response of an attempt, as far as the delivery log shows them. A sink fills it in while it delivers, so that
 /// an attempt that is aborted shows how far it got.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Exchange {
@@ -132,7 +132,7 @@ pub(super) fn show(row: &mut Delivery, attempt: Attempt, body: &str) {
     row.response = received.into_message(text(&reply, is_cut), is_cut);
 }
 
-/// Returns a body as text. What is not UTF-8, and control characters other than line breaks and tabs, become U+FFFD; a
+/// Returns a body as text. Bytes that are not UTF-8, and control characters other than line breaks and tabs, become U+FFFD; a
 /// character that the bound has cut is left out.
 fn text(body: &[u8], is_cut: bool) -> String {
     let is_incomplete = |error: std::str::Utf8Error| is_cut && error.error_len().is_none();

@@ -1,4 +1,4 @@
-//! What a denial may teach its caller (`docs/api.md`, Denials).
+//! The explanation of a denial, as far as its caller may see it (`docs/api.md`, Denials).
 
 use super::{Caller, CapabilitySet};
 use crate::uid::Uid;
@@ -24,7 +24,7 @@ pub struct Explanation {
     pub roles: Vec<String>,
     /// The role bindings that the caller has at the place and above it: the name of the role, and the group.
     pub bindings: Vec<(String, Uid)>,
-    /// The names of the groups at the place and above it, from the top; empty for one that the caller may not see. What is
-    /// no group has none, so that there may be fewer than the place has segments.
+    /// The names of the groups at the place and above it, from the top; empty for one that the caller may not see.
+    /// Resources that are not groups have none, so that there may be fewer than the place has segments.
     pub names: Vec<String>,
 }

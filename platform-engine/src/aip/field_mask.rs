@@ -85,7 +85,7 @@ impl Mask {
     }
 }
 
-/// Returns a path in camelCase and whether callers may set it; `None` if there is no such field.
+/// Returns a path in camelCase and whether callers may set it; `None` for an unknown field.
 fn resolve(path: &str, fields: &'static [Field]) -> Option<(String, bool)> {
     let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
     let field = named(fields, first)?;

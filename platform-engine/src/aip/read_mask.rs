@@ -68,7 +68,7 @@ impl ReadMask {
         if violations.is_empty() { Ok(Some(mask).filter(|mask| !mask.0.is_empty())) } else { Err(violations) }
     }
 
-    /// Adds a path; `None` if there is no such field.
+    /// Adds a path; `None` for an unknown field.
     fn add(&mut self, path: &str, fields: &'static [Field]) -> Option<()> {
         let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
         let field = named(fields, first)?;

@@ -34,7 +34,7 @@ impl Context<'_> {
             None => self.apply(write, self.options.validate_only).await,
             Some(deferred) if deferred.is_check => {
                 self.apply(write, true).await?;
-                // What was in the way is gone.
+                // The children that prevented it are gone.
                 Err(Error::stale())
             }
             Some(deferred) => deferred.keep(write),

@@ -2,7 +2,7 @@
 
 use super::Error;
 
-/// What a denied request required, for the code that decides what the caller may know of it. Clients see it only as the
+/// The requirements of a denied request, for the code that decides what the caller may know of it. Clients see it only as the
 /// metadata that explain it ([`Error::with_metadata`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

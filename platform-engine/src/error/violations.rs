@@ -35,7 +35,7 @@ impl Violations {
         }
     }
 
-    /// Returns whether there are no violations.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -65,7 +65,7 @@ impl Violations {
         self.first
     }
 
-    /// Returns `value` if there are no violations.
+    /// Returns `value` if it is empty.
     ///
     /// # Errors
     /// [`Error::invalid`] with the violations otherwise.

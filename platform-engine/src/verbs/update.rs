@@ -63,7 +63,7 @@ pub(crate) async fn commit(cx: &Context<'_>, registered: &Registered, mut prepar
     let after = cx.after(&prepared.write);
     let body = rendered_one(&after, registered, &prepared.body, prepared.computed).await?;
     cx.record_method_event(&mut prepared.write, registered, Verb::Update, &prepared.uid, Some(&body)).await?;
-    // The write of another kind alone, such as what a conversion adds, leaves the record as it is.
+    // The write of another kind alone, such as one that a conversion adds, leaves the record as it is.
     let is_put = prepared.is_change;
     let sequence = cx.commit(prepared.write).await?;
     if is_put {

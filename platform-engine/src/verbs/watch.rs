@@ -1,4 +1,4 @@
-//! What a watch shows of a list: the same resources, rendered in the same way.
+//! The resources that a watch shows: those of the list, rendered in the same way.
 
 use std::sync::Arc;
 

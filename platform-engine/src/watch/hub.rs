@@ -1,4 +1,4 @@
-//! What the watches of a process share: the ends of the logs, which organizations have one, and wake-ups.
+//! The state that the watches of a process share: the ends of the logs, which organizations have one, and wake-ups.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -53,7 +53,7 @@ pub(crate) struct State {
 /// The state, and the lineage of the store that it was read in; `None` if it must be read.
 type Known = Option<(u64, State)>;
 
-/// What the watches of a process share.
+/// The state that the watches of a process share.
 #[derive(Debug)]
 pub(crate) struct Hub {
     kinds: HashSet<KindName>,
@@ -244,7 +244,7 @@ struct Shared {
     answered: u64,
 }
 
-/// What a watch finds at its position.
+/// The entries that a watch finds at its position.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// Records, in order.
@@ -343,7 +343,7 @@ impl Log {
             if (now_since, now_trimmed) != (since, trimmed_as_of) {
                 let (lease, _) = lease::read(store, &self.organization).await?;
                 let first = lease.map_or(u64::MAX, |lease| lease.first);
-                // What was deleted had not been read here.
+                // The deleted records had not been read here.
                 restart = now_since != since || end < first;
                 (since, trimmed_as_of) = (now_since, now_trimmed);
                 end = if restart { lease.map_or(now_since, |lease| lease.end) } else { end };
@@ -386,7 +386,7 @@ impl Log {
             self.renew_at.store(lease.renew_at().millis(), Ordering::SeqCst);
         }
         if is_due(&self.swept, SWEEP_MILLIS) {
-            // What cannot be deleted now is deleted later.
+            // Records that cannot be deleted now are deleted later.
             drop(lease::sweep(store, &self.organization, now).await);
         }
         Ok(())

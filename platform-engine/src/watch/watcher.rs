@@ -377,7 +377,7 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
         for entry in entries {
             let Some(place) = self.sources.get(index).map(|source| source.place) else { return Ok(()) };
             if self.dependence.is_among(&entry.raised) {
-                // What the commit has revoked must not be seen after it.
+                // The caller must not see after the commit what it has revoked.
                 self.checked = None;
                 self.check_access().await?;
                 if self.has_ended {

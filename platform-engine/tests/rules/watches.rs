@@ -23,7 +23,7 @@ use crate::common::{World, built_in, code, text, uid_of};
 
 type Watch<'w> = Watcher<&'w platform_engine::platform::Platform>;
 
-/// What a test asks for in addition to the list.
+/// The options of a watch in addition to the list.
 #[derive(Debug, Clone, Default)]
 struct Ask {
     names: bool,

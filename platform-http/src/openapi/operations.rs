@@ -54,7 +54,7 @@ pub(super) fn operation(schemas: &Schemas<'_>, path: &Path<'_>, method: &Method,
     operation
 }
 
-/// What an operation has of conditional requests.
+/// The parts of conditional requests that an operation has.
 struct Conditions {
     /// Whether it checks `If-Match`.
     checks: bool,

@@ -35,7 +35,7 @@ impl KindSuite<'_> {
         if !matches!(self.kind().parent, Parent::None)
             && let Some(one) = uids.first()
         {
-            // At the top of the hierarchy, nobody has access to what does not exist.
+            // At the top of the hierarchy, nobody has access to a resource that does not exist.
             let missing = Uid::opaque(format!("{}/ffffffffffffffff", one.root()));
             let code = self.batch_get(&json!({ "uids": [one, missing] })).err().map(|error| error.code());
             let is_absent = matches!(code, Some(Code::NotFound | Code::PermissionDenied));

@@ -74,7 +74,7 @@ impl KindSuite<'_> {
                 block_on(create).map(|reply| parsed(&reply.body))
             };
             let shown = self.done("preview of a create", create(&pair.a));
-            // At the top of the hierarchy, nobody has access to what does not exist.
+            // At the top of the hierarchy, nobody has access to a resource that does not exist.
             let made = code(&self.get(&self.owner, &uid_of(&shown)));
             let is_absent = matches!(made, Some(Code::NotFound | Code::PermissionDenied));
             self.require(is_absent, "uid", format_args!("must not exist after the preview, but a get has {made:?}"));

@@ -29,7 +29,7 @@ impl KindSuite<'_> {
         if !self.begin("changes_are_watched_once", &[Verb::Create, Verb::List]) || !is_watchable(self.kind()) {
             return;
         }
-        // What is in no organization cannot be watched.
+        // Resources in no organization cannot be watched.
         for pair in self.fresh_pairs().iter().filter(|pair| !pair.parent.is_empty()) {
             if self.kind().parent.shares_uid() {
                 let _ = self.delete(&self.owner, &pair.parent);

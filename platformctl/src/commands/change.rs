@@ -88,7 +88,7 @@ pub(super) fn update(
     let uid = session.names.uid(kind, name)?;
     let (existing, tag) = session.api.read(kind, &uid)?;
     let expected = match text(matches, "if-match") {
-        // What the caller names counts, whatever it was before.
+        // The tag that the caller names counts, even if an earlier one was read.
         None => Expected::Anything,
         Some(wanted) if tag.as_deref() == Some(wanted) => Expected::Tag(wanted.to_owned()),
         Some(wanted) => {
@@ -99,7 +99,7 @@ pub(super) fn update(
     set(session, kind, (&uid, existing, expected), &wanted, matches, out)
 }
 
-/// What a change expects of the resource that it changes.
+/// The expected state of the resource that a command changes.
 pub(super) enum Expected {
     /// Nothing: the change overwrites others.
     Anything,

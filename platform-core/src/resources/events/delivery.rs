@@ -45,7 +45,7 @@ pub struct Delivery {
     pub duration: String,
     /// What it sent.
     pub request: Option<Message>,
-    /// What came back; `None` without a response.
+    /// The response; `None` without one.
     pub response: Option<Message>,
     /// When the row was first written.
     pub create_time: Option<Timestamp>,

@@ -92,7 +92,7 @@ const PLATFORM: &[Field] = &[
 pub struct ImageBlob {
     /// The digest of the blob.
     pub digest: Digest,
-    /// What the blob contains.
+    /// The content of the blob.
     pub content: BlobContent,
     /// The digest of the manifest of the image that it is about: that of a platform, or of the index itself.
     pub image: Digest,

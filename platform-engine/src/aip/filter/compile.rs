@@ -24,7 +24,7 @@ pub(super) struct Condition {
     pub(super) text: String,
 }
 
-/// What is tested of a resource.
+/// A test of a resource.
 #[derive(Debug)]
 pub(super) enum Test {
     All(Vec<Self>),
@@ -46,7 +46,7 @@ pub(super) enum Step {
     Key(String),
 }
 
-/// What is tested of a value.
+/// A test of a value.
 #[derive(Debug)]
 pub(super) enum Is {
     /// It is set to something else than the default of its type.

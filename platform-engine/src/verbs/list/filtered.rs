@@ -1,6 +1,6 @@
 //! Lists with a filter (AIP-160; `docs/api.md`, Filters).
 //!
-//! What the filter keys, the search indexes and the uids answer becomes part of the store's query. The other conditions are evaluated on
+//! Conditions that filter keys, search indexes and uids answer become part of the store's query. The other conditions are evaluated on
 //! the resources of that query as the list shows them, one after another: all of them, for the exact total, but at most
 //! [`MAX_READ`] (or [`MAX_READ_OPEN`]) and [`MAX_READ_BYTES`]. Where a range of a sort key has all resources that pass, only that is read.
 //!

@@ -1,4 +1,4 @@
-//! What the delivery log shows of attempts, test events, and the redelivery of an event by its id.
+//! Attempts in the delivery log, test events, and the redelivery of an event by its id.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn attempted(world: &World, lease: &mut platform_core::outbox::Lease, pending: P
     assert!(block_on(Outbox::of(&world.platform).record_outcomes(lease, settled, LEASE)).unwrap());
 }
 
-/// Returns the rows of the delivery log, with what lists leave out.
+/// Returns the rows of the delivery log, with the fields that lists leave out.
 fn rows(world: &World) -> Vec<Value> {
     let listed = world.walk(&world.operator, "Delivery", &[("order_by", "createTime")]);
     assert!(listed.iter().all(|row| row.get("request").is_none() && row.get("response").is_none()), "{listed:?}");
