@@ -7,18 +7,14 @@
 
 use std::{
     env,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-        mpsc,
-    },
+    sync::{atomic::AtomicU64, mpsc},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use platform_benches::{
     client, data,
-    measure::{Goal, Line, median, variable},
+    measure::{Goal, Line, variable},
     servers::{self, Server},
 };
 use tokio::{
@@ -96,7 +92,9 @@ impl Watches {
                     let arrived = (number == 1).then(|| arrived.clone());
                     streams.spawn(async move {
                         while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {
-                            arrived.iter().for_each(|arrived| drop(arrived.send(Instant::now())));
+                            if let Some(arrived) = &arrived {
+                                let _ = arrived.send(Instant::now());
+                            }
                         }
                     });
                 }
