@@ -32,6 +32,7 @@ use crate::{
 
 mod commit;
 mod denial;
+mod not_empty;
 mod reads;
 
 /// The maximum number of attempts of an operation while the data that it depends on keeps changing.

@@ -31,7 +31,7 @@ mod dependents;
 mod parts;
 
 pub(crate) use deferred::Deferred;
-pub(crate) use dependents::{Dependents, NotEmpty};
+pub(crate) use dependents::{Dependents, NotEmpty, spoken};
 
 /// The rendering of bodies that are stored as replies return them. Raised when a release renders differently, so that
 /// bodies of earlier releases are rendered when they are read. Bodies of later releases are rendered too, and updates

@@ -51,7 +51,7 @@ fn a_watch_that_cannot_be_is_an_error() {
     let server = Server::start();
     let ctl = server.ctl();
     let error = ctl.fails(1, &["get", "roles", "-w"]);
-    assert!(error.contains("uidp.descendants_of"), "{error}");
+    assert!(error.contains("--under: must name a resource"), "{error}");
     let error = ctl.fails(2, &["get", "repos", "nginx", "-w"]);
     assert!(error.contains("--watch is for lists"), "{error}");
     ctl.fails(2, &["get", "repos", "-w", "--limit", "3"]);

@@ -3,7 +3,7 @@
 //! The server is `platform-server` on SQLite in a process of its own. The watches are connections of this process over
 //! HTTP/1.1, whose events it reads and drops.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measuring program")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout, reason = "a measuring program")]
 
 use std::{
     env,

@@ -23,7 +23,7 @@ fn pages_links_and_documents_have_the_path_of_the_public_url() {
         assert_eq!(response.status(), 200, "{path}");
         String::from_utf8_lossy(&response.body_mut().read_to_vec().unwrap()).into_owned()
     };
-    for (path, files) in [("/console", 3), ("/", 6), ("/docs", 4)] {
+    for (path, files) in [("/console", 3), ("/", 6), ("/docs", 7)] {
         let page = get(path, "text/html");
         let links: Vec<_> = page.split(['"']).filter(|part| part.starts_with('/')).collect();
         assert_eq!(links.len(), files, "{links:?}");

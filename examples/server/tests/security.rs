@@ -51,13 +51,17 @@ fn operations(api: &Api) -> Vec<(String, String, String)> {
     all
 }
 
-/// Replaces every variable of a path by a value, except `plural`, which must be the plural of a kind.
+/// Replaces every variable of a path by a value, except those of which few values make a path.
 fn fill(path: &str, value: &str) -> String {
     let mut parts = path.split('{');
     let mut filled = parts.next().unwrap().to_owned();
     for part in parts {
         let (name, rest) = part.split_once('}').unwrap();
-        filled += if name == "plural" { "advisories" } else { value };
+        filled += match name {
+            "plural" => "advisories",
+            "format" => "secdb",
+            _ => value,
+        };
         filled += rest;
     }
     filled

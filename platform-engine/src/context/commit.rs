@@ -34,7 +34,7 @@ impl Context<'_> {
             None => self.apply(write, self.options.validate_only).await,
             Some(deferred) if deferred.is_check => {
                 self.apply(write, true).await?;
-                // The children that prevented it are gone.
+                // The conflict is gone.
                 Err(Error::stale())
             }
             Some(deferred) => deferred.keep(write),
@@ -89,7 +89,7 @@ impl Context<'_> {
             }
             Err(error) => Err(match meaning.of(error) {
                 Failed::With(error) => error,
-                Failed::NotEmpty(failed) => self.platform.dependents().not_empty(self, &failed).await?,
+                Failed::NotEmpty(failed) => self.not_empty(&failed).await?,
                 Failed::Cached(organization) => {
                     self.platform.forget_organization(&organization);
                     Error::stale()

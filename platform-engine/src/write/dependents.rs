@@ -15,10 +15,9 @@ use heck::ToSnakeCase;
 
 use super::{Referenced, Write, references_epoch};
 use crate::{
-    context::Context,
     error::{Error, Result},
     fields::{Checked, is_empty},
-    kind::{Field, Kind, OnDelete, OnParentDelete, Reference, Verb},
+    kind::{Field, Kind, OnDelete, OnParentDelete, Reference},
     store::{Delete, Epoch, Filter, Item, Key, KeyValue, Query, Require, Scope, Store},
     timestamp::Timestamp,
     uid::Uid,
@@ -44,9 +43,9 @@ pub(crate) struct Dependents {
 /// A resource that cannot be deleted because there are children of a kind.
 #[derive(Debug)]
 pub(crate) struct NotEmpty {
-    kind: &'static Kind,
-    uid: Uid,
-    child: &'static Kind,
+    pub(crate) kind: &'static Kind,
+    pub(crate) uid: Uid,
+    pub(crate) child: &'static Kind,
 }
 
 /// A field of a kind that references resources.
@@ -103,7 +102,7 @@ impl Dependents {
 
     /// Returns the kinds whose resources a delete of a resource deletes too or is restricted by, breadth-first, and whether
     /// their records have the same uid as the resource. Such a record is not below the uid and needs a delete of its own.
-    fn below(&self, kind: &'static Kind) -> Vec<(&'static Kind, bool)> {
+    pub(crate) fn below(&self, kind: &'static Kind) -> Vec<(&'static Kind, bool)> {
         let mut found = Vec::new();
         let mut cascading = vec![(kind.name, true)];
         let mut next = 0;
@@ -120,39 +119,6 @@ impl Dependents {
             }
         }
         found
-    }
-
-    /// Returns the error of a delete that children prevent: one violation for each kind that is in the way and that the
-    /// caller may list there, with the number of its resources at any depth, which the metadata has too. Of other kinds,
-    /// only the one whose requirement failed is named.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub(crate) async fn not_empty(&self, cx: &Context<'_>, failed: &NotEmpty) -> Result<Error> {
-        let NotEmpty { kind, uid, child: first } = failed;
-        let (mut violations, mut counts) = (Vec::new(), Vec::new());
-        let restricting = self.below(kind).into_iter();
-        for (child, same_uid) in restricting.filter(|(child, _)| child.on_parent_delete == OnParentDelete::Restrict) {
-            let why = format!("cannot delete {} with child {}", spoken(kind.name), spoken(child.plural));
-            let list = child.method(Verb::List).filter(|list| list.served);
-            let count = match list.filter(|list| cx.allows(uid, list.capabilities)) {
-                None => 0,
-                Some(_) => {
-                    let scope = if same_uid { Scope::Exact(uid.clone()) } else { Scope::Subtree(uid.clone()) };
-                    let page = cx.page(Query { limit: 0, count: true, ..Query::new(child.name, scope) }).await?;
-                    // A group is in its own subtree.
-                    page.total.unwrap_or_default().saturating_sub(u64::from(child.name == kind.name))
-                }
-            };
-            if count > 0 {
-                violations.push(format!("{why} ({count})"));
-                counts.push((child.plural, count.to_string()));
-            } else if child.name == first.name {
-                violations.push(why);
-            }
-        }
-        let why = format!("cannot delete {} with child {}", spoken(kind.name), spoken(first.plural));
-        Ok(Error::blocked_by("RESOURCE_NOT_EMPTY", &why, violations).with_metadata(counts))
     }
 
     /// Completes a write that deletes resources, for the resources that reference the deleted ones: deletes those whose
@@ -383,7 +349,7 @@ fn is_changed(write: &Write, gone: &BTreeSet<Key>, key: &Key) -> bool {
 }
 
 /// Returns a camelCase name as separate words: "role bindings" for `roleBindings`.
-fn spoken(name: &str) -> String {
+pub(crate) fn spoken(name: &str) -> String {
     name.to_snake_case().replace('_', " ")
 }
 

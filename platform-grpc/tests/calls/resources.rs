@@ -279,7 +279,7 @@ async fn a_batch_get_returns_resources_of_a_kind_in_the_order_of_the_request_or_
     }
     let metadata = [("authorization", &*format!("Bearer {OPERATOR}")), ("x-read-mask", "uid")];
     let error = server.call_as(&metadata, METHOD, json!({ "kind": "Repo", "uids": [&nginx] })).await.unwrap_err();
-    assert!(error.message().contains("readMask"), "{error}");
+    assert!(error.message().contains("read_mask"), "{error}");
 }
 
 #[tokio::test]
