@@ -46,8 +46,8 @@ fn document() -> Value {
     let (platform, limits) = (Arc::new(platform().ephemeral_keys().build().unwrap()), Limits::default());
     let import = Import::all(Arc::clone(&platform), Arc::new(UidIsToken), limits.clone());
     let feeds = Feeds::new(Arc::clone(&platform), "https://a.test");
-    let rest = Rest::new(platform, Arc::new(UidIsToken), limits).unwrap().mount(feeds);
-    let rest = rest.mount(Tokens::new(Arc::new(NoTokens))).mount(BrowserSignIn::new(Arc::new(NoTokens))).mount(Scim);
+    let rest = Rest::new(platform, Arc::new(UidIsToken), limits).unwrap().mount(Tokens::new(Arc::new(NoTokens)));
+    let rest = rest.mount(BrowserSignIn::new(Arc::new(NoTokens))).mount(Scim).mount(feeds);
     rest.openapi(INFO).with(import.openapi()).with(well_known()).with(health()).into_value()
 }
 

@@ -223,7 +223,8 @@ class Walk:
             raise
         if operation in self.batches:
             [[found]] = self(self.batches[operation], body={"uids": [*path]}).values()
-            assert found == reply, (found, reply)
+            # The server changes some resources at any time, such as the status of a delivery.
+            assert found == reply or reply != self.client.call(operation, dict(zip(names, path)), query, body), (found, reply)
         return reply
 
     def fails(self, status: int, operation: str, *path: str, **more: object) -> dict:
