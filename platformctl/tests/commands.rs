@@ -323,6 +323,9 @@ fn an_error_is_readable_and_has_an_exit_code() {
     let blocked = ctl.fails(1, &["delete", "groups", "acme/team"]);
     assert!(blocked.contains("RESOURCE_NOT_EMPTY: cannot delete group with child repos (1)\n"), "{blocked}");
     ctl.fails(2, &["get", "nothing"]);
+    // An empty table says so, and nothing that a program would read.
+    let empty = ctl.run(&["get", "role-bindings", "--under", "acme/team"]);
+    assert_eq!((empty.code, empty.out.as_str(), empty.err.as_str()), (0, "", "no role bindings\n"));
     ctl.fails(2, &["create", "repos", "--name", "no parent"]);
     ctl.fails(2, &["create", "repos", "--under", "acme", "--json", "[]"]);
     let away = Ctl::new().env("PLATFORM_API", "http://127.0.0.1:1").env("PLATFORM_TOKEN", "t");

@@ -317,6 +317,17 @@ def on_a_terminal(command: list) -> str:
     return drawn
 
 
+def check_embed() -> None:
+    """The request on the page about embedding is answered by the example, which listens on a port of its own choice."""
+    page = (ROOT / "docs" / "how-to" / "embed.md").read_text()
+    request = re.search(r"^curl .*http://127\.0\.0\.1:8081/\S+$", page, re.M)[0]
+    with tempfile.TemporaryDirectory() as folder, subprocess.Popen([built("embed")], cwd=folder) as process:
+        command = f"{request} --silent --fail --retry 20 --retry-connrefused"
+        answer = subprocess.run(command, shell=True, stdout=subprocess.PIPE, text=True)
+        process.kill()
+    assert answer.returncode == 0 and '"viewer"' in answer.stdout, (command, answer)
+
+
 def check_progress() -> None:
     """Commands on backups show their progress on a terminal, and nothing where standard error is none."""
     with running("--store", "sqlite") as server, tempfile.TemporaryDirectory() as folder:
@@ -335,6 +346,7 @@ def main() -> None:
     if not shutil.which("jq"):
         install("jq")
     check_progress()
+    check_embed()
     update = os.environ.get("UPDATE_EXPECT")
     failed = []
     chosen = os.environ.get("PLATFORM_PAGES", "").split()

@@ -33,6 +33,18 @@ fn capabilities(role: &Value) -> Vec<&str> {
 }
 
 #[test]
+fn each_built_in_role_has_a_description_of_its_own_that_says_more_than_its_name() {
+    let world = World::new();
+    let roles = built_in_roles(world.platform.capabilities(), world.platform.now());
+    let described: BTreeSet<_> = roles.iter().map(|role| role.description.as_str()).collect();
+    assert_eq!(described.len(), roles.len());
+    let repeats_its_name = |role: &&Role| role.description.to_lowercase().starts_with(&role.name);
+    let repeating: Vec<_> = roles.iter().filter(repeats_its_name).map(|role| role.name.as_str()).collect();
+    // Its text is published.
+    assert_eq!(repeating, ["viewer"]);
+}
+
+#[test]
 fn a_caller_who_can_list_roles_anywhere_sees_the_built_in_roles() {
     let world = World::new();
     let lister = world.holder(&world.group(&world.org), &["roles.list"]);
