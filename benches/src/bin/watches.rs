@@ -55,7 +55,9 @@ fn group(server: &Server) -> String {
 fn server() -> (Server, tempfile::TempDir) {
     let directory = tempfile::tempdir_in(data::directory()).unwrap();
     let store = format!("sqlite:{}", directory.path().join("watches.db").display());
-    (Server::platform_with(&store, &["--max-watches", "100000"]), directory)
+    let limits = ["--max-watches", "--max-connections", "--max-connections-per-address"];
+    let options: Vec<_> = limits.into_iter().flat_map(|limit| [limit, "100000"]).collect();
+    (Server::platform_with(&store, &options), directory)
 }
 
 /// Open watches. Dropping them closes their connections.
