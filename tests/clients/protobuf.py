@@ -212,8 +212,11 @@ def cases(client: Client, requests: dict[str, dict]) -> list[dict]:
     create = {"parent": org, "repo": {"name": "imported"}}
     rest = ("POST", f"/registry/v2/repos/{org}", create["repo"])
     made.append(client.case("ResourceInfo of another", repos, "CreateRepo", create, rest))
-    rest = ("DELETE", f"/iam/v2/groups/{org}")
-    made.append(client.case("PreconditionFailure", groups, "DeleteGroup", {"uid": org}, rest))
+    # With one kind in the way: the entries of a map have no order within the bytes of an `Any`, which are compared.
+    parent = client.server.call("POST", f"/iam/v2/groups/{org}", {"name": "parent"})["uid"]
+    client.server.call("POST", f"/iam/v2/groups/{parent}", {"name": "child"})
+    rest = ("DELETE", f"/iam/v2/groups/{parent}")
+    made.append(client.case("PreconditionFailure", groups, "DeleteGroup", {"uid": parent}, rest))
     return made
 
 
