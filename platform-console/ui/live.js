@@ -5,16 +5,20 @@ import { events } from "./api.js";
 /** The time before another attempt after an end, in milliseconds, if the server does not say otherwise. */
 const PAUSE = 1000;
 
+/** The time in milliseconds after which a list no longer waits for the watch: a proxy may keep back the first event. */
+const PATIENCE = 1000;
+
 /**
  * Calls `show` with each event of a watch, for as long as `isShown` returns true. A page that is out of sight ends the
  * stream, which goes on after the last event when it is in sight again. Where the server refuses the watch, nothing is followed.
- * Returns a function that ends it, and a promise that is fulfilled when changes from then on are followed, or none are.
+ * Returns a function that ends it, and a promise that is fulfilled when changes from then on are followed, or none are, or after `PATIENCE`.
  */
 export function follow(path, isShown, show) {
   let last = "";
   let current = null;
   let begin;
   const begun = new Promise((done) => (begin = done));
+  setTimeout(begin, PATIENCE);
   const end = () => {
     document.removeEventListener("visibilitychange", look);
     current?.abort();
