@@ -224,6 +224,21 @@ pub(crate) fn read_block(nodes: &impl Nodes, id: u64, numbers: &mut Vec<i64>) ->
     is_block.ok_or_else(|| corrupt(format!("node {id} is not a block of postings")))
 }
 
+/// Returns the numbers after changes, each of which adds a number or removes it. Both are in ascending order.
+pub(crate) fn merged(numbers: Vec<i64>, changes: &[(i64, bool)]) -> Vec<i64> {
+    let mut all = Vec::with_capacity(numbers.len() + changes.len());
+    let mut left = numbers.into_iter().peekable();
+    for (id, has) in changes {
+        while let Some(kept) = left.next_if(|other| other < id) {
+            all.push(kept);
+        }
+        left.next_if_eq(id);
+        all.extend(has.then_some(*id));
+    }
+    all.extend(left);
+    all
+}
+
 /// The block to which a posting belongs.
 #[derive(Debug)]
 pub(crate) struct Block {
@@ -268,23 +283,16 @@ impl Block {
         if let Some((_, id)) = &self.found {
             read_block(nodes, *id, &mut old)?;
         }
-        let (mut new, before) = (Vec::with_capacity(old.len() + 1), old.len() as u64);
-        let mut left = old.into_iter().peekable();
+        let (before, mut own) = (old.len() as u64, Vec::new());
         let is_own = |change: &Result<Change, StoreError>| match change {
             Ok((trigram, id, _)) => self.takes(*trigram, *id),
             Err(_) => true,
         };
         while let Some(change) = changes.next_if(is_own) {
             let (_, id, has) = change?;
-            while let Some(kept) = left.next_if(|other| *other < id) {
-                new.push(kept);
-            }
-            left.next_if_eq(&id);
-            if has {
-                new.push(id);
-            }
+            own.push((id, has));
         }
-        new.extend(left);
+        let new = merged(old, &own);
         let mut all: Vec<_> =
             blocks(&new).into_iter().map(|(first, bytes)| (key(self.trigram, first), bytes)).collect();
         if let Some((key, _)) = all.first_mut() {

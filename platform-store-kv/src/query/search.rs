@@ -10,7 +10,7 @@ use crate::{
     readers::View,
     rows::Tables,
     schema::NameId,
-    search::{read_block, root},
+    search::{merged, read_block, root},
     tree,
 };
 
@@ -108,16 +108,6 @@ impl Postings {
             }
             found = Some(both);
         }
-        let stored = found.unwrap_or_default();
-        let (mut all, mut left) = (Vec::with_capacity(stored.len()), stored.into_iter().peekable());
-        for (id, matches) in &self.changed {
-            while let Some(kept) = left.next_if(|other| other < id) {
-                all.push(kept);
-            }
-            left.next_if_eq(id);
-            all.extend(matches.then_some(*id));
-        }
-        all.extend(left);
-        Ok(all)
+        Ok(merged(found.unwrap_or_default(), &self.changed))
     }
 }
