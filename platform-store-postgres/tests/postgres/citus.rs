@@ -364,12 +364,17 @@ async fn a_read_for_citus_of_one_organization_sees_no_part_of_a_commit() {
 async fn a_list_of_all_organizations_that_takes_too_long_is_refused_and_one_of_an_organization_is_answered() {
     let Some(cluster) = Cluster::shared() else { return };
     let url = like_citus(cluster, "citus_costly").await;
-    let store = PostgresStore::open(&url, Options::default().readers(1).everywhere(Duration::ZERO)).await.unwrap();
+    let options = Options::default().readers(1).everywhere(Duration::from_millis(20));
+    let store = PostgresStore::open(&url, options).await.unwrap();
     store.commit(puts([thing("a/b")])).await.unwrap();
+    // No list can be answered in time while another session has the table locked.
+    let other = client(&url).await;
+    other.batch_execute("BEGIN; LOCK TABLE record IN ACCESS EXCLUSIVE MODE").await.unwrap();
     for _ in 0..5 {
         let refused = store.list(&Query::new("Thing", Scope::All)).await;
         assert!(matches!(refused, Err(StoreError::TooCostly(_))), "{refused:?}");
     }
+    other.batch_execute("ROLLBACK").await.unwrap();
     let page = store.list(&Query::new("Thing", Scope::Children(Uid::opaque("a")))).await.unwrap();
     assert_eq!(page.items.len(), 1);
 }
