@@ -76,6 +76,14 @@ struct Sending {
     after: Uid,
 }
 
+/// What a watch has found.
+enum Read {
+    /// Events, the end of the watch, or changes that it does not show.
+    Something,
+    /// Nothing. One of these is notified when there may be something.
+    Nothing(Vec<EventListener>),
+}
+
 /// A watch of a list. It reads when [`Watcher::next`] is called, and never otherwise.
 ///
 /// Events are in the order of the commits of each organization. Each change since the token is reported exactly once;
@@ -216,6 +224,18 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
     ///
     /// Cancel safe.
     pub async fn next(&mut self) -> Option<WatchEvent> {
+        self.next_paced(|_| std::future::ready(())).await
+    }
+
+    /// Waits for the next event, as [`Watcher::next`] does, and for `pause` before each read of changes, which is given the
+    /// current time of the platform. Commits do not wake a watch that pauses, so that a server that is written all the time
+    /// spends little on many watches that read at intervals.
+    ///
+    /// Cancel safe, if `pause` is.
+    pub async fn next_paced<W: Future<Output = ()>>(
+        &mut self,
+        mut pause: impl FnMut(Timestamp) -> W,
+    ) -> Option<WatchEvent> {
         loop {
             if let Some(event) = self.queue.pop_front() {
                 self.sent.clone_from(&event.token);
@@ -224,8 +244,14 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
             if self.has_ended {
                 return None;
             }
-            if let Err(error) = self.advance().await {
-                self.close(Closing::because(&error));
+            // Neither the state nor a log that is resumed is read at a pace.
+            if self.sending.is_none() && self.sources.iter().all(|source| source.is_live) {
+                pause(self.platform.now()).await;
+            }
+            match self.advance().await {
+                Ok(Read::Something) => {}
+                Ok(Read::Nothing(listeners)) => any(listeners).await,
+                Err(error) => self.close(Closing::because(&error)),
             }
         }
     }
@@ -288,28 +314,28 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
         self.queue.push_back(WatchEvent { what, token });
     }
 
-    /// Adds events to the queue, or waits until there may be some.
-    async fn advance(&mut self) -> Result<()> {
+    /// Adds events to the queue.
+    async fn advance(&mut self) -> Result<Read> {
         // Before anything is read, so that later changes wake the watch.
         let listeners = self.sources.iter().map(|source| source.log.listen());
         let listeners: Vec<_> = listeners.chain([self.dependence.listen()]).collect();
         // A watch waits most of the time, and has no room for the rest then: long values are boxed.
         Box::pin(self.check_access()).await?;
         if self.has_ended {
-            return Ok(());
+            return Ok(Read::Something);
         }
         if self.sending.is_some() {
-            return Box::pin(self.send_state()).await;
+            Box::pin(self.send_state()).await?;
+            return Ok(Read::Something);
         }
         for turn in 0..self.sources.len() {
             let index = (self.turn + turn) % self.sources.len();
             if Box::pin(self.advance_in(index)).await? {
                 self.turn = index + 1;
-                return Ok(());
+                return Ok(Read::Something);
             }
         }
-        any(listeners).await;
-        Ok(())
+        Ok(Read::Nothing(listeners))
     }
 
     /// Reads on in the log of an organization. Returns whether there was anything.

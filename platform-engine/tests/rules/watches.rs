@@ -1,6 +1,15 @@
 //! Watches of lists: each change exactly once and in commit order, with tokens that resume.
 
-use std::sync::Arc;
+use std::{
+    cell::Cell,
+    future::{Future as _, poll_fn},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context as TaskContext, Poll, Wake},
+};
 
 use async_trait::async_trait;
 use futures_lite::future::poll_once;
@@ -332,6 +341,44 @@ fn a_slow_watch_is_ended_and_resumes_with_everything_that_it_has_missed() {
     }
     assert_eq!(shown(&rest(&mut slow)), ["closing ResourceExhausted true"]);
     assert_eq!(rest(&mut resume(&world, "Repo", &token)).len(), 1_101);
+}
+
+/// Counts how often a task is woken.
+#[derive(Debug, Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn commits_do_not_wake_a_watch_that_pauses_and_it_reads_them_after_the_pause() {
+    let world = World::new();
+    let mut watch = watch(&world, "Repo");
+    assert!(rest(&mut watch).is_empty());
+    let (is_over, wakes) = (Cell::new(false), Arc::new(Wakes::default()));
+    let pause = |_| poll_fn(|_| if is_over.get() { Poll::Ready(()) } else { Poll::Pending });
+    {
+        let (mut event, waker) = (pin!(watch.next_paced(pause)), Arc::clone(&wakes).into());
+        let mut poll = || event.as_mut().poll(&mut TaskContext::from_waker(&waker));
+        assert!(poll().is_pending());
+        repo(&world, "a");
+        repo(&world, "b");
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 0);
+        is_over.set(true);
+        let Poll::Ready(Some(event)) = poll() else { panic!("no event after the pause") };
+        assert_eq!(shown(&[event]), ["added a"]);
+    }
+    assert_eq!(shown(&rest(&mut watch)), ["added b"]);
+    // Without a pause, a commit wakes it.
+    let (mut event, waker) = (pin!(watch.next_paced(pause)), Arc::clone(&wakes).into());
+    let mut poll = || event.as_mut().poll(&mut TaskContext::from_waker(&waker));
+    assert!(poll().is_pending());
+    repo(&world, "c");
+    assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+    assert!(poll().is_ready());
 }
 
 #[test]
