@@ -1,7 +1,7 @@
 //! Cost of watches over HTTP: `watches [memory delay creates]`.
 //!
 //! The server is `platform-server` on SQLite in a process of its own. The watches are connections of this process over
-//! HTTP/1.1, whose events it reads and drops.
+//! HTTP/1.1, or streams of its connections over HTTP/2, whose events it reads and drops.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout, reason = "a measuring program")]
 
@@ -60,6 +60,9 @@ fn server() -> (Server, tempfile::TempDir) {
     (Server::platform_with(&store, &options), directory)
 }
 
+/// The number of watches of a connection over HTTP/2. The server allows more.
+const STREAMS: usize = 50;
+
 /// Open watches. Dropping them closes their connections.
 struct Watches {
     /// The times at which a part of a stream arrived, if they are wanted.
@@ -109,6 +112,30 @@ impl Watches {
     }
 }
 
+/// Opens this number of watches as streams of connections over HTTP/2, and waits until each has its first event. They
+/// are open until the result is dropped.
+async fn open_streams(server: &Server, watched: &str, number: usize) -> Vec<h2::RecvStream> {
+    let uri = format!("http://{}/registry/v2/repos?{watched}&watch=true", server.address);
+    let token = format!("Bearer {}", server.token);
+    let (mut streams, mut connection) = (Vec::new(), None);
+    for index in 0..number {
+        if index % STREAMS == 0 {
+            let stream = TcpStream::connect(&server.address).await.unwrap();
+            let (requests, driver) = h2::client::handshake(stream).await.unwrap();
+            tokio::spawn(driver);
+            connection = Some(requests);
+        }
+        let mut requests = connection.take().unwrap().ready().await.unwrap();
+        let request = http::Request::get(&uri).header(http::header::AUTHORIZATION, &token).body(()).unwrap();
+        let (response, _) = requests.send_request(request, true).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        body.data().await.unwrap().unwrap();
+        streams.push(body);
+        connection = Some(requests);
+    }
+    streams
+}
+
 impl Drop for Watches {
     fn drop(&mut self) {
         drop(self.stop.take());
@@ -133,12 +160,25 @@ fn memory(watched: &str) {
     thread::sleep(Duration::from_secs(10));
     let more = server.memory().saturating_sub(before);
     drop(watches);
+    let (server, _directory) = self::server();
+    drop(Watches::open(&server, watched, 100));
+    let before = server.memory();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let streams = runtime.block_on(async {
+        let streams = open_streams(&server, watched, number).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        streams
+    });
+    let of_streams = server.memory().saturating_sub(before);
+    drop(streams);
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
-    println!(
-        "{}",
-        Line::value(format!("{number} idle watches: more memory, MB"), megabytes(more), Goal::AtMost(100.0, 50.0))
-    );
-    println!("{}", Line::value(format!("{number} idle connections: more memory, MB"), megabytes(idle), Goal::None));
+    for (name, bytes, goal) in [
+        (format!("{number} idle watches over HTTP/1.1: more memory, MB"), more, Goal::AtMost(100.0, 50.0)),
+        (format!("{number} idle connections over HTTP/1.1: more memory, MB"), idle, Goal::None),
+        (format!("{number} idle watches over HTTP/2: more memory, MB"), of_streams, Goal::AtMost(100.0, 50.0)),
+    ] {
+        println!("{}", Line::value(name, megabytes(bytes), goal));
+    }
 }
 
 /// Opens connections, each of which has sent one request.
