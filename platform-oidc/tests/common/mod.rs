@@ -126,8 +126,16 @@ pub fn trusted(stub: &Arc<StubFetch>, clock: &Arc<TestClock>) -> TrustedIssuer {
 }
 
 pub fn own_issuer(algorithm: Algorithm, clock: &Arc<TestClock>) -> Arc<Issuer> {
-    let keys = Keys::generate(algorithm, &**clock, &*entropy()).unwrap();
-    Arc::new(Issuer::new(OWN, Arc::new(keys), clock.clone(), entropy()).unwrap())
+    issuer_of(&own_keys(algorithm, clock), clock)
+}
+
+pub fn own_keys(algorithm: Algorithm, clock: &Arc<TestClock>) -> Arc<Keys> {
+    Arc::new(Keys::generate(algorithm, &**clock, &*entropy()).unwrap())
+}
+
+/// Returns the server's own issuer with these keys.
+pub fn issuer_of(keys: &Arc<Keys>, clock: &Arc<TestClock>) -> Arc<Issuer> {
+    Arc::new(Issuer::new(OWN, Arc::clone(keys), clock.clone(), entropy()).unwrap())
 }
 
 pub fn verifier(own: Option<Arc<Issuer>>, trusted: Vec<TrustedIssuer>, clock: &Arc<TestClock>) -> Verifier {
