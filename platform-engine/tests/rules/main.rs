@@ -57,6 +57,7 @@ mod quotas;
 mod races;
 mod repeats;
 mod revocations;
+mod times;
 mod typed;
 mod updates;
 mod watches;

@@ -129,8 +129,17 @@ pub fn own_issuer(algorithm: Algorithm, clock: &Arc<TestClock>) -> Arc<Issuer> {
     issuer_of(&own_keys(algorithm, clock), clock)
 }
 
+/// Returns the keys of the server's own issuer. Those of an algorithm are generated once for all tests of a program,
+/// because generating RSA keys takes long.
 pub fn own_keys(algorithm: Algorithm, clock: &Arc<TestClock>) -> Arc<Keys> {
-    Arc::new(Keys::generate(algorithm, &**clock, &*entropy()).unwrap())
+    static KEYS: Mutex<Vec<(Algorithm, Arc<Keys>)>> = Mutex::new(Vec::new());
+    let mut known = KEYS.lock();
+    if let Some((_, keys)) = known.iter().find(|(of, _)| *of == algorithm) {
+        return Arc::clone(keys);
+    }
+    let keys = Arc::new(Keys::generate(algorithm, &**clock, &*entropy()).unwrap());
+    known.push((algorithm, Arc::clone(&keys)));
+    keys
 }
 
 /// Returns the server's own issuer with these keys.
