@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     all_kinds,
-    common::{BEGIN, ISSUER, World, block_on, built_in, digest, object, text, uid_of},
+    common::{BEGIN, ISSUER, World, block_on, built_in, code, digest, object, text, uid_of},
     fixtures::fixtures,
     requests::request,
 };
@@ -342,6 +342,22 @@ fn every_way_to_restrict_access_is_in_force_at_the_next_request() {
             assert_ne!(seen.unwrap().total, 0, "{by:?} after {}", way.name);
         }
     }
+}
+
+#[test]
+fn the_access_by_an_email_address_ends_with_the_address() {
+    let world = World::new();
+    let verified = json!({ "name": "a.test", "verified": true, "kind": "ORG_KIND_DEV" });
+    world.update(&world.operator, "Group", &world.org, verified, None).unwrap();
+    let ada = world.person("ada", Some("ada@a.test"));
+    let look_up = || world.run(Some(&ada), "LookupGroup", json!({}));
+    look_up().unwrap();
+    // The issuer states another address.
+    world.person("ada", Some("ada@b.test"));
+    assert_eq!(code(look_up()), Code::NotFound);
+    let ask = world.run(Some(&ada), "RequestGroupAccess", json!({ "groupUid": world.org }));
+    assert_eq!(code(ask), Code::NotFound);
+    assert_eq!(world.run(Some(&ada), "CheckEligibility", json!({})).unwrap()["eligible"], false);
 }
 
 /// Methods that change what grants depend on and never take access away.
