@@ -52,6 +52,8 @@ enum Use {
     Refresh,
     RefreshOfProvider,
     WhoAmI,
+    /// A token of a trusted issuer, by which the person's name and email addresses are updated.
+    Register,
     Unregister,
     /// A request to the API.
     Api,
@@ -74,6 +76,7 @@ const USES: &[Use] = &[
     Refresh,
     RefreshOfProvider,
     WhoAmI,
+    Register,
     Unregister,
     Api,
     ApiByUpstream,
@@ -123,8 +126,8 @@ impl Use {
         let is_of_provider = matches!(self, ProviderPerson | Provisioned | OwnTokenOfProvider | RefreshOfProvider);
         match end {
             Expires | AllTokensAreRevoked | TokensBeforeNowAreRevoked => true,
-            // A sign-in by a provider registers the person again.
-            IdentityIsDeleted => !matches!(self, ProviderPerson | Provisioned),
+            // These register the person again.
+            IdentityIsDeleted => !matches!(self, ProviderPerson | Provisioned | Register),
             RelationshipChanges => matches!(self, ClaimMatch | StaticKeys | Aws | OwnTokenForAnother),
             ProviderIsDeleted | ProviderChangesIssuer => is_of_provider,
             ScimIsEnabled => matches!(self, ProviderPerson | OwnTokenOfProvider | RefreshOfProvider),
@@ -137,7 +140,7 @@ impl Use {
     /// Returns when the credential expires, in seconds, leeway included.
     fn expires(self) -> i64 {
         match self {
-            ClaimMatch | Person | ProviderPerson | Provisioned | ApiByUpstream => UPSTREAM_EXPIRES + 60,
+            ClaimMatch | Person | ProviderPerson | Provisioned | Register | ApiByUpstream => UPSTREAM_EXPIRES + 60,
             StaticKeys => KEYS_EXPIRE,
             Aws => NOW + 15 * 60,
             // Nothing is issued for less than a second.
@@ -183,7 +186,7 @@ impl Scene {
                 let credential = Signed::new(&identity).credential();
                 (identity, credential)
             }
-            Person | ApiByUpstream => (person(&fixture).await, upstream.clone()),
+            Person | Register | ApiByUpstream => (person(&fixture).await, upstream.clone()),
             ProviderPerson => (provider_person_uid(&tenant.provider, TENANT, "alice"), by_provider.clone()),
             Provisioned => {
                 enable(&fixture, &tenant).await;
@@ -240,6 +243,7 @@ impl Scene {
             ProviderPerson | Provisioned => fixture.exchange(credential, self.tenant.request()).await.map(drop),
             Refresh | RefreshOfProvider => fixture.refresh(credential, json!({ "aud": [API] })).await.map(drop),
             WhoAmI => sts.who_am_i(credential).await.map(drop),
+            Register => sts.register(credential, &Default::default()).await.map(drop),
             Unregister => sts.unregister(credential, identity).await,
             Api | ApiByUpstream => {
                 use platform_engine::access::Authenticator;
