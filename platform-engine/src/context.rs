@@ -314,8 +314,8 @@ impl<'a> Context<'a> {
     }
 
     /// Returns the uid of the caller's own resource without a parent group, which a person may read without a role. A
-    /// narrowed token must name the capabilities that others need for that.
-    fn own_root(&self, capabilities: &[Capability]) -> Option<&'a Uid> {
+    /// narrowed token must name the capabilities that others need for that; otherwise, `None`.
+    pub fn own_root(&self, capabilities: &[Capability]) -> Option<&'a Uid> {
         let is_allowed = self.narrowing().is_none_or(|narrowing| narrowing.allows_somewhere(capabilities));
         self.caller.map(|caller| &caller.identity).filter(|identity| is_allowed && identity.is_root())
     }

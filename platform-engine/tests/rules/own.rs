@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use platform_core::iam::Iam;
+use platform_core::{capabilities, iam::Iam};
 use platform_engine::{
     access::{Caller, Capability, CapabilitySet, Narrowing},
     error::{Code, Result},
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     all_kinds,
-    common::{World, block_on, built_in, code, owner_capabilities, text},
+    common::{ISSUER, World, block_on, built_in, code, owner_capabilities, text},
     fixtures::fixtures,
     requests::request,
 };
@@ -237,11 +237,26 @@ fn a_method_of_a_service_of_version_1_is_denied_to_a_token_for_nothing() {
             let done = scene.run(&nothing, service, action, &request);
             match (action.authorization, done.map_err(|error| error.code())) {
                 (Authorization::Public | Authorization::FiltersResult(_), _) | (_, Err(Code::PermissionDenied)) => {}
-                // Its reply depends on the request alone.
-                (Authorization::Authenticated, _) if action.name == "Lookup" => {}
+                // It shows what the token may read; the next test is about the caller's own identity.
+                (Authorization::Authenticated, Err(Code::NotFound)) if action.name == "Lookup" => {}
                 (_, done) => drop(allowed.insert(format!("{}: {done:?}", action.name))),
             }
         }
     }
     assert_eq!(allowed, BTreeSet::new());
+}
+
+#[test]
+fn a_lookup_of_version_1_finds_one_s_own_identity_only_with_the_capability_to_read_it() {
+    let scene = Scene::new();
+    let all = SERVICES.iter().flat_map(|service| service.actions.iter().map(move |action| (service, action)));
+    let (service, action) = all.into_iter().find(|(_, action)| action.name == "Lookup").unwrap();
+    let own = Map::from_iter([("issuer".to_owned(), json!(ISSUER)), ("subject".to_owned(), json!("owner"))]);
+    let look_up = |caller: &Caller| scene.run(caller, service, action, &own);
+    let [read, bindings] = ["identity.list", "role_bindings.list"].map(|name| capabilities::by_name(name).unwrap());
+    assert_eq!(look_up(&scene.owner).unwrap()["id"], json!(scene.owner.identity));
+    assert_eq!(look_up(&scene.narrowed([read])).unwrap()["id"], json!(scene.owner.identity));
+    // As of any person whose binding the token may read.
+    assert_eq!(look_up(&scene.narrowed([bindings])).unwrap()["id"], json!(scene.owner.identity));
+    assert_eq!(code(look_up(&scene.narrowed([]))), Code::NotFound);
 }
