@@ -1,3 +1,5 @@
+//! Tests of the contents and the end of a cookie.
+
 use std::sync::Arc;
 
 use platform_engine::store::memory::MemoryStore;
