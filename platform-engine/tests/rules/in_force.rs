@@ -360,7 +360,7 @@ fn the_access_by_an_email_address_ends_with_the_address() {
     assert_eq!(world.run(Some(&ada), "CheckEligibility", json!({})).unwrap()["eligible"], false);
 }
 
-/// Methods that change what grants depend on and never take access away.
+/// Methods that write data of the domain and never take access away.
 const NEVER_RESTRICT: &[&str] = &[
     "CreateGroup",
     "UpdateGroup",
@@ -425,7 +425,7 @@ fn every_method_that_writes_in_the_domain_of_access_has_a_way_or_never_restricts
     }
 }
 
-/// Fields that give power in other domains. What follows a repo ends with the right to pull, which the tests of
+/// Fields that give power in other domains. A follower of a repo ends with the right to pull, which the tests of
 /// followers revoke.
 const PRIVILEGED_ELSEWHERE: &[&str] = &["Repo.syncConfig"];
 

@@ -143,8 +143,8 @@ fn a_person_s_own_resource_is_shown_only_to_tokens_with_the_capability_to_read_i
     assert_eq!(read, 2, "the identity is read by a get and a list");
 }
 
-/// Actions that a token for nothing may call, because their replies depend on the request alone or show only what the
-/// token may read.
+/// Actions that a token for nothing may call, because their replies depend on the request alone or show only resources
+/// that the token may read.
 const SHOW_NOTHING: &[&str] = &["LookupIdentity", "ExplainAccess"];
 
 #[test]
@@ -237,7 +237,7 @@ fn a_method_of_a_service_of_version_1_is_denied_to_a_token_for_nothing() {
             let done = scene.run(&nothing, service, action, &request);
             match (action.authorization, done.map_err(|error| error.code())) {
                 (Authorization::Public | Authorization::FiltersResult(_), _) | (_, Err(Code::PermissionDenied)) => {}
-                // It shows what the token may read; the next test is about the caller's own identity.
+                // It shows only identities that the token may read; the next test is about the caller's own.
                 (Authorization::Authenticated, Err(Code::NotFound)) if action.name == "Lookup" => {}
                 (_, done) => drop(allowed.insert(format!("{}: {done:?}", action.name))),
             }

@@ -212,7 +212,7 @@ fn replaced_token_is_valid(world: &World, expire_time: serde_json::Value, wait: 
 }
 
 #[test]
-fn whatever_ends_at_a_time_is_in_force_until_then_and_no_longer() {
+fn every_window_of_time_ends_at_its_last_moment() {
     for Window { name, last, after_steps_back, is_in_force } in WINDOWS {
         let [hour, year] = *after_steps_back;
         for (after, expected) in [(0, true), (*last, true), (last + 1, false), (-HOUR, hour), (-YEAR, year)] {

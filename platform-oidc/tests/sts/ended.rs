@@ -85,7 +85,7 @@ const USES: &[Use] = &[
 /// The end of a credential or of its identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// The credential, or what it was exchanged for before, expires.
+    /// The credential expires.
     Expires,
     IdentityIsDeleted,
     AllTokensAreRevoked,
@@ -220,7 +220,7 @@ impl Scene {
             _ => identity.clone(),
         };
         let mut scene = Self { fixture, tenant, case, identity, bearer, credential, user };
-        // Once before the end, so that whatever is cached is, and the refusals afterwards have no other reason.
+        // Used once before the end, so that results are cached and a later refusal has no other reason.
         match case {
             Unregister => {}
             Refresh | RefreshOfProvider => {
