@@ -98,7 +98,7 @@ enum End {
     ScimIsEnabled,
     UserIsDeactivated,
     UserIsDeleted,
-    SignInsEnd,
+    SignOut,
     /// The identity whose token is exchanged for another identity is deleted.
     BearerIsDeleted,
 }
@@ -116,7 +116,7 @@ const ENDS: &[End] = &[
     ScimIsEnabled,
     UserIsDeactivated,
     UserIsDeleted,
-    SignInsEnd,
+    SignOut,
     BearerIsDeleted,
 ];
 
@@ -132,7 +132,7 @@ impl Use {
             ProviderIsDeleted | ProviderChangesIssuer => is_of_provider,
             ScimIsEnabled => matches!(self, ProviderPerson | OwnTokenOfProvider | RefreshOfProvider),
             UserIsDeactivated | UserIsDeleted => self == Provisioned,
-            SignInsEnd => matches!(self, Refresh | RefreshOfProvider),
+            SignOut => matches!(self, Refresh | RefreshOfProvider),
             BearerIsDeleted => self == OwnTokenForAnother,
         }
     }
@@ -265,7 +265,7 @@ impl Scene {
                 let request = json!({ "identityUid": self.identity, "beforeTime": at(NOW) });
                 run(fixture, "RevokeTokens", request).await;
             }
-            SignInsEnd => run(fixture, "EndSignIns", json!({ "identityUid": self.identity })).await,
+            SignOut => run(fixture, "EndSignIns", json!({ "identityUid": self.identity })).await,
             RelationshipChanges => {
                 let mut identity = platform.get::<Identity>(operator, &self.identity).await.unwrap();
                 if let Some(claims) = &mut identity.claim_match {
