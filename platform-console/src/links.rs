@@ -29,7 +29,14 @@ struct Link {
     /// The SHA-256 of the code, so that a search takes no time that depends on the code.
     code: [u8; 32],
     token: Secret,
-    expires: Timestamp,
+    made: Timestamp,
+}
+
+impl Link {
+    fn is_current(&self, now: Timestamp) -> bool {
+        // The absolute difference: a link must not last longer because the clock was set back.
+        now.millis().abs_diff(self.made.millis()) < LINK_SECONDS.unsigned_abs() * 1000
+    }
 }
 
 impl Links {
@@ -43,11 +50,11 @@ impl Links {
         entropy.fill(&mut random);
         let code = hex::encode(random);
         let mut links = self.0.lock();
-        links.retain(|_, link| link.expires > now);
+        links.retain(|_, link| link.is_current(now));
         if links.len() >= MAX_LINKS && !links.contains_key(identity) {
             return Err(Error::new(Code::ResourceExhausted, "Too many one-time links have not been opened"));
         }
-        let link = Link { code: hash(&code), token, expires: now.plus_millis(LINK_SECONDS * 1000) };
+        let link = Link { code: hash(&code), token, made: now };
         links.insert(identity.clone(), link);
         Ok(Secret::new(code))
     }
@@ -56,14 +63,14 @@ impl Links {
     pub(crate) fn identity(&self, now: Timestamp, code: &str) -> Option<Uid> {
         let code = hash(code);
         let links = self.0.lock();
-        links.iter().find(|(_, link)| link.code == code && link.expires > now).map(|(identity, _)| identity.clone())
+        links.iter().find(|(_, link)| link.code == code && link.is_current(now)).map(|(identity, _)| identity.clone())
     }
 
     /// Returns the token of a link, once.
     pub(crate) fn take(&self, now: Timestamp, code: &str) -> Option<Secret> {
         let code = hash(code);
         let mut links = self.0.lock();
-        links.retain(|_, link| link.expires > now);
+        links.retain(|_, link| link.is_current(now));
         let identity = links.iter().find(|(_, link)| link.code == code).map(|(identity, _)| identity.clone())?;
         links.remove(&identity).map(|link| link.token)
     }
@@ -106,5 +113,18 @@ mod tests {
         assert_eq!(links.take(start, first.expose()), None, "a new link replaces the one before");
         assert_eq!(links.take(after(900), second.expose()), None, "it has expired");
         assert!(!format!("{links:?}").contains("token"));
+    }
+
+    #[test]
+    fn a_link_lasts_no_longer_after_the_clock_was_set_back() {
+        let (entropy, start) = (SeededEntropy::new(1), Timestamp::EPOCH);
+        let identity = Uid::from_digest([1; 20]);
+        let (hour, year) = (3600, 365 * 24 * 3600);
+        for (seconds, is_current) in [(0, true), (-899, true), (-900, false), (-hour, false), (-year, false)] {
+            let (links, now) = (Links::default(), start.plus_millis(seconds * 1000));
+            let code = links.make(&entropy, start, &identity, Secret::new("token")).unwrap();
+            assert_eq!(links.identity(now, code.expose()).is_some(), is_current, "{seconds}");
+            assert_eq!(links.take(now, code.expose()).is_some(), is_current, "{seconds}");
+        }
     }
 }

@@ -387,3 +387,6 @@ fn set_cookie(reply: &mut Reply, cookie: &str) -> Result<()> {
     reply.headers_mut().insert(SET_COOKIE, value);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

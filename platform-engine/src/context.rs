@@ -185,6 +185,16 @@ impl<'a> Context<'a> {
         self.caller.ok_or_else(Error::missing_token)
     }
 
+    /// Returns the caller of a method about the caller itself that needs no capability. A narrowed token, which allows
+    /// only the capabilities that it names, does not allow such a method.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED without a caller, PERMISSION_DENIED for a narrowed token.
+    pub fn demand_caller_itself(&self) -> Result<&'a Caller> {
+        let caller = self.demand_caller()?;
+        if caller.narrowing.is_none() { Ok(caller) } else { Err(Error::denied()) }
+    }
+
     fn narrowing(&self) -> Option<&'a Narrowing> {
         self.caller.and_then(|caller| caller.narrowing.as_deref())
     }
@@ -297,10 +307,17 @@ impl<'a> Context<'a> {
                 Roots::Shared => verb == Verb::Get && !self.nodes(method.capabilities).is_empty(),
                 Roots::Personal => {
                     self.is_operator()
-                        || (verb == Verb::Get && self.caller.is_some_and(|caller| *uid == caller.identity))
+                        || (verb == Verb::Get && self.own_root(method.capabilities).is_some_and(|own| own == uid))
                 }
             };
         if by_root { Ok(()) } else { self.demand(uid, method.capabilities) }
+    }
+
+    /// Returns the uid of the caller's own resource without a parent group, which a person may read without a role. A
+    /// narrowed token must name the capabilities that others need for that; otherwise, `None`.
+    pub fn own_root(&self, capabilities: &[Capability]) -> Option<&'a Uid> {
+        let is_allowed = self.narrowing().is_none_or(|narrowing| narrowing.allows_somewhere(capabilities));
+        self.caller.map(|caller| &caller.identity).filter(|identity| is_allowed && identity.is_root())
     }
 
     /// Returns the scopes in which the caller may list a kind. Use only their intersection with `places`: this call
@@ -323,9 +340,7 @@ impl<'a> Context<'a> {
             Roots::Shared => (!nodes.is_empty()).then_some(Scope::Roots),
             Roots::Personal if self.is_operator() => Some(Scope::Roots),
             // A person sees their own identity. An identity in a group is listed like the group's other resources.
-            Roots::Personal => {
-                self.caller.filter(|caller| caller.identity.is_root()).map(|own| Scope::Exact(own.identity.clone()))
-            }
+            Roots::Personal => self.own_root(capabilities).cloned().map(Scope::Exact),
         };
         Scopes::disjoint(nodes.iter().cloned().map(Scope::Subtree).chain(roots))
     }

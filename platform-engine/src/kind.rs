@@ -274,7 +274,8 @@ pub enum Roots {
     Granted,
     /// Callers who hold the method's capabilities at any group may get and list them.
     Shared,
-    /// The operator may call all methods, and an identity may get and list itself.
+    /// The operator may call all methods, and an identity may get and list itself; with a narrowed token, only if it
+    /// names the capabilities of the method.
     Personal,
 }
 

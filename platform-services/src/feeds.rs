@@ -29,7 +29,7 @@ use platform_engine::{
     store::Position,
     uid::Uid,
 };
-use platform_feeds::{Document, Feed, Format, Options, source};
+use platform_feeds::{Document, Feed, Format, Options, UnknownFormat, source};
 use platform_http::{
     BoxError, Origin, Reply, ReplyBody, StreamPermit,
     mount::{self, Body, Call, Mount, Refusal},
@@ -85,7 +85,7 @@ impl Mount for Feeds {
 
     async fn answer(&self, call: Call<'_>, _: Body<'_>) -> Result<Reply, Refusal> {
         let format = call.path.strip_prefix(PREFIX).unwrap_or_default();
-        let format: Format = format.parse().map_err(|_| Refusal::no_path())?;
+        let format: Format = format.parse().map_err(unknown)?;
         if let Some(reply) = call.check_method(&[Method::GET])? {
             return Ok(reply);
         }
@@ -246,6 +246,10 @@ impl Write for &Making {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+fn unknown(format: UnknownFormat) -> Error {
+    Error::new(Code::NotFound, format!("Not found: the format of a feed {format}"))
 }
 
 fn slow() -> Error {

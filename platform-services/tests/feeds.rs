@@ -181,7 +181,11 @@ async fn an_invalid_request_names_the_parameter() {
         ("/feeds/osv?group=a&namespace=a&namespace=b", 400, &["namespace"]),
     ] {
         let answer = get(&rest, path).await;
-        assert_eq!(answer.refusal().0, status, "{path}");
+        let (found, _, message) = answer.refusal();
+        assert_eq!(found, status, "{path}");
+        if status == 404 {
+            assert!(message.ends_with("must be one of osv, secdb, openvex"), "{path}: {message}");
+        }
         if status == 400 {
             assert_eq!(answer.fields(), fields, "{path}");
         }

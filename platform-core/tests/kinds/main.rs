@@ -29,6 +29,7 @@ const OWN_FIXTURES: &[fixtures::Fixture] = &[];
 mod common;
 mod deliveries;
 mod fixtures;
+mod requests;
 mod sample;
 mod snapshot;
 

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{CapabilitySet, Credential};
+use super::{Capability, CapabilitySet, Credential};
 use crate::{
     entropy::Entropy,
     timestamp::Timestamp,
@@ -173,6 +173,11 @@ impl Narrowing {
     pub fn at(&self, uid: &str) -> CapabilitySet {
         let above = std::iter::successors(Some(uid), |uid| uid::parent(uid));
         above.filter_map(|group| self.0.get(group)).fold(CapabilitySet::EMPTY, |all, set| all.union(*set))
+    }
+
+    /// Returns whether all of these capabilities are allowed at one of the groups.
+    pub(crate) fn allows_somewhere(&self, capabilities: &[Capability]) -> bool {
+        self.0.values().any(|allowed| allowed.contains_all(capabilities))
     }
 
     /// Returns the groups with capabilities, in no particular order.

@@ -30,6 +30,8 @@ mod deliveries;
 mod fixtures;
 #[path = "../../../platform-v1/tests/kinds/fixtures_of_version_1.rs"]
 mod fixtures_of_version_1;
+#[path = "../../../platform-core/tests/kinds/requests.rs"]
+mod requests;
 #[path = "../../../platform-core/tests/kinds/sample.rs"]
 mod sample;
 #[path = "../../../platform-core/tests/kinds/snapshot.rs"]
@@ -44,15 +46,18 @@ mod events;
 mod filter_grammar;
 mod filtered_lists;
 mod filters;
+mod in_force;
 mod lists;
 mod live_grants;
 mod oracle;
+mod own;
 mod previews;
 mod put;
 mod quotas;
 mod races;
 mod repeats;
 mod revocations;
+mod times;
 mod typed;
 mod updates;
 mod watches;

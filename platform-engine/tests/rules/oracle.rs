@@ -112,7 +112,11 @@ impl Oracle {
             }
             // The uid of a create is the parent.
             "Identity" if in_no_group(uid) && is_operator && verb != Verb::Create => true,
-            "Identity" if in_no_group(uid) && reads && *principal.caller.identity == *uid => true,
+            // A narrowed token must name the capabilities, at any group.
+            "Identity" if in_no_group(uid) && reads && *principal.caller.identity == *uid => {
+                let named = |narrowing: &Vec<(String, Names)>| narrowing.iter().any(|(_, all)| all.is_superset(needed));
+                principal.narrowing.as_ref().is_none_or(named)
+            }
             _ => self.held(principal, uid).is_superset(needed),
         }
     }

@@ -126,8 +126,25 @@ pub fn trusted(stub: &Arc<StubFetch>, clock: &Arc<TestClock>) -> TrustedIssuer {
 }
 
 pub fn own_issuer(algorithm: Algorithm, clock: &Arc<TestClock>) -> Arc<Issuer> {
-    let keys = Keys::generate(algorithm, &**clock, &*entropy()).unwrap();
-    Arc::new(Issuer::new(OWN, Arc::new(keys), clock.clone(), entropy()).unwrap())
+    issuer_of(&own_keys(algorithm, clock), clock)
+}
+
+/// Returns the keys of the server's own issuer. Those of an algorithm are generated once for all tests of a program,
+/// because generating RSA keys takes long.
+pub fn own_keys(algorithm: Algorithm, clock: &Arc<TestClock>) -> Arc<Keys> {
+    static KEYS: Mutex<Vec<(Algorithm, Arc<Keys>)>> = Mutex::new(Vec::new());
+    let mut known = KEYS.lock();
+    if let Some((_, keys)) = known.iter().find(|(of, _)| *of == algorithm) {
+        return Arc::clone(keys);
+    }
+    let keys = Arc::new(Keys::generate(algorithm, &**clock, &*entropy()).unwrap());
+    known.push((algorithm, Arc::clone(&keys)));
+    keys
+}
+
+/// Returns the server's own issuer with these keys.
+pub fn issuer_of(keys: &Arc<Keys>, clock: &Arc<TestClock>) -> Arc<Issuer> {
+    Arc::new(Issuer::new(OWN, Arc::clone(keys), clock.clone(), entropy()).unwrap())
 }
 
 pub fn verifier(own: Option<Arc<Issuer>>, trusted: Vec<TrustedIssuer>, clock: &Arc<TestClock>) -> Verifier {

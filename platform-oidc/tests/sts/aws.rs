@@ -75,7 +75,7 @@ fn sts_of_partition(request: &Request<Bytes>, arn: &str) -> Response<Bytes> {
 
 /// A signed request under construction.
 #[derive(Clone)]
-struct Signed {
+pub struct Signed {
     host: String,
     region: String,
     date: String,
@@ -87,7 +87,7 @@ struct Signed {
 }
 
 impl Signed {
-    fn new(identity: &str) -> Self {
+    pub fn new(identity: &str) -> Self {
         let headers = [("accept", "application/json"), ("chainguard-audience", API), ("chainguard-identity", identity)];
         Self {
             host: "sts.amazonaws.com".to_owned(),
@@ -127,7 +127,7 @@ impl Signed {
         format!("{start}\r\n{lines}Content-Length: 0\r\nAuthorization: {authorization}\r\n{more}\r\n")
     }
 
-    fn credential(&self) -> String {
+    pub fn credential(&self) -> String {
         encode(self.head())
     }
 }
@@ -140,9 +140,14 @@ async fn aws_identity(fixture: &Fixture, aws: Value) -> Uid {
 
 async fn setting() -> (Fixture, Uid) {
     let fixture = Fixture::new().await;
-    fixture.stub.respond_to(sts_of_aws);
-    let identity = aws_identity(&fixture, json!({ "awsAccount": ACCOUNT, "arn": ARN, "userId": USER_ID })).await;
+    let identity = caller_of_aws(&fixture).await;
     (fixture, identity)
+}
+
+/// Creates the identity of the caller that the stand-in identifies.
+pub async fn caller_of_aws(fixture: &Fixture) -> Uid {
+    fixture.stub.respond_to(sts_of_aws);
+    aws_identity(fixture, json!({ "awsAccount": ACCOUNT, "arn": ARN, "userId": USER_ID })).await
 }
 
 #[test]

@@ -156,7 +156,7 @@ async fn an_identity_without_an_audience_accepts_only_the_default_audiences() {
     assert_eq!(code_of(fixture.assume(&fixture.upstream(json!({ "aud": API })), &own).await), Code::PermissionDenied);
 }
 
-fn static_keys(key: &SigningKey, issuer: &str, subject: &str) -> Value {
+pub fn static_keys(key: &SigningKey, issuer: &str, subject: &str) -> Value {
     let keys = KeySet::new([key.verifying().clone()]).unwrap().to_json();
     json!({ "staticKeys": { "issuer": issuer, "subject": subject, "issuerKeys": keys } })
 }

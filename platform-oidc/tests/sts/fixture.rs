@@ -15,13 +15,13 @@ use platform_engine::{
     store::{Store, memory::MemoryStore},
     uid::Uid,
 };
-use platform_keys::{Algorithm, SigningKey, VerifyingKey};
+use platform_keys::{Algorithm, Keys, SigningKey, VerifyingKey};
 use platform_oidc::{DiscoveryOptions, Issuer, SignInProvider, Sts, StsOptions, Verifier, jwks::KeySet};
 use platform_outbound::Fetch;
 use platform_testkit::TestClock;
 use serde_json::{Map, Value, json};
 
-use crate::common::{API, StubFetch, TRUSTED, claims, clock, entropy, key, own_issuer, trusted, verifier};
+use crate::common::{API, StubFetch, TRUSTED, claims, clock, entropy, issuer_of, key, own_keys, trusted, verifier};
 
 pub const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
@@ -38,6 +38,8 @@ pub struct Fixture {
     pub org: Uid,
     /// The key of the trusted issuer.
     pub key: SigningKey,
+    /// The keys of the server's own tokens.
+    pub own_keys: Arc<Keys>,
 }
 
 impl Fixture {
@@ -62,7 +64,8 @@ impl Fixture {
         let first =
             Bootstrap { organization: org.clone(), organization_name: "acme".to_owned(), operator: operator.clone() };
         Iam::of(&platform).bootstrap(&first).await.unwrap();
-        let issuer = own_issuer(algorithm, &clock);
+        let own_keys = own_keys(algorithm, &clock);
+        let issuer = issuer_of(&own_keys, &clock);
         let verifier = Arc::new(verifier(Some(issuer.clone()), vec![trusted(&stub, &clock)], &clock));
         let discovery = DiscoveryOptions { allow_http: true, ..DiscoveryOptions::default() };
         let fetch = fetch.unwrap_or_else(|| stub.clone());
@@ -76,7 +79,19 @@ impl Fixture {
         let sts = Sts::new(options).unwrap().with_sign_in(operator_provider()).unwrap();
         let key = key(Algorithm::Es256);
         stub.publish(&[key.verifying()]);
-        Self { clock, stub, store, platform, verifier, issuer, sts, operator: Caller::new(operator), org, key }
+        Self {
+            clock,
+            stub,
+            store,
+            platform,
+            verifier,
+            issuer,
+            sts,
+            operator: Caller::new(operator),
+            org,
+            key,
+            own_keys,
+        }
     }
 
     /// Publishes the keys of an issuer.

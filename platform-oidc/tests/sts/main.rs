@@ -15,6 +15,7 @@ mod common;
 mod fixture;
 
 mod aws;
+mod ended;
 mod exchange;
 mod narrowing;
 mod persons;
@@ -24,3 +25,4 @@ mod refresh;
 mod revocations;
 mod sign_in;
 mod slow;
+mod times;

@@ -16,11 +16,12 @@ use crate::{
     fixture::{Fixture, VIEWER, claims_of, code_of, error_of, object, token},
 };
 
-const TENANT: &str = "https://sign-in.tenant.example";
+pub const TENANT: &str = "https://sign-in.tenant.example";
 
-struct Tenant {
-    org: Uid,
-    provider: Uid,
+/// An organization with an identity provider of its own.
+pub struct Tenant {
+    pub org: Uid,
+    pub provider: Uid,
     key: SigningKey,
 }
 
@@ -29,7 +30,7 @@ fn built_in(name: &str) -> Uid {
 }
 
 /// Creates an organization with an identity provider for this issuer.
-async fn tenant(fixture: &Fixture, issuer: &str, oidc: Value) -> Tenant {
+pub async fn tenant(fixture: &Fixture, issuer: &str, oidc: Value) -> Tenant {
     let org = fixture.group("", "tenant").await;
     let mut configured = json!({ "issuer": issuer, "clientId": "client", "pkceEnabled": true });
     configured.as_object_mut().unwrap().extend(oidc.as_object().unwrap().clone());
@@ -42,13 +43,13 @@ async fn tenant(fixture: &Fixture, issuer: &str, oidc: Value) -> Tenant {
 }
 
 impl Tenant {
-    fn token(&self, changes: Value) -> String {
+    pub fn token(&self, changes: Value) -> String {
         let mut claims = json!({"iss": TENANT, "aud": "client"});
         claims.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         token(&self.key, claims)
     }
 
-    fn request(&self) -> Value {
+    pub fn request(&self) -> Value {
         json!({ "aud": [API], "identityProvider": self.provider })
     }
 }
@@ -189,7 +190,7 @@ async fn an_email_address_links_no_accounts() {
 }
 
 /// Enables the directory of a provider.
-async fn enable(fixture: &Fixture, tenant: &Tenant) {
+pub async fn enable(fixture: &Fixture, tenant: &Tenant) {
     let second = fixture.alice().await;
     let person = fixture.sts.register(&fixture.upstream(json!({})), &Default::default()).await.unwrap().identity;
     fixture.bind(&person, &built_in("owner"), &tenant.org).await;

@@ -40,7 +40,7 @@ use crate::{
 };
 
 const TENANT: &str = "https://sign-in.tenant.example";
-const CALLBACK: (&str, &str) = ("redirect", "http://localhost:8123/callback?token=true&error=true");
+pub const CALLBACK: (&str, &str) = ("redirect", "http://localhost:8123/callback?token=true&error=true");
 
 /// The data that a provider keeps for a code.
 #[derive(Clone)]
@@ -106,8 +106,8 @@ impl Providers {
 }
 
 /// A fixture with the operator's provider, and an organization with a provider of its own.
-struct Setting {
-    fixture: Fixture,
+pub struct Setting {
+    pub fixture: Fixture,
     providers: Arc<Mutex<Providers>>,
     org: Uid,
     tenant: Uid,
@@ -115,13 +115,13 @@ struct Setting {
 }
 
 /// A browser that was sent to a provider, with the parameters of the authorization request.
-struct Sent {
-    browser: String,
+pub struct Sent {
+    pub browser: String,
     parameters: HashMap<String, String>,
 }
 
 impl Setting {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         Self::with(json!({ "pkceEnabled": true, "groupsClaim": "roles" })).await
     }
 
@@ -158,7 +158,7 @@ impl Setting {
         self.fixture.stub.respond(&format!("{issuer}/.well-known/openid-configuration"), Ok(document.to_string()));
     }
 
-    async fn begin(&self, query: &[(&str, &str)]) -> Result<Sent> {
+    pub async fn begin(&self, query: &[(&str, &str)]) -> Result<Sent> {
         let pairs: Vec<_> = query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let begun = self.fixture.sts.begin(SignIn::read(&pairs)?, Box::new(())).await?;
         let (_, query) = begun.url.expose().split_once('?').unwrap();
@@ -167,7 +167,7 @@ impl Setting {
     }
 
     /// Signs a person in at the provider that the browser was sent to, and returns the code.
-    fn authorize(&self, sent: &Sent, claims: Value) -> String {
+    pub fn authorize(&self, sent: &Sent, claims: Value) -> String {
         let asked = &sent.parameters;
         let (issuer, key) = match asked["client_id"].as_str() {
             "server" => (TRUSTED, &self.fixture.key),
@@ -188,7 +188,7 @@ impl Setting {
     }
 
     /// Returns the provider's response to this authorization request.
-    fn response(&self, sent: &Sent, code: &str) -> ProviderResponse {
+    pub fn response(&self, sent: &Sent, code: &str) -> ProviderResponse {
         let callback = format!("{OWN}/oauth/callback");
         let provider = sent.parameters["redirect_uri"].strip_prefix(&callback).unwrap().trim_start_matches('/');
         ProviderResponse {
@@ -199,20 +199,20 @@ impl Setting {
         }
     }
 
-    async fn complete(&self, response: ProviderResponse, browser: &str) -> Result<String, Failure> {
+    pub async fn complete(&self, response: ProviderResponse, browser: &str) -> Result<String, Failure> {
         let browser = self.fixture.sts.complete(response, browser, Box::new(())).await?;
         Ok(browser.expose().to_owned())
     }
 
     /// Signs a person in, up to the confirmation. Returns the browser.
-    async fn up_to_confirmation(&self, query: &[(&str, &str)], claims: Value) -> Result<String, Failure> {
+    pub async fn up_to_confirmation(&self, query: &[(&str, &str)], claims: Value) -> Result<String, Failure> {
         let sent = self.begin(query).await?;
         let code = self.authorize(&sent, claims);
         self.complete(self.response(&sent, &code), &sent.browser).await
     }
 
     /// Confirms the sign-in of a browser.
-    async fn allow(&self, browser: &str) -> Result<Finished, Failure> {
+    pub async fn allow(&self, browser: &str) -> Result<Finished, Failure> {
         let asked = self.fixture.sts.confirmation(browser).await?;
         self.fixture.sts.confirm(browser, asked.form_token.expose(), true).await
     }
@@ -228,7 +228,7 @@ impl Setting {
         }
     }
 
-    async fn headless(&self, code: &str) -> Result<HeadlessSession> {
+    pub async fn headless(&self, code: &str) -> Result<HeadlessSession> {
         self.fixture.sts.headless_session(code).await
     }
 }
@@ -458,7 +458,7 @@ async fn a_provider_without_allowed_endpoints_has_no_sign_in() {
 }
 
 /// A headless client: its private key and its code.
-fn client() -> (PrivateKey, String) {
+pub fn client() -> (PrivateKey, String) {
     let key = PrivateKey::generate(&X25519).unwrap();
     let code = encode(key.compute_public_key().unwrap());
     (key, code)

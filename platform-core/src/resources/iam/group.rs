@@ -331,11 +331,15 @@ async fn parent_for_create(cx: &Context<'_>, parent: &str, needed: &[Capability]
 /// Returns the verified organization whose name is the domain of the caller's verified email address.
 ///
 /// Returns `None` for every reason alike: without an address, for a shared domain, and without an organization.
+///
+/// # Errors
+/// PERMISSION_DENIED for a narrowed token, and those of the store.
 async fn organization_of_caller(cx: &Context<'_>) -> Result<Option<Group>> {
+    let caller = cx.demand_caller_itself()?;
     let email = &identity::of_caller(cx)?.email;
     let Some((_, domain)) = email.rsplit_once('@') else { return Ok(None) };
     let domain = domain.to_ascii_lowercase();
-    if data_of::<GroupSettings>(cx)?.shared_mail_domains.contains(&domain) || !cx.demand_caller()?.identity.is_root() {
+    if data_of::<GroupSettings>(cx)?.shared_mail_domains.contains(&domain) || !caller.identity.is_root() {
         return Ok(None);
     }
     verified_organization(cx, &domain).await

@@ -92,8 +92,9 @@ pub(super) async fn record(cx: &Context<'_>, group: &Uid) -> Result<()> {
         }
     };
     if let Some(last) = before.update_time {
-        let wait = last.plus_millis(INTERVAL_MILLIS).millis().saturating_sub(now.millis());
-        if let Ok(millis @ 1..) = u64::try_from(wait) {
+        // The absolute difference: nobody must wait longer because the clock was set back.
+        let since = now.millis().abs_diff(last.millis());
+        if let Some(millis @ 1..) = INTERVAL_MILLIS.unsigned_abs().checked_sub(since) {
             return Err(Error::new(
                 Code::ResourceExhausted,
                 "You already requested access to this group within the last day",

@@ -125,6 +125,7 @@ async fn update(cx: &Context<'_>, request: Map<String, Value>) -> Result<Value> 
         Some(mask) => Mask::parse(mask, FIELDS).map_err(Error::invalid)?,
         None => Mask::Paths(sent.keys().cloned().collect()),
     };
+    cx.demand_caller_itself()?;
     let identity = identity::of_caller(cx)?;
     let key = Key::new(IdentityMetadata::KIND.name, identity.uid.clone());
     let mut write = Write::default();
