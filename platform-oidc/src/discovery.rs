@@ -471,7 +471,8 @@ pub(crate) const fn no_token_endpoint() -> TokenError {
 /// Sends a request for a sign-in or an identity of AWS, with a permit that is released afterwards.
 ///
 /// # Errors
-/// [`TokenError::Unavailable`] without a response, [`TokenError::Document`] if the certificate of the host is refused.
+/// [`TokenError::Unavailable`] without a response, [`TokenError::Document`] if the certificate of the host is refused or
+/// its response is too long.
 pub(crate) async fn send(
     fetch: &dyn Fetch,
     permit: FetchPermit,
@@ -483,10 +484,12 @@ pub(crate) async fn send(
         permit.record_failure(Some(&error));
         // The operator does not need the path and the query.
         permit.report(&format_args!("{host}: {error}"), false, "a request to an identity provider failed");
-        if error.is_certificate() {
-            return TokenError::Document { document: "token endpoint", rule: CERTIFICATE };
-        }
-        TokenError::Unavailable
+        let rule = match &error {
+            FetchError::TooLong => DocumentRule::Contents("its answer is too long"),
+            error if error.is_certificate() => CERTIFICATE,
+            _ => return TokenError::Unavailable,
+        };
+        TokenError::Document { document: "token endpoint", rule }
     })
 }
 
