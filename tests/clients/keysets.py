@@ -1,6 +1,7 @@
-"""Verifies access tokens with the published key set by libraries in four languages, before and after `keys rotate`.
+"""Verifies tokens with the published key set by libraries in four languages, before and after `keys rotate`.
 
-Each program in keysets/ gets the URL of the server and tokens. It reads the key set by its library, verifies every token
+The tokens are access tokens and those of webhooks. Each program in keysets/ gets the URL of the server, the audience and
+tokens. It reads the key set by its library, verifies every token
 with it, and prints the name of the library and the subject. Some of these libraries reject a whole set because of one key
 of a type or algorithm that they do not know, or try the first key of a set alone, so the set itself is checked, too.
 
@@ -9,10 +10,14 @@ of a type or algorithm that they do not know, or try the first key of a set alon
 
 import base64
 import concurrent.futures
+import contextlib
+import http.server
 import json
 import os
+import queue
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
@@ -61,11 +66,35 @@ def token_of(server: Server) -> str:
     return token
 
 
-def verify(commands: dict[str, list], server: Server, tokens: list[str]) -> set[str]:
+@contextlib.contextmanager
+def webhooks():
+    """Runs a sink. Yields its URL and a queue of the tokens that it gets."""
+    received: queue.Queue[str] = queue.Queue()
+
+    class Sink(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            received.put(self.headers["authorization"].removeprefix("Bearer "))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_) -> None:
+            pass
+
+    sink = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Sink)
+    threading.Thread(target=sink.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{sink.server_address[1]}", received
+    finally:
+        sink.shutdown()
+
+
+def verify(commands: dict[str, list], server: Server, audience: str, tokens: list[str]) -> set[str]:
     """Runs all programs. Returns the libraries that verified every token."""
-    subject, verified = claims(server.token)["sub"], set()
+    subject, verified = claims(tokens[0])["sub"], set()
     for name, command in commands.items():
-        done = subprocess.run([*command, server.url, *tokens], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([*command, server.url, audience, *tokens], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
         lines = [line.split() for line in done.stdout.splitlines()]
         assert all(found == subject for _, found in lines), (name, lines)
@@ -83,9 +112,13 @@ def main() -> None:
     chosen = [name for name in chosen if not lacking(VERIFIERS[name][0])]
     with concurrent.futures.ThreadPoolExecutor() as pool:
         commands = dict(zip(chosen, pool.map(lambda name: VERIFIERS[name][2](), chosen)))
-    with running() as server:
+    with webhooks() as (sink, received), running("--allow-http-sinks", "--allow-private-sinks") as server:
         before, old = keys_of(server), token_of(server)
-        verify(commands, server, [old])
+        server.call("POST", f"/events/v2/subscriptions/{server.organization}", {"sink": sink})
+        server.call("POST", f"/registry/v2/repos/{server.organization}", {"name": "before"})
+        old_webhook = received.get(timeout=60)
+        verify(commands, server, server.url, [old])
+        verify(commands, server, "customer", [old_webhook])
         rotate = [binary(), "keys", "rotate", "--data-dir", str(server.data), "--store", "memory"]
         subprocess.run(rotate, check=True, capture_output=True)
         # The running server reads its keys again within seconds.
@@ -95,7 +128,11 @@ def main() -> None:
             time.sleep(0.2)
         after = keys_of(server)
         assert {key["kid"] for key in before} < {key["kid"] for key in after}, (before, after)
-        libraries = verify(commands, server, [old, new])
+        server.call("POST", f"/registry/v2/repos/{server.organization}", {"name": "after"})
+        while key_id(new_webhook := received.get(timeout=60)) == key_id(old_webhook):
+            pass  # The first delivery may be of an event before the rotation.
+        libraries = verify(commands, server, server.url, [old, new])
+        libraries &= verify(commands, server, "customer", [old_webhook, new_webhook])
     print(f"{', '.join(sorted(libraries))} verify tokens of {len(before)} and of {len(after)} keys")
 
 

@@ -1,4 +1,5 @@
-// Verifies the tokens of the command line with the published keys by go-jose and jwx, and prints the subject of each.
+// Verifies the tokens of the command line, which are for one audience, with the published keys by go-jose and jwx, and
+// prints the subject of each.
 package main
 
 import (
@@ -30,7 +31,7 @@ func get(url string) []byte {
 	return body
 }
 
-func byGoJose(keySet []byte, token, issuer string) (string, error) {
+func byGoJose(keySet []byte, token, issuer, audience string) (string, error) {
 	var keys jose.JSONWebKeySet
 	if err := json.Unmarshal(keySet, &keys); err != nil {
 		return "", err
@@ -43,17 +44,17 @@ func byGoJose(keySet []byte, token, issuer string) (string, error) {
 	if err := parsed.Claims(keys, &claims); err != nil {
 		return "", err
 	}
-	expected := josejwt.Expected{Issuer: issuer, AnyAudience: josejwt.Audience{issuer}, Time: time.Now()}
+	expected := josejwt.Expected{Issuer: issuer, AnyAudience: josejwt.Audience{audience}, Time: time.Now()}
 	return claims.Subject, claims.Validate(expected)
 }
 
-func byJwx(url, token, issuer string) (string, error) {
+func byJwx(url, token, issuer, audience string) (string, error) {
 	keys, err := jwk.Fetch(context.Background(), url)
 	if err != nil {
 		return "", err
 	}
 	parsed, err := jwt.Parse(
-		[]byte(token), jwt.WithKeySet(keys), jwt.WithIssuer(issuer), jwt.WithAudience(issuer))
+		[]byte(token), jwt.WithKeySet(keys), jwt.WithIssuer(issuer), jwt.WithAudience(audience))
 	if err != nil {
 		return "", err
 	}
@@ -62,7 +63,7 @@ func byJwx(url, token, issuer string) (string, error) {
 }
 
 func main() {
-	issuer := os.Args[1]
+	issuer, audience := os.Args[1], os.Args[2]
 	var discovered struct {
 		URL string `json:"jwks_uri"`
 	}
@@ -70,13 +71,13 @@ func main() {
 		log.Fatal(err)
 	}
 	keySet := get(discovered.URL)
-	for _, token := range os.Args[2:] {
-		subject, err := byGoJose(keySet, token, issuer)
+	for _, token := range os.Args[3:] {
+		subject, err := byGoJose(keySet, token, issuer, audience)
 		if err != nil {
 			log.Fatal("go-jose: ", err)
 		}
 		fmt.Println("go-jose", subject)
-		subject, err = byJwx(discovered.URL, token, issuer)
+		subject, err = byJwx(discovered.URL, token, issuer, audience)
 		if err != nil {
 			log.Fatal("jwx: ", err)
 		}

@@ -11,18 +11,18 @@ import com.nimbusds.jwt.proc.DefaultJWTProcessor;
 import java.net.URI;
 import java.util.Set;
 
-/** Verifies the tokens of the command line with the published keys by Nimbus, and prints the subject of each. */
+/** Verifies the tokens of the command line, which are for one audience, with the published keys by Nimbus, and prints the subject of each. */
 public class Verify {
     public static void main(String[] arguments) throws Exception {
-        String issuer = arguments[0];
+        String issuer = arguments[0], audience = arguments[1];
         JWKSet keys = JWKSet.load(URI.create(issuer + "/.well-known/jwks.json").toURL());
         var processor = new DefaultJWTProcessor<SecurityContext>();
         processor.setJWSTypeVerifier(new DefaultJOSEObjectTypeVerifier<>(JOSEObjectType.JWT, new JOSEObjectType("at+jwt")));
         processor.setJWSKeySelector(new JWSVerificationKeySelector<>(
             Set.of(JWSAlgorithm.RS256, JWSAlgorithm.ES256), new ImmutableJWKSet<>(keys)));
         var exact = new JWTClaimsSet.Builder().issuer(issuer).build();
-        processor.setJWTClaimsSetVerifier(new DefaultJWTClaimsVerifier<>(issuer, exact, Set.of("sub", "exp")));
-        for (int index = 1; index < arguments.length; index++) {
+        processor.setJWTClaimsSetVerifier(new DefaultJWTClaimsVerifier<>(audience, exact, Set.of("sub", "exp")));
+        for (int index = 2; index < arguments.length; index++) {
             System.out.println("Nimbus " + processor.process(arguments[index], null).getSubject());
         }
     }
