@@ -408,9 +408,12 @@ async fn an_error_of_the_way_to_aws_that_lasts_does_not_look_like_a_passing_one(
         let fixture = Fixture::with(Some(Arc::new(Failing(fails)))).await;
         let aws = json!({ "awsAccount": ACCOUNT, "arn": ARN, "userId": USER_ID });
         let identity = aws_identity(&fixture, aws).await;
-        let (code, message) = error_of(fixture.assume(&Signed::new(&identity).credential(), &identity).await);
-        assert_eq!(code, expected, "{message}");
-        assert!(message.contains(says) && message.contains("AWS") && !message.contains("issuer"), "{message}");
+        // More often than a host that fails is asked, so that the last errors are those of the limit.
+        for attempt in 0..10 {
+            let (code, message) = error_of(fixture.assume(&Signed::new(&identity).credential(), &identity).await);
+            assert_eq!(code, expected, "{attempt}: {message}");
+            assert!(message.contains(says) && message.contains("AWS") && !message.contains("issuer"), "{message}");
+        }
     }
 }
 
