@@ -34,7 +34,11 @@ VIEWER = "63921b2c44617e3f2603851537be0123af4a57d7"
 ACCOUNT, ARN, USER_ID = "123456789012", "arn:aws:sts::123456789012:assumed-role/deploy/run-7", "AROAEXAMPLE:run-7"
 # The keys of the examples in the documentation of AWS, and a temporary one.
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE", "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"}
-TEMPORARY = {"AWS_ACCESS_KEY_ID": "ASIAIOSFODNN7EXAMPLE", "AWS_SECRET_ACCESS_KEY": "another/Secret+Key", "AWS_SESSION_TOKEN": "a/b+c=="}
+TEMPORARY = {
+    "AWS_ACCESS_KEY_ID": "ASIAIOSFODNN7EXAMPLE",
+    "AWS_SECRET_ACCESS_KEY": "another/Secret+Key",
+    "AWS_SESSION_TOKEN": "a/b+c==",
+}
 SEED = {
     "awsPrincipals": [
         {"accessKeyId": key["AWS_ACCESS_KEY_ID"], "secretAccessKey": key["AWS_SECRET_ACCESS_KEY"],
@@ -105,7 +109,7 @@ def missing(name: str) -> str:
 
 
 def write_certificates(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """Makes a certification authority and a certificate of it for 127.0.0.1. Returns the authority, and the chain with its key."""
+    """Makes a certification authority and a certificate of it for 127.0.0.1. Returns it, and the certificate with its key."""
     ca, ca_key, request, certificate = (folder / name for name in ("ca.pem", "ca.key", "request.pem", "server.pem"))
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     run("openssl", "req", "-x509", *key, "-days", "1", "-subj", "/CN=ca", "-keyout", ca_key, "-out", ca, cwd=folder)
