@@ -44,9 +44,9 @@ impl Severity {
         let has = |name: &&str| self.vector().split('/').any(|part| part.split(':').next() == Some(*name));
         match vector {
             // An absent metric would count as one without impact, and the score be too low.
-            Cvss::CvssV20(_) => return BASE_METRICS_2.iter().all(|name| has(name)).then(|| vector.score()),
+            Cvss::CvssV20(_) => return BASE_METRICS_2.iter().all(has).then(|| vector.score()),
             Cvss::CvssV30(_) | Cvss::CvssV31(_) => {
-                return BASE_METRICS_3.iter().all(|name| has(name)).then(|| vector.score());
+                return BASE_METRICS_3.iter().all(has).then(|| vector.score());
             }
             _ => {}
         }
