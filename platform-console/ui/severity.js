@@ -16,7 +16,10 @@ export function levelOf(score) {
 /** The place of a level in `LEVELS`. */
 export const rank = (level) => LEVELS.indexOf(level);
 
-const metricsOf = (vector) => Object.fromEntries(vector.split("/").map((part) => part.split(":")));
+/** Returns a text without what databases write around a vector: a slash at its end, and parentheses. */
+const bare = (text) => text.trim().replace(/^\((.*)\)$/, "$1").replace(/\/$/, "");
+
+const metricsOf = (vector) => Object.fromEntries(bare(vector).split("/").map((part) => part.split(":")));
 
 const V3 = {
   AV: { N: 0.85, A: 0.62, L: 0.55, P: 0.2 },
@@ -54,7 +57,7 @@ function scoreOfVersion2(metrics) {
   return Math.round((0.6 * impact + 0.4 * ease - 1.5) * (impact === 0 ? 0 : 1.176) * 10) / 10;
 }
 
-const versionOf = (vector) => /^CVSS:(\d\.\d)\//.exec(vector)?.[1] ?? (/^AV:.*Au:/.test(vector) ? "2.0" : "");
+const versionOf = (vector) => /^CVSS:(\d\.\d)\//.exec(bare(vector))?.[1] ?? (/^AV:.*Au:/.test(bare(vector)) ? "2.0" : "");
 
 const SCORES = { 2: scoreOfVersion2, 3: scoreOfVersion3, 4: scoreOfVersion4 };
 

@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header::CONTENT_TYPE, request::Parts};
 use http_body::Body as HttpBody;
-use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use parking_lot::RwLock;
 use platform_engine::{
     BoxFuture,
@@ -33,7 +33,7 @@ use tokio::{net::TcpListener, runtime::Handle};
 use tower::Service;
 
 use crate::{
-    StartError, admin,
+    StartError, admin, aws,
     coverage::{Counter, Coverage},
     input,
     requests::{Beginning, Copied, LoggedRequest},
@@ -199,8 +199,8 @@ impl Emulator {
         self.0.coverage.clear();
     }
 
-    /// Returns the tenant of a request: that of the header, or else that whose key signed the token, or else the
-    /// default.
+    /// Returns the tenant of a request: that of the header, or else that whose key signed the token or whose principal of AWS
+    /// signed the request, or else the default.
     ///
     /// # Errors
     /// INVALID_ARGUMENT for a header that does not name a tenant.
@@ -210,6 +210,10 @@ impl Emulator {
             let found = name.to_str().ok().and_then(|name| tenants.by_name.get(name));
             return found.cloned().ok_or_else(|| Error::invalid_field(TENANT_HEADER, "must be the name of a tenant"));
         }
+        if aws::access_key(headers).is_some() {
+            let known = tenants.by_name.values().find(|tenant| tenant.0.aws.knows(headers));
+            return Ok(known.unwrap_or(&self.0.default).clone());
+        }
         let key = token_part(headers, 0).and_then(|header| Some(header.get("kid")?.as_str()?.to_owned()));
         Ok(key.and_then(|key| tenants.by_key.get(&key)).unwrap_or(&self.0.default).clone())
     }
@@ -218,12 +222,30 @@ impl Emulator {
         if admin::has(request.uri().path()) {
             return admin::answer(self, request).await.map(boxed);
         }
+        if aws::is_for(&request) {
+            return self.answer_for_aws(request).await;
+        }
         match self.open(request).await {
             Ok(response) => response,
             Err(request) => match self.tenant_of(request.headers()) {
                 Ok(tenant) => self.run(&tenant, request).await,
                 Err(error) => refuse(&self.0.default, request, error).await,
             },
+        }
+    }
+
+    /// Answers a request to the STS of AWS.
+    async fn answer_for_aws(&self, request: Request<Body>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let limits = &self.0.shared.limits;
+        let body = read_body(body, limits.body, limits.body_time).await;
+        match (self.tenant_of(&head.headers), body) {
+            (Ok(tenant), Ok(body)) => tenant.0.aws.answer(&head, &body).await.map(|body| boxed(Full::new(body))),
+            (Err(error), _) => refuse(&self.0.default, Request::from_parts(head, Body::default()), error).await,
+            (_, Err(_)) => {
+                let error = Error::invalid_field("body", "must be complete, in time and within the limit");
+                refuse(&self.0.default, Request::from_parts(head, Body::default()), error).await
+            }
         }
     }
 

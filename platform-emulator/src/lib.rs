@@ -49,6 +49,7 @@ mod service;
 mod upstream;
 
 mod admin;
+mod aws;
 mod input;
 
 use std::error::Error as StdError;

@@ -15,7 +15,10 @@ use platform_engine::{
 use serde_json::{Map, Value, json};
 use serde_saphyr::{DuplicateKeyPolicy, Options};
 
-use crate::tenant::{ORGANIZATION, Tenant};
+use crate::{
+    aws::{self, Principal},
+    tenant::{ORGANIZATION, Tenant},
+};
 
 mod demo;
 mod preset;
@@ -89,9 +92,10 @@ impl Seed {
     }
 }
 
-/// Creates resources in the order of the document.
-async fn apply(tenant: &Tenant, resources: Map<String, Value>) -> Result<Seeded> {
+/// Creates resources in the order of the document, and declares its principals of AWS.
+async fn apply(tenant: &Tenant, mut resources: Map<String, Value>) -> Result<Seeded> {
     let platform = tenant.platform();
+    let principals = principals(resources.remove(aws::PRINCIPALS))?;
     let lists = check(platform, resources)?;
     let mut seeder = Seeder { platform, caller: tenant.caller(), known: HashMap::new(), seeded: Seeded::default() };
     seeder.known.insert(("Group", String::new(), ORGANIZATION.to_owned()), tenant.organization().clone());
@@ -102,7 +106,24 @@ async fn apply(tenant: &Tenant, resources: Map<String, Value>) -> Result<Seeded>
             seeder.create(registered, resource).await.map_err(|error| located(error, &place))?;
         }
     }
+    tenant.0.aws.declare(principals);
     Ok(seeder.seeded)
+}
+
+/// Reads the principals of AWS of a document.
+fn principals(list: Option<Value>) -> Result<Vec<Principal>> {
+    let list = match list {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(list)) => list,
+        Some(_) => return Err(Error::invalid_field(aws::PRINCIPALS, "must be a list of principals")),
+    };
+    let read = |(index, one)| match one {
+        Value::Object(one) => {
+            Principal::read(one).map_err(|error| located(error, &format!("{}[{index}]", aws::PRINCIPALS)))
+        }
+        _ => Err(Error::invalid_field(format!("{}[{index}]", aws::PRINCIPALS), "must be an object")),
+    };
+    list.into_iter().enumerate().map(read).collect()
 }
 
 /// The resources of a kind.

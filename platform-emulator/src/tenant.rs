@@ -39,6 +39,7 @@ use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
     StartError,
+    aws::{self, Aws},
     clock::EmulatorClock,
     console,
     faults::{Fault, Faults, matches},
@@ -108,8 +109,9 @@ pub(crate) struct Inner {
     grpc: OnceLock<Result<GrpcApi, String>>,
     initial: MemorySnapshot,
     snapshots: Mutex<BTreeMap<String, MemorySnapshot>>,
-    pub(crate) faults: Faults,
-    pub(crate) log: RequestLog,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) log: Arc<RequestLog>,
+    pub(crate) aws: Arc<Aws>,
     /// Held while a seed is applied, which must not be mixed with another one.
     seeding: tokio::sync::Mutex<()>,
     /// Dropped to end the delivery of events.
@@ -156,7 +158,9 @@ impl Tenant {
         let clock_of_tokens: Arc<dyn Clock> = Arc::new(clock.clone());
         let issuer = Issuer::new(&*shared.url, Arc::clone(&keys), Arc::clone(&clock_of_tokens), Arc::clone(&entropy));
         let issuer = Arc::new(issuer.map_err(StartError::of)?);
-        let upstream = UpstreamIssuer::new(&clock, &entropy, &shared.network)?;
+        let (faults, log) = (Arc::new(Faults::default()), Arc::new(RequestLog::default()));
+        let aws = Arc::new(Aws::new(clock.clone(), Arc::clone(&faults), Arc::clone(&log)));
+        let upstream = UpstreamIssuer::new(&clock, &entropy, &shared.network, &aws)?;
         let discovery = DiscoveryOptions { allow_http: true, ..DiscoveryOptions::default() };
         let trusted =
             TrustedIssuer::new(UPSTREAM_ISSUER, discovery.clone(), upstream.fetch(), Arc::clone(&clock_of_tokens));
@@ -205,8 +209,9 @@ impl Tenant {
             import,
             grpc: OnceLock::new(),
             snapshots: Mutex::default(),
-            faults: Faults::default(),
-            log: RequestLog::default(),
+            faults,
+            log,
+            aws,
             seeding: tokio::sync::Mutex::default(),
             _stop: stop,
         })))
@@ -270,13 +275,14 @@ impl Tenant {
         self.0.upstream.token(request, self.url(), &self.0.clock)
     }
 
-    /// Returns to the initial state: the data, the time, the faults and the log of requests. Snapshots and tokens are
+    /// Returns to the initial state: the data, the principals of AWS, the time, the faults and the log of requests. Snapshots and tokens are
     /// kept, and the coverage is that of all tenants.
     pub fn reset(&self) {
         self.0.store.restore(&self.0.initial);
         self.0.clock.reset();
         self.0.faults.clear();
         self.0.log.clear();
+        self.0.aws.clear();
         self.wake_deliveries();
     }
 
@@ -402,7 +408,9 @@ impl Tenant {
     /// # Errors
     /// INVALID_ARGUMENT if its pattern matches no method, and RESOURCE_EXHAUSTED when there are 100.
     pub fn inject(&self, fault: Fault) -> Result<()> {
-        if !self.methods()?.iter().any(|method| matches(&fault.method, method)) {
+        let methods = self.methods()?;
+        let mut methods = methods.iter().map(String::as_str).chain([aws::METHOD]);
+        if !methods.any(|method| matches(&fault.method, method)) {
             let rule = format!("matches no method of the API: {}; GET /_emulator/coverage lists them", fault.method);
             return Err(Error::invalid_field("method", rule));
         }

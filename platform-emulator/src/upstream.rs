@@ -23,6 +23,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     StartError,
+    aws::Aws,
     clock::EmulatorClock,
     input::{duration, text},
 };
@@ -87,16 +88,18 @@ pub(crate) struct UpstreamIssuer {
 }
 
 impl UpstreamIssuer {
-    /// Generates keys. Documents of other issuers are fetched by `network`.
+    /// Generates keys. Documents of other issuers are fetched by `network`, and requests that are signed with a key of
+    /// `aws` are answered in process.
     pub(crate) fn new(
         clock: &EmulatorClock,
         entropy: &Arc<dyn Entropy>,
         network: &Arc<HttpFetch>,
+        aws: &Arc<Aws>,
     ) -> Result<Self, StartError> {
         let keys = Arc::new(Keys::generate(Algorithm::Es256, clock, &**entropy).map_err(StartError::of)?);
         let issuer = Issuer::new(UPSTREAM_ISSUER, Arc::clone(&keys), Arc::new(clock.clone()), Arc::clone(entropy));
         let jwks = issuer.map_err(StartError::of)?.jwks().into();
-        Ok(Self { keys, documents: Arc::new(Documents { jwks, network: Arc::clone(network) }) })
+        Ok(Self { keys, documents: Arc::new(Documents { jwks, network: Arc::clone(network), aws: Arc::clone(aws) }) })
     }
 
     /// Returns the id of the key that signs the tokens.
@@ -138,6 +141,7 @@ impl UpstreamIssuer {
 struct Documents {
     jwks: Bytes,
     network: Arc<HttpFetch>,
+    aws: Arc<Aws>,
 }
 
 #[async_trait]
@@ -151,6 +155,10 @@ impl Fetch for Documents {
     }
 
     async fn send(&self, request: Request<Bytes>, max_bytes: usize) -> Result<Response<Bytes>, FetchError> {
+        if self.aws.knows(request.headers()) {
+            let (head, body) = request.into_parts();
+            return Ok(self.aws.answer(&head, &body).await);
+        }
         self.network.send(request, max_bytes).await
     }
 }

@@ -48,7 +48,7 @@ pub fn document(bytes: &[u8]) -> Parsed<Build> {
 }
 
 const fn of_refused(refused: Vec<Refusal>) -> Parsed<Build> {
-    Parsed { resources: Vec::new(), refused, withdrawn: 0 }
+    Parsed { resources: Vec::new(), refused, skipped: Vec::new(), withdrawn: 0 }
 }
 
 #[derive(Deserialize)]

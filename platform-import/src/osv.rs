@@ -113,17 +113,22 @@ fn read(record: Record, now: Timestamp) -> Parsed<VulnerabilityMetadata> {
         Some(scores) if !scores.is_empty() => scores,
         _ => of_affected().collect(),
     };
-    let mut severities: Vec<Severity> = Vec::new();
+    let (mut severities, mut skipped): (Vec<Severity>, _) = (Vec::new(), Vec::new());
     for score in scores {
         let severity = Severity { scale: scale(&score.scale), score: score.score };
-        if !severities.contains(&severity) {
-            severities.push(severity);
+        if severities.contains(&severity) {
+            continue;
         }
+        if severity.scale != SeverityType::TypeUnspecified && severity.base_score().is_none() {
+            let text: String = severity.score.chars().take(100).collect();
+            skipped.push(Refusal::new("severity", format!("`{text}` is not a vector of CVSS and gives no rating")));
+        }
+        severities.push(severity);
     }
     let mut aliases = record.aliases.unwrap_or_default();
     aliases.extend(upstream(&record.id, record.upstream.unwrap_or_default(), &aliases));
     let references = record.references.unwrap_or_default().into_iter();
-    Parsed::one(VulnerabilityMetadata {
+    let read = VulnerabilityMetadata {
         id: record.id,
         summary: record.summary.unwrap_or_default(),
         details: record.details.unwrap_or_default(),
@@ -133,7 +138,8 @@ fn read(record: Record, now: Timestamp) -> Parsed<VulnerabilityMetadata> {
         create_time,
         update_time,
         ..VulnerabilityMetadata::default()
-    })
+    };
+    Parsed { skipped, ..Parsed::one(read) }
 }
 
 /// Returns the ids in `upstream` that name the vulnerability of a record and are not known: none if two are of one

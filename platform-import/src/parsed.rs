@@ -9,6 +9,8 @@ pub struct Parsed<R> {
     pub resources: Vec<Placed<R>>,
     /// The rejected parts, with reasons.
     pub refused: Vec<Refusal>,
+    /// The parts of valid resources that have no effect, with reasons.
+    pub skipped: Vec<Refusal>,
     /// The number of resources whose source has withdrawn them. They are among the resources, without their contents.
     pub withdrawn: u64,
 }
@@ -82,7 +84,7 @@ pub(crate) fn joined(outer: &str, inner: &str) -> String {
 
 impl<R> Default for Parsed<R> {
     fn default() -> Self {
-        Self { resources: Vec::new(), refused: Vec::new(), withdrawn: 0 }
+        Self { resources: Vec::new(), refused: Vec::new(), skipped: Vec::new(), withdrawn: 0 }
     }
 }
 

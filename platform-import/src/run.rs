@@ -144,7 +144,7 @@ pub trait Watcher {
     /// A part of the input was rejected. The import continues.
     fn refused(&mut self, refusal: &Refusal);
 
-    /// A valid part of the input is not read. The import continues.
+    /// A part of valid input is not read or has no effect. The import continues.
     fn skipped(&mut self, skipped: &Refusal);
 
     /// A batch was written. `read` of `size` bytes on disk have been read; `size` is 0 when unknown.
@@ -161,7 +161,7 @@ pub struct Summary {
     pub ignored: u64,
     /// The number of refusals.
     pub refused: u64,
-    /// The number of valid parts of documents that are not read.
+    /// The number of parts of valid documents that are not read or have no effect.
     pub skipped: u64,
     /// The number of records that their source has withdrawn. Only their ids were written.
     pub withdrawn: u64,
@@ -456,6 +456,7 @@ impl Reader<'_> {
                 let parsed = parse(place, bytes);
                 self.batch.withdrawn += parsed.withdrawn;
                 self.batch.refused.extend(parsed.refused.into_iter().map(|refusal| refusal.within(place)));
+                self.batch.skipped.extend(parsed.skipped.into_iter().map(|skipped| skipped.within(place)));
                 for Placed { place: within, resource } in parsed.resources {
                     let place = joined(place, &within);
                     if self.is_new(&uid(&resource)) {

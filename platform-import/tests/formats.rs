@@ -220,6 +220,28 @@ fn severities_of_affected_packages_are_used_when_the_record_has_none() {
 }
 
 #[test]
+fn a_severity_that_gives_no_rating_is_named_and_kept() {
+    let full = "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H";
+    for (scale, score, is_rated) in [
+        ("CVSS_V3", full, true),
+        ("CVSS_V3", &format!("{full}/"), true),
+        ("CVSS_V2", "(AV:N/AC:L/Au:N/C:C/I:C/A:C)", true),
+        // The words of distributions are no vectors, and nobody expects a rating of them.
+        ("Ubuntu", "low", true),
+        ("CVSS_V3", "9.8", false),
+        ("CVSS_V3", "", false),
+        ("CVSS_V4", full.strip_suffix("/A:H").unwrap(), false),
+    ] {
+        let json = format!(r#"{{"id": "a", "severity": [{{"type": "{scale}", "score": "{score}"}}]}}"#);
+        let read = osv::json(json.as_bytes(), Timestamp::EPOCH);
+        assert_eq!(read.resources[0].resource.severities[0].score, score);
+        let skipped: Vec<_> = read.skipped.iter().map(ToString::to_string).collect();
+        let expected = format!("severity: `{score}` is not a vector of CVSS and gives no rating");
+        assert_eq!(skipped, if is_rated { vec![] } else { vec![expected] }, "{score}");
+    }
+}
+
+#[test]
 fn of_a_withdrawn_record_only_the_id_and_the_times_are_read() {
     let now = Timestamp::parse("2026-01-02T00:00:00Z").unwrap();
     let record = |withdrawn: &str| {

@@ -38,11 +38,6 @@ const DOCUMENT: &str = "discovery document";
 /// The name of the key set in errors.
 const KEY_SET: &str = "key set";
 
-/// The rule for the certificate of a host.
-const CERTIFICATE: DocumentRule = DocumentRule::Contents(
-    "the certificate of its server must be valid for the host and of a certification authority that this server trusts",
-);
-
 /// The maximum length of a discovery document, in bytes; our choice.
 const MAX_DOCUMENT: usize = 64 * 1024;
 
@@ -452,10 +447,7 @@ impl DiscoveryError {
             {
                 Some((document, DocumentRule::Status(*status)))
             }
-            Self::Fetch { document, source: FetchError::TooLong, .. } => {
-                Some((document, DocumentRule::Contents("it is too long")))
-            }
-            Self::Fetch { document, source, .. } => source.is_certificate().then_some((*document, CERTIFICATE)),
+            Self::Fetch { document, source, .. } => DocumentRule::of(source).map(|rule| (*document, rule)),
             Self::Document { reason, .. } => Some((DOCUMENT, DocumentRule::Contents(reason))),
             Self::KeySet { source, .. } => Some((KEY_SET, DocumentRule::Contents(source.rule()))),
         }
@@ -471,7 +463,8 @@ pub(crate) const fn no_token_endpoint() -> TokenError {
 /// Sends a request for a sign-in or an identity of AWS, with a permit that is released afterwards.
 ///
 /// # Errors
-/// [`TokenError::Unavailable`] without a response, [`TokenError::Document`] if the certificate of the host is refused.
+/// [`TokenError::Unavailable`] without a response, [`TokenError::Document`] if the certificate of the host is refused or
+/// its response is too long.
 pub(crate) async fn send(
     fetch: &dyn Fetch,
     permit: FetchPermit,
@@ -483,10 +476,8 @@ pub(crate) async fn send(
         permit.record_failure(Some(&error));
         // The operator does not need the path and the query.
         permit.report(&format_args!("{host}: {error}"), false, "a request to an identity provider failed");
-        if error.is_certificate() {
-            return TokenError::Document { document: "token endpoint", rule: CERTIFICATE };
-        }
-        TokenError::Unavailable
+        let refused = |rule| TokenError::Document { document: "token endpoint", rule };
+        DocumentRule::of(&error).map_or(TokenError::Unavailable, refused)
     })
 }
 

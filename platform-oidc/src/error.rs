@@ -3,6 +3,8 @@
 //! No message quotes the token, a key or an issuer's response: the sender of a forged token learns which rule it or the
 //! issuer broke, and nothing else. Details for the operator are logged where they occur.
 
+use platform_outbound::fetch::FetchError;
+
 /// The reason why a token is rejected.
 ///
 /// Every variant except [`TokenError::Unavailable`], [`TokenError::Busy`] and [`TokenError::Document`] means "not
@@ -77,4 +79,17 @@ pub enum DocumentRule {
     /// The response has this status, which a repetition does not change.
     #[error("the issuer answers with status {0}, and it must be 200 without a redirect")]
     Status(u16),
+}
+
+impl DocumentRule {
+    /// Returns the rule that a response violates which could not be read, if a repetition does not change it.
+    pub(crate) fn of(error: &FetchError) -> Option<Self> {
+        const CERTIFICATE: &str = "the certificate of its server must be valid for the host and of a certification \
+                                   authority that this server trusts";
+        match error {
+            FetchError::TooLong => Some(Self::Contents("it is too long")),
+            error if error.is_certificate() => Some(Self::Contents(CERTIFICATE)),
+            _ => None,
+        }
+    }
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use platform_engine::{cache::BytesCache, clock::Clock, timestamp::Timestamp};
 use platform_outbound::fetch::FetchError;
 
-use crate::error::TokenError;
+use crate::error::{DocumentRule, TokenError};
 
 /// The maximum number of concurrent fetches on behalf of tenants; our choice. Each is one connection and at most 256
 /// KiB.
@@ -54,6 +54,8 @@ struct HostFailure {
     since: Timestamp,
     /// The sum of the failures since then; the host counts as failed from [`FAILURE_THRESHOLD`] on.
     score: u32,
+    /// The rule that the last response violated, if a repetition does not change it.
+    refusal: Option<DocumentRule>,
 }
 
 impl FetchLimits {
@@ -68,12 +70,14 @@ impl FetchLimits {
     /// Acquires a permit for a tenant to fetch from the host of this URL. `tenant` is the uid of an organization.
     ///
     /// # Errors
-    /// [`TokenError::Unavailable`] when the host failed the tenant recently, [`TokenError::Busy`] when a limit is
-    /// reached.
+    /// [`TokenError::Unavailable`] when the host failed the tenant recently, or [`TokenError::Document`] when that lasts;
+    /// [`TokenError::Busy`] when a limit is reached.
     pub(crate) fn acquire(self: &Arc<Self>, tenant: &str, url: &str) -> Result<FetchPermit, TokenError> {
         let host = host_of(url);
-        if self.has_failed(tenant, &host) {
-            return Err(TokenError::Unavailable);
+        if let Some(failure) = self.failure(tenant, &host) {
+            // A limit does not make a lasting refusal a passing one.
+            let refused = |rule| TokenError::Document { document: "host", rule };
+            return Err(failure.refusal.map_or(TokenError::Unavailable, refused));
         }
         let mut in_flight = self.in_flight.lock();
         if in_flight.total >= MAX_TOTAL
@@ -100,9 +104,10 @@ impl FetchLimits {
         may_warn
     }
 
-    fn has_failed(&self, tenant: &str, host: &str) -> bool {
-        let failure = self.failures.get(&(tenant.to_owned(), host.to_owned()));
-        failure.is_some_and(|failure| failure.score >= FAILURE_THRESHOLD && self.is_recent(failure.since))
+    /// Returns the failure of a host that is not asked for a while.
+    fn failure(&self, tenant: &str, host: &str) -> Option<HostFailure> {
+        let failure = self.failures.get(&(tenant.to_owned(), host.to_owned()))?;
+        (failure.score >= FAILURE_THRESHOLD && self.is_recent(failure.since)).then_some(failure)
     }
 
     fn is_recent(&self, since: Timestamp) -> bool {
@@ -110,12 +115,12 @@ impl FetchLimits {
         self.clock.now().millis().abs_diff(since.millis()) < BACKOFF_MILLIS
     }
 
-    fn record_failure(&self, tenant: &str, host: &str, score: u32) {
+    fn record_failure(&self, tenant: &str, host: &str, score: u32, refusal: Option<DocumentRule>) {
         let key = (tenant.to_owned(), host.to_owned());
         let earlier = self.failures.get(&key).filter(|earlier| self.is_recent(earlier.since));
         let since = earlier.map_or_else(|| self.clock.now(), |earlier| earlier.since);
         let score = earlier.map_or(0, |earlier| earlier.score).saturating_add(score);
-        self.failures.insert(key, HostFailure { since, score });
+        self.failures.insert(key, HostFailure { since, score, refusal });
     }
 }
 
@@ -177,7 +182,7 @@ impl FetchPermit {
         if next == *host {
             return Ok(());
         }
-        if limits.has_failed(tenant, &next) {
+        if limits.failure(tenant, &next).is_some() {
             return Err(FetchError::Refused);
         }
         let mut in_flight = limits.in_flight.lock();
@@ -194,13 +199,14 @@ impl FetchPermit {
     /// Records that the host returned no usable document. `error` is the cause if it returned no document at all.
     pub(crate) fn record_failure(&self, error: Option<&FetchError>) {
         let Self::Tenant { limits, tenant, host } = self else { return };
+        let refusal = error.and_then(DocumentRule::of);
         match error {
             // The host was not asked.
             Some(FetchError::Refused) => {}
             Some(FetchError::TimedOut | FetchError::Transport(_)) => {
-                limits.record_failure(tenant, host, FAILURE_THRESHOLD);
+                limits.record_failure(tenant, host, FAILURE_THRESHOLD, refusal);
             }
-            _ => limits.record_failure(tenant, host, 1),
+            _ => limits.record_failure(tenant, host, 1, refusal),
         }
     }
 

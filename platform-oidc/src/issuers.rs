@@ -3,15 +3,13 @@
 
 use std::{fmt, sync::Arc};
 
-use bytes::Bytes;
-use http::{Request, Response};
 use platform_core::resources::iam::normalize_issuer;
 use platform_engine::{cache::BytesCache, clock::Clock};
 use platform_outbound::fetch::Fetch;
 use quick_cache::sync::Cache;
 
 use crate::{
-    discovery::{self, DiscoveryOptions, Endpoints, TrustedIssuer},
+    discovery::{DiscoveryOptions, Endpoints, TrustedIssuer},
     error::TokenError,
     fetch_limits::{FetchLimits, FetchPermit},
     jws::Jws,
@@ -96,20 +94,6 @@ impl TenantIssuers {
     /// [`TokenError::Unavailable`], [`TokenError::Busy`].
     pub(crate) fn acquire(&self, tenant: &str, url: &str) -> Result<FetchPermit, TokenError> {
         self.limits.acquire(tenant, url)
-    }
-
-    /// Sends a request that is not for an issuer, on behalf of a tenant.
-    ///
-    /// # Errors
-    /// As [`TenantIssuers::acquire`], and [`TokenError::Unavailable`] without a response.
-    pub(crate) async fn send(
-        &self,
-        tenant: &str,
-        request: Request<Bytes>,
-        max_bytes: usize,
-    ) -> Result<Response<Bytes>, TokenError> {
-        let permit = self.acquire(tenant, &request.uri().to_string())?;
-        discovery::send(&*self.fetch, permit, request, max_bytes).await
     }
 
     /// Logs a problem with the tokens of a tenant's identity provider as a warning, at most once a minute for each one.

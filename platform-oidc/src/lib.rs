@@ -67,7 +67,7 @@ pub use self::{
     error::TokenError,
     issuer::{AccessToken, Issuer},
     shorten::Shortened,
-    sts::{SignInProvider, Sts, StsOptions, offline_claims},
+    sts::{AwsHost, InvalidAwsHost, SignInProvider, Sts, StsOptions, offline_claims},
     url::InvalidIssuer,
     verifier::{Verified, Verifier, VerifierOptions},
 };

@@ -51,9 +51,12 @@ use crate::{
     verifier::{InvalidOptions, Verifier},
 };
 
-use self::{pending::Pending, proof::Proof};
+use self::{aws::AwsHosts, pending::Pending, proof::Proof};
 
-pub use self::private::offline_claims;
+pub use self::{
+    aws::{AwsHost, InvalidAwsHost},
+    private::offline_claims,
+};
 
 /// The lifetime of an access token from an exchange, unless its proof expires earlier.
 pub const ACCESS_TOKEN_TTL: Duration = Duration::from_secs(3600);
@@ -67,6 +70,7 @@ pub struct Sts {
     verifier: Arc<Verifier>,
     issuer: Arc<Issuer>,
     issuers: TenantIssuers,
+    aws: AwsHosts,
     /// The audiences that an upstream token must have for an identity without audiences of its own.
     audiences: Vec<String>,
     clock: Arc<dyn Clock>,
@@ -112,12 +116,14 @@ impl Sts {
         let StsOptions { platform, verifier, fetch, discovery, clock } = options;
         let issuer = Arc::clone(verifier.own().ok_or(InvalidOptions::NoIssuer)?);
         let audiences = default_audiences(&issuer, &verifier);
+        let aws = AwsHosts::new(Arc::clone(&fetch), Vec::new());
         let issuers = TenantIssuers::new(fetch, discovery, Arc::clone(&clock));
         Ok(Self {
             platform,
             verifier,
             issuer,
             issuers,
+            aws,
             audiences,
             clock,
             operations: AtomicU64::new(0),
@@ -134,6 +140,17 @@ impl Sts {
         self.verifier.trusted(&provider.issuer).ok_or(InvalidOptions::SignInIssuer)?;
         self.sign_in_provider = Some(provider);
         Ok(self)
+    }
+
+    /// Sets the hosts that signed requests of AWS identities are sent to, in place of the public endpoints of the partitions
+    /// `aws`, `aws-us-gov`, `aws-cn` and `aws-eusc`. `fetch` sends the requests; since the operator names the hosts, they
+    /// may be in a private network. An empty list changes nothing.
+    #[must_use]
+    pub fn with_aws_hosts(mut self, hosts: Vec<AwsHost>, fetch: Arc<dyn Fetch>) -> Self {
+        if !hosts.is_empty() {
+            self.aws = AwsHosts::new(fetch, hosts);
+        }
+        self
     }
 
     /// Returns the number of signatures verified and made so far, including the verifier's.

@@ -19,6 +19,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use platform_core::resources::iam::TermsDocument;
 use platform_engine::uid::Uid;
+use platform_oidc::AwsHost;
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 #[cfg(feature = "otlp")]
@@ -129,6 +130,11 @@ pub struct Config {
     #[arg(long, global = true, env = "PLATFORM_ALLOW_PRIVATE_ISSUERS",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) allow_private_issuers: bool,
+    /// Host of the STS of AWS that signed requests of AWS identities are sent to, with the partition that it belongs to
+    /// (aws if there is none); may be repeated. It may be in a private network
+    /// [default: the public endpoints of aws, aws-us-gov, aws-cn and aws-eusc]
+    #[arg(long, global = true, env = "PLATFORM_AWS_STS_HOST", value_name = "HOST[=PARTITION]", value_delimiter = ',')]
+    pub(crate) aws_sts_host: Vec<AwsHost>,
     /// Additional audience to accept in tokens; may be repeated
     #[arg(long, global = true, env = "PLATFORM_AUDIENCE", value_delimiter = ',')]
     pub(crate) audience: Vec<String>,

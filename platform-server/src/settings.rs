@@ -45,6 +45,7 @@ impl Settings {
             ("trusted-issuer", list(&mut config.trusted_issuer.iter().map(|url| issuer(url)))),
             ("allow-http-issuers", config.allow_http_issuers.to_string()),
             ("allow-private-issuers", config.allow_private_issuers.to_string()),
+            ("aws-sts-host", list(&mut config.aws_sts_host.iter().map(ToString::to_string))),
             ("audience", list(&mut config.audience.iter().cloned())),
             ("sign-in-issuer", config.sign_in.sign_in_issuer.as_deref().map(issuer).unwrap_or_default()),
             ("sign-in-client-id", config.sign_in.sign_in_client_id.clone().unwrap_or_default()),
@@ -146,6 +147,7 @@ mod tests {
             ("trusted-issuer", "https://issuer.example"),
             ("allow-http-issuers=true", ""),
             ("allow-private-issuers=true", ""),
+            ("aws-sts-host", "127.0.0.1:8443"),
             ("audience", "other"),
         ] {
             let flag = format!("--{option}");

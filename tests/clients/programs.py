@@ -41,11 +41,11 @@ class Programs:
         run("npm", "install", "--silent", "--no-fund", "--no-audit", "--no-package-lock", cwd=at)
         return ["node", at / f"{name}.mjs"]
 
-    def go(self, name: str, library: str) -> list:
+    def go(self, name: str, *libraries: str) -> list:
         at = self.copied("go", "main.go")
         if not (at / "go.mod").exists():
             run(go(), "mod", "init", f"example.com/{name}", cwd=at)
-        run(go(), "get", library, cwd=at)
+        run(go(), "get", *libraries, cwd=at)
         run(go(), "mod", "tidy", cwd=at)
         run(go(), "build", "-o", name, ".", cwd=at)
         return [at / name]

@@ -11,6 +11,8 @@
     tests/clients/run.py signin        signs persons in with headless Chromium and npm's oidc-provider
     tests/clients/run.py scim          checks the SCIM endpoint with scim2-tester
     tests/clients/run.py oauth         signs persons in, refreshes and exchanges with libraries for OAuth 2.0
+    tests/clients/run.py aws           exchanges requests that the SDKs of AWS sign; PLATFORM_AWS_CLIENTS chooses
+    tests/clients/run.py keysets       verifies tokens with nine JOSE libraries before and after keys rotate; PLATFORM_KEYSETS
     tests/clients/run.py events        receives events with the CloudEvents SDK and rejects forged ones
     tests/clients/run.py receivers     receives events with five CloudEvents SDKs; PLATFORM_RECEIVERS chooses
     tests/clients/run.py watch         watches lists with 12 libraries, while connections are cut; PLATFORM_WATCH_CLIENTS chooses
@@ -55,6 +57,8 @@ CHECKS = {
     "signin": "signin.py",
     "scim": "scim.py",
     "oauth": "oauth.py",
+    "aws": "aws.py",
+    "keysets": "keysets.py",
     "events": "events.py",
     "receivers": "receivers.py",
     "watch": "watch.py",

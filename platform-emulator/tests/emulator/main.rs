@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
 
 mod admin;
+mod aws;
 mod clock;
 mod console;
 mod coverage;

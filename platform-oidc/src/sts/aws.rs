@@ -4,6 +4,8 @@
 //! server sends it to AWS and compares the answer with the identity. The signature covers the audience and the
 //! requested identity, so that a request for another server or identity is useless here.
 
+mod hosts;
+
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::{
@@ -25,7 +27,10 @@ use super::{
     proof::Proof,
     token_error,
 };
-use crate::{error::TokenError, json, jws::MAX_TOKEN};
+use crate::{discovery, error::TokenError, json, jws::MAX_TOKEN};
+
+pub(super) use self::hosts::AwsHosts;
+pub use self::hosts::{AwsHost, InvalidAwsHost};
 
 /// The request target that is sent to AWS, and the same query in the other order, whose signature is the same.
 const TARGET: &str = "/?Action=GetCallerIdentity&Version=2011-06-15";
@@ -42,12 +47,38 @@ const EARLY_MILLIS: i64 = 5 * 60 * 1000;
 const MAX_HEADERS: usize = 32;
 const MAX_ANSWER: usize = 16 * 1024;
 
+/// The codes of errors with a status of the client (4xx) after which the same request may succeed: those that the SDKs of
+/// AWS repeat.
+const PASSING_CODES: [&str; 18] = [
+    "BandwidthLimitExceeded",
+    "EC2ThrottledException",
+    "InternalFailure",
+    "LimitExceededException",
+    "PriorRequestNotComplete",
+    "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "RequestTimeout",
+    "RequestTimeoutException",
+    "ServiceUnavailable",
+    "SlowDown",
+    "ThrottledException",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+    "TransactionInProgressException",
+];
+/// The statuses of the client after which the same request may succeed, whatever the code.
+const PASSING_STATUS: [StatusCode; 3] =
+    [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+
 /// A signed request that was checked, except for its signature.
 #[derive(Debug)]
 struct SignedRequest {
     host: String,
     /// The partition of AWS that the host belongs to.
-    partition: &'static str,
+    partition: String,
     date: Timestamp,
     audience: String,
     identity: String,
@@ -58,7 +89,8 @@ struct SignedRequest {
 impl Sts {
     /// Determines whether the caller that AWS identifies may assume the requested identity.
     pub(super) async fn prove_by_aws(&self, credential: &str, request: &Exchange) -> Result<Proof> {
-        let signed = SignedRequest::parse(credential).map_err(|why| token_error(TokenError::Malformed(why)))?;
+        let signed =
+            SignedRequest::parse(credential, &self.aws).map_err(|why| token_error(TokenError::Malformed(why)))?;
         let now = self.clock.now();
         if now >= signed.date.plus_millis(VALID_MILLIS) {
             return Err(token_error(TokenError::Expired));
@@ -80,7 +112,7 @@ impl Sts {
         // Account numbers of different partitions may be equal, and most identities were created for the first two.
         let of_partition = format!("arn:{}:", signed.partition);
         let is_named = [&aws.arn, &aws.arn_pattern].iter().any(|arn| arn.starts_with(&of_partition));
-        if !["aws", "aws-us-gov"].contains(&signed.partition) && !is_named {
+        if !["aws", "aws-us-gov"].contains(&&*signed.partition) && !is_named {
             return Err(not_authorized());
         }
         let found = self.ask_aws(requested.root(), &signed).await?;
@@ -99,20 +131,26 @@ impl Sts {
         *request.uri_mut() = format!("https://{}{TARGET}", signed.host).parse().map_err(Error::internal)?;
         *request.headers_mut() = signed.headers.clone();
         self.count_operation();
-        let answer = self.issuers.send(organization, request, MAX_ANSWER).await.map_err(aws_error)?;
-        match answer.status() {
-            StatusCode::OK => caller_identity(answer.body()).ok_or_else(unavailable),
-            StatusCode::TOO_MANY_REQUESTS => Err(unavailable()),
-            status if status.is_client_error() && !is_throttled(answer.body()) => Err(not_authorized()),
-            _ => Err(unavailable()),
+        let permit = self.issuers.acquire(organization, &request.uri().to_string()).map_err(aws_error)?;
+        let sent = discovery::send(&*self.aws.fetch, permit, request, MAX_ANSWER);
+        let answer = sent.await.map_err(aws_error)?;
+        let status = answer.status();
+        if status == StatusCode::OK {
+            return caller_identity(answer.body()).ok_or_else(unavailable);
         }
+        let code = error_code(answer.body()).unwrap_or_default();
+        // Anybody who may create an identity can cause this, so it is not a warning.
+        tracing::debug!(host = signed.host, %status, code, "AWS does not identify the caller of a signed request");
+        let is_final =
+            status.is_client_error() && !PASSING_STATUS.contains(&status) && !PASSING_CODES.contains(&&*code);
+        Err(if is_final { not_authorized() } else { unavailable() })
     }
 }
 
 impl SignedRequest {
     /// Parses a request and checks that nothing in it is ambiguous, that it can only be sent to AWS, and that the
     /// signature covers what matters. Returns the rule that it breaks.
-    fn parse(credential: &str) -> Result<Self, &'static str> {
+    fn parse(credential: &str, hosts: &AwsHosts) -> Result<Self, &'static str> {
         const FORM: &str = "expected a POST to AWS whose headers are signed, as HTTP/1.1 text in base64url";
         let decoded = Some(credential.trim_end_matches('=')).filter(|_| credential.len() <= MAX_TOKEN);
         let decoded = decoded.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok()).ok_or(FORM)?;
@@ -139,7 +177,9 @@ impl SignedRequest {
         }
         let text = |name: &HeaderName| all.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
         let host = text(&HOST).unwrap_or_default();
-        let partition = partition(host).ok_or("the signed request must be for an endpoint of the STS of AWS")?;
+        let partition = hosts
+            .partition(host)
+            .ok_or("the signed request must be for an endpoint of the STS of AWS that this server asks")?;
         if text(&CONTENT_LENGTH).is_some_and(|length| length != "0") {
             return Err("the signed request must have no body");
         }
@@ -170,7 +210,7 @@ impl SignedRequest {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         Ok(Self {
             host: host.to_owned(),
-            partition,
+            partition: partition.to_owned(),
             date: text(&DATE).and_then(date).ok_or("x-amz-date must be a time")?,
             audience: text(&FOR_AUDIENCE).unwrap_or_default().to_owned(),
             identity: text(&FOR_IDENTITY).unwrap_or_default().to_owned(),
@@ -184,66 +224,27 @@ fn unavailable() -> Error {
     Error::new(Code::Unavailable, "AWS cannot be reached, or does not answer now")
 }
 
+/// Describes an error of the way to AWS. One that lasts until somebody corrects it does not look like a passing one.
 fn aws_error(error: TokenError) -> Error {
     match error {
         TokenError::Busy => Error::new(Code::ResourceExhausted, "Too many requests to AWS are in progress")
             .with(Detail::RetryInfo { millis: 1000 }),
+        TokenError::Document { rule, .. } => Error::blocked(
+            "AWS_ENDPOINT",
+            format!("the endpoint of AWS that the request is signed for is refused: {rule}"),
+        ),
         _ => unavailable(),
     }
 }
 
-/// Returns whether an answer says that AWS throttles the caller, which it does with status 400, too.
-fn is_throttled(body: &[u8]) -> bool {
-    const CODES: [&str; 6] = [
-        "Throttling",
-        "ThrottlingException",
-        "ThrottledException",
-        "RequestThrottled",
-        "RequestLimitExceeded",
-        "TooManyRequestsException",
-    ];
-    let answer = json::object(body).unwrap_or_default();
-    let code = answer.get("Error").and_then(|error| error.get("Code")).and_then(Value::as_str);
-    code.is_some_and(|code| CODES.contains(&code))
-}
-
-/// Returns the partition of AWS whose STS has this host; `None` for any other host. Other names below `amazonaws.com`
-/// belong to customers of AWS.
-///
-/// The hosts are the global endpoint, and those of regions: with `sts-fips` where AWS has them, and dual-stack ones. The
-/// isolated partitions are left out, because their networks cannot be reached (our choice).
-fn partition(host: &str) -> Option<&'static str> {
-    /// The ends of the names, and the partition.
-    const SUFFIXES: [(&str, &str); 6] = [
-        (".amazonaws.com", "aws"),
-        (".api.aws", "aws"),
-        (".amazonaws.com.cn", "aws-cn"),
-        (".api.amazonwebservices.com.cn", "aws-cn"),
-        (".amazonaws.eu", "aws-eusc"),
-        (".api.amazonwebservices.eu", "aws-eusc"),
-    ];
-    if host == "sts.amazonaws.com" {
-        return Some("aws");
+/// Returns the code of an error of AWS, which is in JSON as it was asked for. A proxy or a gateway of AWS that rejects a
+/// request before it is read answers in XML.
+fn error_code(body: &[u8]) -> Option<String> {
+    if let Some(answer) = json::object(body) {
+        return Some(answer.get("Error")?.get("Code")?.as_str()?.to_owned());
     }
-    let regional = host.strip_prefix("sts.").or_else(|| host.strip_prefix("sts-fips."))?;
-    SUFFIXES.into_iter().find_map(|(suffix, partition)| {
-        // Such as eu-west-1 or us-gov-east-1: two letters (`eusc` in its partition), words, a number.
-        let parts: Vec<&str> = regional.strip_suffix(suffix)?.split('-').collect();
-        let is_word = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase());
-        let [country, middle @ .., number] = parts.as_slice() else { return None };
-        let is_region = is_word(country)
-            && (1..=2).contains(&middle.len())
-            && middle.iter().all(is_word)
-            && number.len() == 1
-            && number.bytes().all(|byte| byte.is_ascii_digit());
-        match (partition, *country, middle.first()) {
-            _ if !is_region => None,
-            ("aws-cn", "cn", _) | ("aws-eusc", "eusc", _) => Some(partition),
-            ("aws", "us", Some(&"gov")) => Some("aws-us-gov"),
-            ("aws", country, _) if country.len() == 2 && country != "cn" => Some(partition),
-            _ => None,
-        }
-    })
+    let (_, rest) = std::str::from_utf8(body).ok()?.split_once("<Code>")?;
+    rest.split_once("</Code>").map(|(code, _)| code.trim().to_owned())
 }
 
 /// Returns whether a signed header is sent to AWS: not those that belong to a connection.
@@ -288,64 +289,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_endpoints_of_sts_are_accepted() {
-        for (host, expected) in [
-            ("sts.amazonaws.com", "aws"),
-            ("sts.eu-west-1.amazonaws.com", "aws"),
-            ("sts-fips.us-east-1.amazonaws.com", "aws"),
-            ("sts.us-east-1.api.aws", "aws"),
-            ("sts-fips.us-east-1.api.aws", "aws"),
-            ("sts.us-gov-east-1.amazonaws.com", "aws-us-gov"),
-            ("sts.us-gov-west-1.api.aws", "aws-us-gov"),
-            ("sts.cn-north-1.amazonaws.com.cn", "aws-cn"),
-            ("sts.cn-northwest-1.api.amazonwebservices.com.cn", "aws-cn"),
-            ("sts.eusc-de-east-1.amazonaws.eu", "aws-eusc"),
-            ("sts.eusc-de-east-1.api.amazonwebservices.eu", "aws-eusc"),
+    fn the_code_of_an_error_is_read_in_json_and_in_xml() {
+        for (body, code) in [
+            (
+                r#"{"Error":{"Code":"Throttling","Message":"Rate exceeded","Type":"Sender"},"RequestId":"x"}"#,
+                "Throttling",
+            ),
+            (r#"{"Error":{"Code":"SignatureDoesNotMatch"}}"#, "SignatureDoesNotMatch"),
+            ("<ErrorResponse><Error><Type>Sender</Type><Code>Throttling</Code></Error></ErrorResponse>", "Throttling"),
+            (r#"{"Error":"Throttling"}"#, ""),
+            (r#"{"Error":{"Message":"<Code>Throttling</Code>"}}"#, ""),
+            ("<Code>Throttling", ""),
+            ("{}", ""),
+            ("", ""),
         ] {
-            assert_eq!(partition(host), Some(expected), "{host}");
-        }
-        for host in [
-            "",
-            "amazonaws.com",
-            "sts.amazonaws.com.evil.example",
-            "sts.amazonaws.com:8443",
-            "evil.example",
-            "sts.s3.amazonaws.com",
-            "sts.s3-website-eu-west-1.amazonaws.com",
-            "sts.eu-west-1.s3.amazonaws.com",
-            "x.sts.amazonaws.com",
-            "sts.-1.amazonaws.com",
-            "sts.eu-1.amazonaws.com",
-            "sts.EU-west-1.amazonaws.com",
-            "sts.eu-west-1.amazonaws.com.",
-            "sts.eu-west-1/.amazonaws.com",
-            "sts..amazonaws.com",
-            "sts-fips.amazonaws.com",
-            "sts.api.aws",
-            "sts.amazonaws.com.cn",
-            "sts.us-east-1.amazonaws.com.cn",
-            "sts.cn-north-1.amazonaws.com",
-            "sts.eu-west-1.amazonaws.eu",
-            "sts.eusc-de-east-1.amazonaws.com",
-            "sts.us-east-1.api.aws.evil.example",
-            "sts.us-east-1.amazonaws.eu.evil",
-            "sts.us-iso-east-1.c2s.ic.gov",
-        ] {
-            assert_eq!(partition(host), None, "{host}");
-        }
-    }
-
-    #[test]
-    fn throttling_is_told_from_other_errors_of_the_caller() {
-        for (body, throttled) in [
-            (r#"{"Error":{"Code":"Throttling","Message":"Rate exceeded","Type":"Sender"},"RequestId":"x"}"#, true),
-            (r#"{"Error":{"Code":"ThrottlingException"}}"#, true),
-            (r#"{"Error":{"Code":"SignatureDoesNotMatch"}}"#, false),
-            (r#"{"Error":"Throttling"}"#, false),
-            ("{}", false),
-            ("", false),
-        ] {
-            assert_eq!(is_throttled(body.as_bytes()), throttled, "{body}");
+            assert_eq!(error_code(body.as_bytes()).unwrap_or_default(), code, "{body}");
         }
     }
 

@@ -1,9 +1,13 @@
 //! Identities of AWS, with a stand-in for AWS's STS that verifies Signature Version 4.
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
 use http::{Request, Response};
 use platform_engine::{error::Code, uid::Uid};
+use platform_outbound::{Fetch, fetch::FetchError};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -303,7 +307,12 @@ async fn only_a_complete_answer_of_aws_counts() {
         (400, r#"{"Error":{"Code":"Throttling"}}"#, Code::Unavailable),
         (400, r#"{"Error":{"Code":"ThrottlingException"}}"#, Code::Unavailable),
         (400, r#"{"Error":{"Code":"ExpiredToken"}}"#, Code::Unauthenticated),
+        (400, r#"{"Error":{"Code":"RequestTimeout"}}"#, Code::Unavailable),
+        (400, "<ErrorResponse><Error><Code>Throttling</Code></Error></ErrorResponse>", Code::Unavailable),
+        (400, "<ErrorResponse><Error><Code>ExpiredToken</Code></Error></ErrorResponse>", Code::Unauthenticated),
         (403, "{}", Code::Unauthenticated),
+        (408, "", Code::Unavailable),
+        (425, "", Code::Unavailable),
         (429, "{}", Code::Unavailable),
         (500, "{}", Code::Unavailable),
     ] {
@@ -367,6 +376,79 @@ async fn an_error_says_which_form_of_a_signed_request_is_accepted_and_who_cannot
     let (code, message) = error_of(fixture.assume(&Signed::new(&identity).credential(), &identity).await);
     assert_eq!(code, Code::Unavailable);
     assert!(message.contains("AWS") && !message.contains("issuer"), "{message}");
+}
+
+/// A way to AWS that always fails in the same way.
+struct Failing(fn() -> FetchError);
+
+impl std::fmt::Debug for Failing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Failing")
+    }
+}
+
+#[async_trait]
+impl Fetch for Failing {
+    async fn get(&self, _: &str, _: usize) -> Result<Bytes, FetchError> {
+        Err((self.0)())
+    }
+
+    async fn send(&self, _: Request<Bytes>, _: usize) -> Result<Response<Bytes>, FetchError> {
+        Err((self.0)())
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_the_way_to_aws_that_lasts_does_not_look_like_a_passing_one() {
+    let untrusted = || {
+        let error = tokio_rustls::rustls::CertificateError::UnknownIssuer;
+        FetchError::Transport(Box::new(tokio_rustls::rustls::Error::InvalidCertificate(error)))
+    };
+    for (fails, expected, says) in [
+        (untrusted as fn() -> FetchError, Code::FailedPrecondition, "certificate"),
+        (|| FetchError::TooLong, Code::FailedPrecondition, "too long"),
+        (|| FetchError::TimedOut, Code::Unavailable, "AWS"),
+        (|| FetchError::Transport("refused".into()), Code::Unavailable, "AWS"),
+    ] {
+        let fixture = Fixture::with(Some(Arc::new(Failing(fails)))).await;
+        let aws = json!({ "awsAccount": ACCOUNT, "arn": ARN, "userId": USER_ID });
+        let identity = aws_identity(&fixture, aws).await;
+        // More often than a host that fails is asked, so that the last errors are those of the limit.
+        for attempt in 0..10 {
+            let (code, message) = error_of(fixture.assume(&Signed::new(&identity).credential(), &identity).await);
+            assert_eq!(code, expected, "{attempt}: {message}");
+            assert!(message.contains(says) && message.contains("AWS") && !message.contains("issuer"), "{message}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_hosts_that_the_operator_names_are_asked_and_no_others() {
+    const ISOLATED: &str = "arn:aws-iso:sts::123456789012:assumed-role/deploy/run-7";
+    let mut fixture = Fixture::new().await;
+    let named = Arc::clone(&fixture.stub);
+    let hosts = ["127.0.0.1:8443", "sts.us-iso-east-1.c2s.ic.gov=aws-iso"];
+    let hosts = hosts.map(|host| host.parse().unwrap()).to_vec();
+    // The fetch of the fixture is for what tenants name.
+    fixture.sts = fixture.sts.with_aws_hosts(hosts, named);
+    let any = json!({ "awsAccount": ACCOUNT, "arnPattern": ".*", "userIdPattern": ".*" });
+    let isolated = json!({ "awsAccount": ACCOUNT, "arnPattern": "arn:aws-iso:.*", "userIdPattern": ".*" });
+    for (host, arn, aws, accepted) in [
+        ("127.0.0.1:8443", ARN, &any, true),
+        ("127.0.0.1:8443", ISOLATED, &isolated, false),
+        ("sts.us-iso-east-1.c2s.ic.gov", ISOLATED, &isolated, true),
+        ("sts.us-iso-east-1.c2s.ic.gov", ISOLATED, &any, false),
+        ("127.0.0.1", ARN, &any, false),
+        ("127.0.0.1:8444", ARN, &any, false),
+        ("sts.amazonaws.com", ARN, &any, false),
+    ] {
+        fixture.stub.respond_to(move |request| sts_of_partition(request, arn));
+        let identity = aws_identity(&fixture, aws.clone()).await;
+        let signed = Signed { host: host.to_owned(), ..Signed::new(&identity) };
+        let reply = fixture.assume(&signed.credential(), &identity).await;
+        let code = reply.map_err(|error| error.code()).err();
+        assert_eq!(code, (!accepted).then_some(Code::Unauthenticated), "{host} {aws}");
+    }
 }
 
 fn credential_with_another_signature(identity: &str) -> String {

@@ -68,13 +68,15 @@ fn verifier(config: &Config, network: &Network, url: &str, issuer: Arc<Issuer>) 
 }
 
 /// Returns the token service. It contacts issuers that tenants name only on the public network, unless the operator
-/// allows private issuers.
+/// allows private issuers. Hosts of AWS that the operator names may be in any network.
 fn sts(config: &Config, network: &Network, platform: Arc<Platform>, verifier: Arc<Verifier>) -> Result<Sts> {
     let fetch = if config.allow_private_issuers { HttpFetch::new(network) } else { HttpFetch::public_only(network) };
     let fetch = Arc::new(fetch.context("cannot set up TLS")?);
     let discovery = DiscoveryOptions { allow_http: config.allow_http_issuers, ..DiscoveryOptions::default() };
     let options = StsOptions { platform, verifier, fetch, discovery, clock: Arc::new(SystemClock) };
     let sts = Sts::new(options).context("cannot set up the token service")?;
+    let to_aws = Arc::new(HttpFetch::new(network).context("cannot set up TLS")?);
+    let sts = sts.with_aws_hosts(config.aws_sts_host.clone(), to_aws);
     match config.sign_in.provider()? {
         Some(provider) => sts.with_sign_in(provider).context("cannot set up browser sign-ins"),
         None => Ok(sts),

@@ -20,26 +20,46 @@ pub struct Severity {
 
 impl Severity {
     /// Returns the CVSS vector; none for other scoring systems and malformed vectors.
+    ///
+    /// A slash at the end and parentheses around a vector, which databases publish, are accepted (our choice).
     pub fn cvss(&self) -> Option<Cvss> {
-        self.score.parse().ok()
+        self.vector().parse().ok()
+    }
+
+    /// Returns the text without what databases write around a vector: a slash at its end, and parentheses around one of
+    /// version 2.
+    fn vector(&self) -> &str {
+        let text = self.score.trim();
+        let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(text);
+        inner.strip_suffix('/').unwrap_or(inner)
     }
 
     /// Returns the CVSS base score, from 0.0 to 10.0, as defined in `docs/api.md`, Vulnerability reports; none for
-    /// other scoring systems and malformed vectors.
+    /// other scoring systems, and for malformed vectors and those that lack a base metric.
     ///
     /// Metrics that are not base metrics do not count in any version, so that scores of different versions can be
     /// compared.
     pub fn base_score(&self) -> Option<f64> {
         let vector = self.cvss()?;
-        if !matches!(vector, Cvss::CvssV40(_)) {
-            return Some(vector.score());
+        let has = |name: &&str| self.vector().split('/').any(|part| part.split(':').next() == Some(*name));
+        match vector {
+            // An absent metric would count as one without impact, and the score be too low.
+            Cvss::CvssV20(_) => return BASE_METRICS_2.iter().all(has).then(|| vector.score()),
+            Cvss::CvssV30(_) | Cvss::CvssV31(_) => {
+                return BASE_METRICS_3.iter().all(has).then(|| vector.score());
+            }
+            _ => {}
         }
         // Of version 4, the score of a vector is that of all its metrics.
         let is_base = |part: &&str| part.split_once(':').is_some_and(|(name, _)| BASE_METRICS.contains(&name));
-        let base = self.score.split('/').filter(is_base).collect::<Vec<_>>().join("/");
+        let base = self.vector().split('/').filter(is_base).collect::<Vec<_>>().join("/");
         Some(base.parse::<Cvss>().ok()?.score())
     }
 }
+
+/// The base metrics of CVSS 2.0 and of 3.0 and 3.1, all of which are mandatory.
+const BASE_METRICS_2: [&str; 6] = ["AV", "AC", "Au", "C", "I", "A"];
+const BASE_METRICS_3: [&str; 8] = ["AV", "AC", "PR", "UI", "S", "C", "I", "A"];
 
 /// The parts of a vector of CVSS 4.0 that are its base metrics, after the version.
 const BASE_METRICS: [&str; 12] = ["CVSS", "AV", "AC", "AT", "PR", "UI", "VC", "VI", "VA", "SC", "SI", "SA"];
@@ -138,8 +158,26 @@ mod tests {
                 assert_eq!(score(&format!("{base}{others}")), Some(expected), "{base}{others}");
             }
         }
-        for none in ["", "low", "CVSS:4.0/AV:N", "CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N/E:?"]
-        {
+        for (published, expected) in [
+            ("CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H/", 9.8),
+            ("CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N/", 9.3),
+            ("(AV:N/AC:L/Au:N/C:C/I:C/A:C)", 10.0),
+            (" AV:N/AC:L/Au:N/C:C/I:C/A:C\n", 10.0),
+        ] {
+            assert_eq!(score(published), Some(expected), "{published}");
+        }
+        for incomplete in ["AV:N/AC:L/Au:N/C:C/I:C", "CVSS:3.1/AV:N", "CVSS:3.0/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/E:U"] {
+            assert_eq!(score(incomplete), None, "{incomplete}");
+        }
+        for none in [
+            "",
+            "low",
+            "9.8",
+            "/",
+            "()",
+            "CVSS:4.0/AV:N",
+            "CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N/E:?",
+        ] {
             assert_eq!(score(none), None, "{none}");
         }
     }

@@ -158,7 +158,9 @@ impl Sts {
                     None => tracing::warn!(%status, error, "the identity provider rejects the exchange of a code"),
                     Some(_) => tracing::debug!(%status, error, "an identity provider rejects the exchange of a code"),
                 }
-                Err(refusal(code.as_deref().unwrap_or("no id token")))
+                let why = code.as_deref().unwrap_or("no id token");
+                let is_passing = status.is_server_error() || PASSING_STATUS.contains(&status);
+                Err(if is_passing { postponed(why) } else { refusal(why) })
             }
         }
     }
@@ -259,8 +261,26 @@ fn no_provider() -> Error {
     Error::new(Code::NotFound, "There is no such identity provider to sign in by")
 }
 
-/// Returns the error for a provider that refuses a sign-in.
+/// The errors of a provider after which another sign-in may succeed (RFC 6749 section 4.1.2.1).
+const PASSING: [&str; 2] = ["server_error", "temporarily_unavailable"];
+/// The statuses of the client after which another sign-in may succeed.
+const PASSING_STATUS: [StatusCode; 3] =
+    [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+
+/// Returns the error for a provider that cannot complete a sign-in for now.
+fn postponed(why: &str) -> Error {
+    let why = shown(why);
+    Error::new(
+        Code::Unavailable,
+        format!("The identity provider cannot complete the sign-in now: {why}. Sign in again"),
+    )
+}
+
+/// Returns the error for a provider that refuses a sign-in, or cannot complete it for now.
 pub(super) fn refusal(why: &str) -> Error {
+    if PASSING.contains(&why) {
+        return postponed(why);
+    }
     Error::unauthenticated(format!("The identity provider refused the sign-in: {}", shown(why)))
 }
 
