@@ -29,6 +29,7 @@ const OWN_FIXTURES: &[fixtures::Fixture] = &[];
 mod common;
 mod deliveries;
 mod fixtures;
+mod guarded;
 mod sample;
 mod snapshot;
 

@@ -15,6 +15,7 @@ mod common;
 mod fixture;
 
 mod aws;
+mod checks;
 mod exchange;
 mod narrowing;
 mod persons;
