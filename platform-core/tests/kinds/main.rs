@@ -57,5 +57,6 @@ mod role_bindings;
 mod roles;
 mod scim_tokens;
 mod sign_ins;
+mod single_checks;
 mod surface;
 mod terms;
