@@ -7,6 +7,8 @@
 //!   random requires that it is absent, or puts a unique key.
 //! - A commit that changes what grants, quotas and subscribers depend on raises the epoch of it.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use platform_engine::{
     store::{
@@ -19,7 +21,7 @@ use serde_json::{Map, Value};
 
 /// A memory store that checks each commit.
 #[derive(Debug, Default)]
-pub(crate) struct GuardedStore(MemoryStore);
+pub(crate) struct GuardedStore(pub(crate) Arc<MemoryStore>);
 
 #[async_trait]
 impl Store for GuardedStore {

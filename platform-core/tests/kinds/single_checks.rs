@@ -5,6 +5,7 @@ use platform_core::{
     resources::iam::{DirectoryUser, IdentityProvider, NewSignIn},
 };
 use platform_engine::{
+    access::Caller,
     error::Code,
     kind::Resource,
     store::{Key, Query, Scope},
@@ -162,4 +163,30 @@ fn the_address_of_an_invite_is_one_address_of_at_most_320_bytes() {
     for email in [&format!("x{longest}"), "a", "@b", "a@", "a@b@c", "a @b"] {
         assert_eq!(violated_fields(invite(email)), ["email"], "{email}");
     }
+}
+
+#[test]
+fn a_revocation_of_all_tokens_deletes_the_sign_ins_of_the_person_alone() {
+    let world = World::new();
+    let persons = ["ada", "eve"].map(|name| world.person(name, None));
+    for person in persons.iter().chain(&persons) {
+        let new = NewSignIn {
+            identity: &person.identity,
+            issuer: ISSUER,
+            audiences: &[],
+            expire_time: BEGIN.plus_millis(1000),
+            family: b"family",
+            token: b"token",
+            state: Value::Null,
+        };
+        block_on(Iam::of(&world.platform).begin_sign_in(new)).unwrap();
+    }
+    let [ada, eve] = &persons;
+    let reply = world.run(Some(ada), "RevokeTokens", json!({ "identityUid": ada.identity })).unwrap();
+    assert_eq!(reply["endedSignIns"], json!(2));
+    let left = |person: &Caller| {
+        let query = Query::new("SignIn", Scope::Children(person.identity.clone()));
+        block_on(world.platform.store().list(&query)).unwrap().items.len()
+    };
+    assert_eq!((left(ada), left(eve)), (0, 2));
 }

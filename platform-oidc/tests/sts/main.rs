@@ -13,6 +13,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod fixture;
+#[path = "../../../platform-core/tests/kinds/guarded.rs"]
+mod guarded;
 
 mod aws;
 mod checks;
