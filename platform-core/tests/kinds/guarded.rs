@@ -94,9 +94,9 @@ fn epochs_of(key: &Key, put: Option<&Put>, record: Option<&Record>) -> Vec<Epoch
         "RoleBinding" => {
             let identities = field("identityUid").into_iter().flatten();
             let identities = identities.map(|uid| Uid::opaque(uid.as_str().expect("a uid")));
-            let of_binding = |identity: Uid| match identity.is_root() {
-                true => grants(Uid::opaque(format!("{}/{identity}", key.uid.root()))),
-                false => grants(identity),
+            let of_binding = |identity: Uid| {
+                let is_person = identity.is_root();
+                grants(if is_person { Uid::opaque(format!("{}/{identity}", key.uid.root())) } else { identity })
             };
             identities.map(of_binding).collect()
         }
