@@ -70,6 +70,8 @@ mod tests {
             " https://a.example",
             "https://a.example\n",
             "https://\u{ff41}.example",
+            "https://a.example/\u{ff41}",
+            "https://:8443",
             &format!("https://a.example/{}", "x".repeat(MAX_URL)),
         ] {
             assert!(check_issuer(invalid, false).is_err(), "{invalid:?}");

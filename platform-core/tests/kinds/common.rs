@@ -28,7 +28,7 @@ use platform_engine::{
     options::RequestOptions,
     platform::{Builder, Platform, Settings},
     request::ListRequest,
-    store::{Store, memory::MemoryStore},
+    store::{Epoch, Require, Store, memory::MemoryStore},
     timestamp::Timestamp,
     uid::Uid,
     write::Write,
@@ -36,7 +36,7 @@ use platform_engine::{
 use platform_testkit::{SeededEntropy, TestClock};
 use serde_json::{Map, Value, json};
 
-use crate::{builder, sample::Sample};
+use crate::{builder, guarded::GuardedStore, sample::Sample};
 
 /// 2026-01-01T00:00:00Z, the initial time of every world.
 pub(crate) const BEGIN: Timestamp = Timestamp::from_millis(1_767_225_600_000);
@@ -78,6 +78,11 @@ impl Page {
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::over(Arc::<GuardedStore>::default())
+    }
+
+    /// Creates a world in which a test itself writes records, as an earlier or later release would.
+    pub(crate) fn unguarded() -> Self {
         Self::over(Arc::new(MemoryStore::new()))
     }
 
@@ -85,12 +90,12 @@ impl World {
     pub(crate) fn with_settings(change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = settings();
         change(&mut settings);
-        Self::build(Arc::new(MemoryStore::new()), |builder| builder.settings(settings))
+        Self::build(Arc::<GuardedStore>::default(), |builder| builder.settings(settings))
     }
 
     /// Creates a world with a changed platform builder.
     pub(crate) fn with(add: impl FnOnce(Builder) -> Builder) -> Self {
-        Self::build(Arc::new(MemoryStore::new()), add)
+        Self::build(Arc::<GuardedStore>::default(), add)
     }
 
     /// Creates a world over an empty store.
@@ -323,6 +328,8 @@ impl World {
             let mut private: Value = serde_json::from_slice(&record.private).unwrap();
             change(&mut private);
             let mut write = Write::default();
+            write.require_or_retry(Require::Revision(record.key.clone(), record.revision));
+            write.raise(Epoch::new("grants", record.key.uid.clone()));
             write.put(&record.key.uid, &resource, serde_json::to_vec(&private).unwrap().into())?;
             cx.commit(write).await
         });

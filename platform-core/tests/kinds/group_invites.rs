@@ -408,7 +408,7 @@ fn an_invite_is_valid_while_the_provider_or_mapping_gives_its_inviter_the_role()
 
 #[test]
 fn an_invite_without_a_registration_id_is_valid_until_its_creator_is_deleted() {
-    let world = World::new();
+    let world = World::unguarded();
     let ada = world.person("ada", None);
     world.bind(&ada, &built_in("owner"), &world.org);
     let created = invite(&world, &ada, &world.org, json!({})).unwrap();

@@ -203,7 +203,7 @@ fn a_role_that_is_bound_anywhere_cannot_be_deleted() {
 
 #[test]
 fn a_release_does_not_replace_the_built_in_roles_of_a_later_one() {
-    let world = World::new();
+    let world = World::unguarded();
     let viewer = Uid::parse(&built_in("viewer")).unwrap();
     let key = Key::new("Role", viewer.clone());
     let store = |private: &'static str, description: &str| {

@@ -313,7 +313,7 @@ fn pages(world: &World, kind: &str, order: &str) -> (Vec<usize>, usize) {
 
 #[test]
 fn a_page_has_at_most_4_mib_and_the_next_page_token_leads_to_the_rest() {
-    let world = World::new();
+    let world = World::unguarded();
     for _ in 0..10 {
         let uid = world.repo(&world.org);
         let repo =
@@ -332,7 +332,7 @@ fn a_page_has_at_most_4_mib_and_the_next_page_token_leads_to_the_rest() {
 
 #[test]
 fn resources_embedded_in_a_resource_count_towards_the_bytes_of_a_page() {
-    let world = World::new();
+    let world = World::unguarded();
     let role = world.role(&world.org, &["repo.list"]);
     let long = Role { uid: role.clone(), description: "d".repeat(1_000_000), ..Role::default() };
     put_unvalidated(&world, &role, &long);

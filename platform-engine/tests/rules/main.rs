@@ -30,6 +30,8 @@ mod deliveries;
 mod fixtures;
 #[path = "../../../platform-v1/tests/kinds/fixtures_of_version_1.rs"]
 mod fixtures_of_version_1;
+#[path = "../../../platform-core/tests/kinds/guarded.rs"]
+mod guarded;
 #[path = "../../../platform-core/tests/kinds/requests.rs"]
 mod requests;
 #[path = "../../../platform-core/tests/kinds/sample.rs"]

@@ -406,7 +406,7 @@ fn store_as_later_release(world: &World, kind: &'static str, uid: &Uid, renderin
 
 #[test]
 fn an_update_keeps_the_fields_of_a_later_release() {
-    let world = World::new();
+    let world = World::unguarded();
     let stored = |kind: &'static str, uid: &Uid| -> Value {
         let read = block_on(world.platform.store().get(&[Key::new(kind, uid.clone())], &[])).unwrap();
         serde_json::from_slice(&read.records[0].as_ref().unwrap().body).unwrap()
@@ -430,7 +430,7 @@ fn an_update_keeps_the_fields_of_a_later_release() {
 
 #[test]
 fn an_update_keeps_the_fields_of_a_later_release_in_messages() {
-    let world = World::new();
+    let world = World::unguarded();
     let match_ = json!({ "issuer": "https://issuer.test", "subject": "a" });
     let body = json!({ "name": "robot", "claimMatch": match_ });
     let identity = world.create(&world.operator, "Identity", &world.org, body).unwrap();
@@ -447,7 +447,7 @@ fn an_update_keeps_the_fields_of_a_later_release_in_messages() {
 
 #[test]
 fn actions_keep_the_fields_of_a_later_release() {
-    let world = World::new();
+    let world = World::unguarded();
     let stored = |kind: &'static str, uid: &Uid| {
         let read = block_on(world.platform.store().get(&[Key::new(kind, uid.clone())], &[])).unwrap();
         read.records.into_iter().next().flatten().unwrap()

@@ -266,7 +266,8 @@ fn signed_headers(signature: &str) -> Option<Vec<&str>> {
 /// Parses a time such as `20270115T080000Z`.
 fn date(text: &str) -> Option<Timestamp> {
     let (day, time) = text.strip_suffix('Z')?.split_once('T')?;
-    if day.len() != 8 || time.len() != 6 || !day.bytes().chain(time.bytes()).all(|byte| byte.is_ascii_digit()) {
+    // `Timestamp::parse` checks the lengths of the parts, but accepts fractions of a second.
+    if !day.bytes().chain(time.bytes()).all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     let (year, day) = day.split_at_checked(4)?;
@@ -310,9 +311,19 @@ mod tests {
     #[test]
     fn the_time_of_a_signature_has_one_form() {
         assert_eq!(date("20270115T080000Z").map(|date| date.seconds()), Some(1_800_000_000));
-        for bad in
-            ["", "20270115T080000", "2027-01-15T08:00:00Z", "20271315T080000Z", "20270115T08000 Z", "2027é15T080000Z"]
-        {
+        for bad in [
+            "",
+            "20270115T080000",
+            "2027-01-15T08:00:00Z",
+            "20271315T080000Z",
+            "20270115T08000 Z",
+            "2027é15T080000Z",
+            "2027011T080000Z",
+            "202701151T080000Z",
+            "20270115T08000Z",
+            "20270115T0800001Z",
+            "20270115T080000.5Z",
+        ] {
             assert_eq!(date(bad), None, "{bad}");
         }
     }

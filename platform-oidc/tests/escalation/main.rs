@@ -23,6 +23,8 @@ mod common;
 #[path = "../sts/fixture.rs"]
 #[allow(dead_code, reason = "shared with the tests of the token service")]
 mod fixture;
+#[path = "../../../platform-core/tests/kinds/guarded.rs"]
+mod guarded;
 mod oracle;
 mod walk;
 

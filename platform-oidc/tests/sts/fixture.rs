@@ -22,6 +22,7 @@ use platform_testkit::TestClock;
 use serde_json::{Map, Value, json};
 
 use crate::common::{API, StubFetch, TRUSTED, claims, clock, entropy, issuer_of, key, own_keys, trusted, verifier};
+use crate::guarded::GuardedStore;
 
 pub const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 
@@ -58,7 +59,8 @@ impl Fixture {
         let entropy = entropy();
         let operator = Uid::new_root(&*entropy);
         let settings = Settings { operators: [operator.clone()].into(), ..Settings::default() };
-        let platform = platform_core::builder(store.clone(), (*clock).clone(), (*entropy).clone());
+        let platform =
+            platform_core::builder(Arc::new(GuardedStore(store.clone())), (*clock).clone(), (*entropy).clone());
         let platform = Arc::new(platform.settings(settings).ephemeral_keys().build().unwrap());
         let org = Uid::new_root(&*entropy);
         let first =

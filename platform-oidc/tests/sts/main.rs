@@ -13,8 +13,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod fixture;
+#[path = "../../../platform-core/tests/kinds/guarded.rs"]
+mod guarded;
 
 mod aws;
+mod checks;
 mod ended;
 mod exchange;
 mod narrowing;

@@ -30,6 +30,8 @@ mod deliveries;
 #[path = "../../../platform-core/tests/kinds/fixtures.rs"]
 mod fixtures;
 mod fixtures_of_version_1;
+#[path = "../../../platform-core/tests/kinds/guarded.rs"]
+mod guarded;
 #[path = "../../../platform-core/tests/kinds/requests.rs"]
 mod requests;
 #[path = "../../../platform-core/tests/kinds/sample.rs"]

@@ -1,0 +1,191 @@
+//! Checks of which each is the only one that refuses a value, tried one by one.
+
+use platform_core::{
+    iam::Iam,
+    resources::iam::{DirectoryUser, IdentityProvider, NewSignIn},
+};
+use platform_engine::{
+    access::Caller,
+    error::Code,
+    kind::Resource,
+    store::{Key, Query, Scope},
+};
+use serde_json::{Value, json};
+
+use crate::common::{BEGIN, ISSUER, World, block_on, built_in, code, violated_fields};
+
+fn user(name: &str) -> DirectoryUser {
+    DirectoryUser { user_name: name.to_owned(), active: true, ..DirectoryUser::default() }
+}
+
+#[test]
+fn each_text_of_a_directory_user_is_bounded_and_has_no_control_characters() {
+    let world = World::new();
+    let provider = world.provider(&world.org);
+    let create = |user: DirectoryUser| block_on(Iam::of(&world.platform).create_directory_user(&provider, user));
+    for name in ["", " ada", "ada ", "a\u{200b}da", "a\nda"] {
+        assert_eq!(violated_fields(create(user(name))), ["userName"], "{name:?}");
+    }
+    let set: [(&str, fn(&mut DirectoryUser) -> &mut String); 6] = [
+        ("userName", |user| &mut user.user_name),
+        ("externalId", |user| &mut user.external_id),
+        ("displayName", |user| &mut user.display_name),
+        ("givenName", |user| &mut user.given_name),
+        ("familyName", |user| &mut user.family_name),
+        ("email", |user| &mut user.email),
+    ];
+    for (name, field) in set {
+        for (value, is_valid) in [("x".repeat(256), true), ("x".repeat(257), false), ("a\u{7f}".to_owned(), false)] {
+            let mut changed = user(name);
+            *field(&mut changed) = value;
+            assert_eq!(create(changed).is_ok(), is_valid, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_changed_directory_user_keeps_its_uid_and_times_do_not_go_back() {
+    let world = World::new();
+    let provider = world.provider(&world.org);
+    let iam = Iam::of(&world.platform);
+    let created = block_on(iam.create_directory_user(&provider, user("ada"))).unwrap();
+    assert_eq!((created.create_time, created.update_time), (Some(BEGIN), Some(BEGIN)));
+    let id = created.uid.last_segment();
+    let update = |change: DirectoryUser| block_on(iam.update_directory_user(&provider, id, |_| Ok(change.clone())));
+    world.clock.advance(1000);
+    assert_eq!(update(created.clone()).unwrap(), created, "nothing has changed");
+    // What a client sends in these fields is ignored.
+    let sent = DirectoryUser { given_name: "Ada".to_owned(), ..user("ada") };
+    let changed = update(sent).unwrap();
+    assert_eq!((&changed.uid, changed.create_time), (&created.uid, Some(BEGIN)));
+    assert_eq!(changed.update_time, Some(BEGIN.plus_millis(1000)));
+    world.clock.set(BEGIN);
+    let changed = update(DirectoryUser { given_name: "A.".to_owned(), ..changed }).unwrap();
+    assert_eq!(changed.update_time, Some(BEGIN.plus_millis(1000)), "the clock was set back");
+    let other = world.provider(&world.org);
+    assert_eq!(code(block_on(iam.directory_user(&other, id))), Code::NotFound);
+}
+
+#[test]
+fn the_record_of_a_provider_without_scim_tokens_has_no_hash_of_them() {
+    let world = World::new();
+    let provider = world.provider(&world.org);
+    let run = |action: &str, mut request: Value| {
+        request["identityProviderUid"] = json!(provider);
+        world.run(Some(&world.operator), action, request).unwrap()
+    };
+    let hashes = || {
+        let key = Key::new(IdentityProvider::KIND.name, provider.clone());
+        let read = block_on(world.platform.store().get(&[key], &[])).unwrap();
+        let private: Value = serde_json::from_slice(&read.records[0].as_ref().unwrap().private).unwrap();
+        ["tokenHash", "previousTokenHash"].map(|name| private[name].as_str().is_some_and(|hash| !hash.is_empty()))
+    };
+    let etag = |reply: &Value| reply["etag"].clone();
+    let issued = run("GenerateScimToken", json!({}));
+    assert_eq!(hashes(), [true, false]);
+    let issued = run("RegenerateScimToken", json!({ "etag": etag(&issued) }));
+    assert_eq!(hashes(), [true, true]);
+    run("RegenerateScimToken", json!({ "etag": etag(&issued), "overlap": "0s" }));
+    assert_eq!(hashes(), [true, false], "no overlap");
+    let issued = run("RevokeScimToken", json!({}));
+    assert_eq!(hashes(), [false, false]);
+    run("RegenerateScimToken", json!({ "etag": etag(&issued) }));
+    assert_eq!(hashes(), [true, false], "the revoked token stays revoked");
+}
+
+#[test]
+fn a_refresh_token_is_accepted_of_its_family_as_the_latest_one_and_before_it_expires() {
+    let world = World::new();
+    let person = world.person("ada", None).identity;
+    let iam = Iam::of(&world.platform);
+    for (family, token, after, is_accepted, ends) in [
+        (b"family", b"latest", 999, true, false),
+        (b"other ", b"latest", 999, false, false),
+        (b"other ", b"older ", 999, false, false),
+        (b"family", b"older ", 999, false, true),
+        (b"family", b"latest", 1000, false, true),
+        (b"other ", b"latest", 1000, false, false),
+    ] {
+        world.clock.set(BEGIN);
+        let new = NewSignIn {
+            identity: &person,
+            issuer: ISSUER,
+            audiences: &[],
+            expire_time: BEGIN.plus_millis(1000),
+            family: b"family",
+            token: b"latest",
+            state: Value::Null,
+        };
+        let uid = block_on(iam.begin_sign_in(new)).unwrap().uid;
+        world.clock.advance(after);
+        let case = format!("{family:?} {token:?} {after}");
+        let presented = block_on(iam.present_sign_in(&uid, family, token));
+        assert_eq!(presented.is_ok(), is_accepted, "{case}");
+        let left = block_on(world.platform.store().list(&Query::new("SignIn", Scope::Exact(uid.clone())))).unwrap();
+        assert_eq!(left.items.is_empty(), ends, "{case}");
+        block_on(iam.end_sign_in(&uid)).unwrap();
+    }
+}
+
+#[test]
+fn each_text_of_the_settings_of_a_sign_in_is_checked() {
+    let world = World::new();
+    let create = |name: &str, value: Value| {
+        let mut oidc = json!({ "issuer": ISSUER, "clientId": "client", "pkceEnabled": true });
+        oidc[name] = value;
+        let body = json!({ "name": format!("{}", world.serial()), "defaultRole": built_in("viewer"), "oidc": oidc });
+        world.create(&world.operator, "IdentityProvider", &world.org, body)
+    };
+    create("clientId", json!("another")).unwrap();
+    let long = "x".repeat(10_000);
+    for (name, values) in [
+        ("issuer", vec![json!(format!("https://issuer.test/{long}"))]),
+        ("clientId", vec![json!(""), json!(long)]),
+        ("groupsClaim", vec![json!(long)]),
+        ("additionalScopes", ["", "a b", "a\"b", "a\\b", "a\u{e9}", &long].map(|scope| json!([scope])).to_vec()),
+    ] {
+        for value in values {
+            assert_eq!(code(create(name, value.clone())), Code::InvalidArgument, "{name} {value}");
+        }
+    }
+}
+
+#[test]
+fn the_address_of_an_invite_is_one_address_of_at_most_320_bytes() {
+    let world = World::new();
+    let invite = |email: &str| {
+        let body = json!({ "roleUid": built_in("viewer"), "ttl": "60s", "email": email });
+        world.create(&world.operator, "GroupInvite", &world.org, body)
+    };
+    let longest = format!("{}@example.com", "x".repeat(320 - "@example.com".len()));
+    invite(&longest).unwrap();
+    for email in [&format!("x{longest}"), "a", "@b", "a@", "a@b@c", "a @b"] {
+        assert_eq!(violated_fields(invite(email)), ["email"], "{email}");
+    }
+}
+
+#[test]
+fn a_revocation_of_all_tokens_deletes_the_sign_ins_of_the_person_alone() {
+    let world = World::new();
+    let persons = ["ada", "eve"].map(|name| world.person(name, None));
+    for person in persons.iter().chain(&persons) {
+        let new = NewSignIn {
+            identity: &person.identity,
+            issuer: ISSUER,
+            audiences: &[],
+            expire_time: BEGIN.plus_millis(1000),
+            family: b"family",
+            token: b"token",
+            state: Value::Null,
+        };
+        block_on(Iam::of(&world.platform).begin_sign_in(new)).unwrap();
+    }
+    let [ada, eve] = &persons;
+    let reply = world.run(Some(ada), "RevokeTokens", json!({ "identityUid": ada.identity })).unwrap();
+    assert_eq!(reply["endedSignIns"], json!(2));
+    let left = |person: &Caller| {
+        let query = Query::new("SignIn", Scope::Children(person.identity.clone()));
+        block_on(world.platform.store().list(&query)).unwrap().items.len()
+    };
+    assert_eq!((left(ada), left(eve)), (0, 2));
+}
