@@ -189,3 +189,18 @@ fn a_revocation_of_all_tokens_deletes_the_sign_ins_of_the_person_alone() {
     };
     assert_eq!((left(ada), left(eve)), (0, 2));
 }
+
+#[test]
+fn each_invite_has_a_random_code() {
+    let world = World::new();
+    let mut parts: Vec<String> = Vec::new();
+    for _ in 0..2 {
+        let body = json!({ "roleUid": built_in("viewer"), "ttl": "60s" });
+        let invite = world.create(&world.operator, "GroupInvite", &world.org, body).unwrap();
+        let code = invite["code"].as_str().unwrap();
+        parts.extend(code.split('_').skip(2).map(str::to_owned));
+    }
+    parts.sort();
+    parts.dedup();
+    assert_eq!(parts.len(), 4, "the key id and the secret of each: {parts:?}");
+}

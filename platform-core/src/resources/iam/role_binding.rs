@@ -267,8 +267,6 @@ fn bound_once(body: &Value) -> Option<KeyValue> {
 pub(super) async fn may_bind(cx: &Context<'_>, group: &Uid, binding: &RoleBinding, write: &mut Write) -> Result<()> {
     let mut violations = Violations::default();
     let (identity, role_uid) = (binding.identity_uid.clone(), binding.role_uid.clone());
-    let of_hierarchy = |uid: &Uid| uid.is_root() || uid.root() == group.root();
-
     let found = role::of_group(cx, group, &role_uid).await?;
     match &found {
         Some(_) => {
@@ -279,7 +277,7 @@ pub(super) async fn may_bind(cx: &Context<'_>, group: &Uid, binding: &RoleBindin
     }
     if !identity.is_root() {
         // A person may be bound before registration; other identities must belong to the organization.
-        let known = of_hierarchy(&identity) && cx.read::<Identity>(&identity).await?.is_some();
+        let known = identity.root() == group.root() && cx.read::<Identity>(&identity).await?.is_some();
         let missing = "must be an identity of this organization or a registered person";
         if known {
             let gone = Error::invalid_field("identityUid", missing);
