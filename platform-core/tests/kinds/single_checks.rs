@@ -20,13 +20,15 @@ fn user(name: &str) -> DirectoryUser {
 
 #[test]
 fn each_text_of_a_directory_user_is_bounded_and_has_no_control_characters() {
+    type Text = fn(&mut DirectoryUser) -> &mut String;
+
     let world = World::new();
     let provider = world.provider(&world.org);
     let create = |user: DirectoryUser| block_on(Iam::of(&world.platform).create_directory_user(&provider, user));
     for name in ["", " ada", "ada ", "a\u{200b}da", "a\nda"] {
         assert_eq!(violated_fields(create(user(name))), ["userName"], "{name:?}");
     }
-    let set: [(&str, fn(&mut DirectoryUser) -> &mut String); 6] = [
+    let set: [(&str, Text); 6] = [
         ("userName", |user| &mut user.user_name),
         ("externalId", |user| &mut user.external_id),
         ("displayName", |user| &mut user.display_name),
