@@ -17,7 +17,7 @@ use platform_core::{
     capabilities,
     iam::{Bootstrap, Iam},
     resources::{
-        iam::{person_uid, role},
+        iam::{NewSignIn, SignIn, person_uid, role},
         registry::{Digest, Image, image::ImagePlatform},
     },
 };
@@ -225,6 +225,20 @@ impl World {
         let uid = person_uid(ISSUER, subject);
         block_on(Iam::of(&self.platform).register_person(&uid, ISSUER, subject, email)).unwrap();
         Caller::new(uid)
+    }
+
+    /// Signs a person in, with a family of tokens and its latest token, until some milliseconds after [`BEGIN`].
+    pub(crate) fn sign_in(&self, person: &Uid, [family, token]: [&[u8]; 2], until: i64) -> Result<SignIn> {
+        let new = NewSignIn {
+            identity: person,
+            issuer: ISSUER,
+            audiences: &[],
+            expire_time: BEGIN.plus_millis(until),
+            family,
+            token,
+            state: Value::Null,
+        };
+        block_on(Iam::of(&self.platform).begin_sign_in(new))
     }
 
     /// Creates an identity in a group.

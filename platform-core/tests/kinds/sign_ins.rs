@@ -2,19 +2,15 @@
 
 use std::thread;
 
-use platform_core::{
-    iam::Iam,
-    resources::iam::{NewSignIn, SignIn},
-};
+use platform_core::{iam::Iam, resources::iam::SignIn};
 use platform_engine::{
     error::{Code, Result},
     store::{Query, Scope},
     uid::Uid,
 };
 use pollster::block_on;
-use serde_json::Value;
 
-use crate::common::{BEGIN, ISSUER, World, code};
+use crate::common::{World, code};
 
 /// Signs a person in with secrets that derive from a number.
 fn sign_in(world: &World, person: &Uid, number: usize, until: i64) -> SignIn {
@@ -23,16 +19,7 @@ fn sign_in(world: &World, person: &Uid, number: usize, until: i64) -> SignIn {
 
 fn try_sign_in(world: &World, person: &Uid, number: usize, until: i64) -> Result<SignIn> {
     let secret = number.to_be_bytes();
-    let new = NewSignIn {
-        identity: person,
-        issuer: ISSUER,
-        audiences: &[],
-        expire_time: BEGIN.plus_millis(until),
-        family: &secret,
-        token: &secret,
-        state: Value::Null,
-    };
-    block_on(Iam::of(&world.platform).begin_sign_in(new))
+    world.sign_in(person, [&secret, &secret], until)
 }
 
 fn count(world: &World, person: &Uid) -> usize {

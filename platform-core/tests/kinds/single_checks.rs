@@ -2,7 +2,7 @@
 
 use platform_core::{
     iam::Iam,
-    resources::iam::{DirectoryUser, IdentityProvider, NewSignIn},
+    resources::iam::{DirectoryUser, IdentityProvider},
 };
 use platform_engine::{
     access::Caller,
@@ -109,16 +109,7 @@ fn a_refresh_token_is_accepted_of_its_family_as_the_latest_one_and_before_it_exp
         (b"other ", b"latest", 1000, false, false),
     ] {
         world.clock.set(BEGIN);
-        let new = NewSignIn {
-            identity: &person,
-            issuer: ISSUER,
-            audiences: &[],
-            expire_time: BEGIN.plus_millis(1000),
-            family: b"family",
-            token: b"latest",
-            state: Value::Null,
-        };
-        let uid = block_on(iam.begin_sign_in(new)).unwrap().uid;
+        let uid = world.sign_in(&person, [b"family", b"latest"], 1000).unwrap().uid;
         world.clock.advance(after);
         let case = format!("{family:?} {token:?} {after}");
         let presented = block_on(iam.present_sign_in(&uid, family, token));
@@ -171,16 +162,7 @@ fn a_revocation_of_all_tokens_deletes_the_sign_ins_of_the_person_alone() {
     let world = World::new();
     let persons = ["ada", "eve"].map(|name| world.person(name, None));
     for person in persons.iter().chain(&persons) {
-        let new = NewSignIn {
-            identity: &person.identity,
-            issuer: ISSUER,
-            audiences: &[],
-            expire_time: BEGIN.plus_millis(1000),
-            family: b"family",
-            token: b"token",
-            state: Value::Null,
-        };
-        block_on(Iam::of(&world.platform).begin_sign_in(new)).unwrap();
+        world.sign_in(&person.identity, [b"family", b"token"], 1000).unwrap();
     }
     let [ada, eve] = &persons;
     let reply = world.run(Some(ada), "RevokeTokens", json!({ "identityUid": ada.identity })).unwrap();

@@ -11,7 +11,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use platform_core::{iam::Iam, resources::iam::NewSignIn};
+use platform_core::iam::Iam;
 use platform_engine::{
     access::Caller,
     kind::Verb,
@@ -21,10 +21,10 @@ use platform_engine::{
     },
     uid::Uid,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
-    common::{BEGIN, ISSUER, World, block_on, built_in, text, uid_of},
+    common::{World, block_on, built_in, text, uid_of},
     fixtures::fixtures,
     snapshot::assert_snapshot,
 };
@@ -151,16 +151,7 @@ fn do_everything(world: &World, organization: &Uid) {
     world.run(Some(&owner), "BatchCreateRoleBindings", request).unwrap();
     world.delete(&owner, "Identity", &owner.identity).unwrap();
     let person = world.person(&format!("person of {organization}"), None);
-    let sign_in = NewSignIn {
-        identity: &person.identity,
-        issuer: ISSUER,
-        audiences: &[],
-        expire_time: BEGIN.plus_millis(1000),
-        family: b"family",
-        token: b"token",
-        state: Value::Null,
-    };
-    block_on(Iam::of(&world.platform).begin_sign_in(sign_in)).unwrap();
+    world.sign_in(&person.identity, [b"family", b"token"], 1000).unwrap();
     world.bind(&person, &role, organization);
 }
 

@@ -13,6 +13,7 @@ use platform_engine::{
 };
 use platform_keys::{Algorithm, SigningKey};
 use serde_json::{Value, json};
+use strum::VariantArray;
 
 use crate::{
     aws::{Signed, caller_of_aws},
@@ -29,7 +30,7 @@ const KEYS_EXPIRE: i64 = NOW + 500;
 const DAY: i64 = 24 * 3600;
 
 /// A use of a credential.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
 enum Use {
     /// A token of a tenant's issuer, exchanged for an identity of a group.
     ClaimMatch,
@@ -63,27 +64,8 @@ enum Use {
 
 use Use::*;
 
-const USES: &[Use] = &[
-    ClaimMatch,
-    StaticKeys,
-    Aws,
-    Person,
-    ProviderPerson,
-    Provisioned,
-    OwnToken,
-    OwnTokenForAnother,
-    OwnTokenOfProvider,
-    Refresh,
-    RefreshOfProvider,
-    WhoAmI,
-    Register,
-    Unregister,
-    Api,
-    ApiByUpstream,
-];
-
 /// The end of a credential or of its identity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
 enum End {
     /// The credential expires.
     Expires,
@@ -104,21 +86,6 @@ enum End {
 }
 
 use End::*;
-
-const ENDS: &[End] = &[
-    Expires,
-    IdentityIsDeleted,
-    AllTokensAreRevoked,
-    TokensBeforeNowAreRevoked,
-    RelationshipChanges,
-    ProviderIsDeleted,
-    ProviderChangesIssuer,
-    ScimIsEnabled,
-    UserIsDeactivated,
-    UserIsDeleted,
-    SignOut,
-    BearerIsDeleted,
-];
 
 impl Use {
     /// Returns whether the credential can be used after the end, and so must be refused.
@@ -327,8 +294,8 @@ async fn provision(fixture: &Fixture, tenant: &Tenant) -> String {
 
 #[tokio::test]
 async fn every_use_of_a_credential_is_refused_after_every_end_of_it() {
-    for case in USES {
-        for end in ENDS.iter().filter(|end| case.is_ended_by(**end)) {
+    for case in Use::VARIANTS {
+        for end in End::VARIANTS.iter().filter(|end| case.is_ended_by(**end)) {
             let scene = Scene::new(*case).await;
             scene.end(*end).await;
             let refused = scene.attempt().await;
@@ -341,7 +308,7 @@ async fn every_use_of_a_credential_is_refused_after_every_end_of_it() {
 
 #[tokio::test]
 async fn a_credential_is_used_until_the_moment_at_which_it_expires() {
-    for case in USES {
+    for case in Use::VARIANTS {
         let scene = Scene::new(*case).await;
         // In whole seconds, by which a token that is exchanged must be valid for one more.
         scene.fixture.clock.set(at(case.expires() - 1));

@@ -75,8 +75,10 @@ fn sts(config: &Config, network: &Network, platform: Arc<Platform>, verifier: Ar
     let discovery = DiscoveryOptions { allow_http: config.allow_http_issuers, ..DiscoveryOptions::default() };
     let options = StsOptions { platform, verifier, fetch, discovery, clock: Arc::new(SystemClock) };
     let sts = Sts::new(options).context("cannot set up the token service")?;
-    let to_aws = Arc::new(HttpFetch::new(network).context("cannot set up TLS")?);
-    let sts = sts.with_aws_hosts(config.aws_sts_host.clone(), to_aws);
+    let sts = match &*config.aws_sts_host {
+        [] => sts,
+        hosts => sts.with_aws_hosts(hosts.to_vec(), Arc::new(HttpFetch::new(network).context("cannot set up TLS")?)),
+    };
     match config.sign_in.provider()? {
         Some(provider) => sts.with_sign_in(provider).context("cannot set up browser sign-ins"),
         None => Ok(sts),

@@ -41,19 +41,19 @@ impl Severity {
     /// compared.
     pub fn base_score(&self) -> Option<f64> {
         let vector = self.cvss()?;
+        // An absent metric would count as one without impact, and the score be too low.
         let has = |name: &&str| self.vector().split('/').any(|part| part.split(':').next() == Some(*name));
+        let of_whole = |mandatory: &[&str]| mandatory.iter().all(has).then(|| vector.score());
         match vector {
-            // An absent metric would count as one without impact, and the score be too low.
-            Cvss::CvssV20(_) => return BASE_METRICS_2.iter().all(has).then(|| vector.score()),
-            Cvss::CvssV30(_) | Cvss::CvssV31(_) => {
-                return BASE_METRICS_3.iter().all(has).then(|| vector.score());
+            Cvss::CvssV20(_) => of_whole(&BASE_METRICS_2),
+            Cvss::CvssV30(_) | Cvss::CvssV31(_) => of_whole(&BASE_METRICS_3),
+            // Of version 4, the score of a vector is that of all its metrics.
+            _ => {
+                let is_base = |part: &&str| part.split_once(':').is_some_and(|(name, _)| BASE_METRICS.contains(&name));
+                let base = self.vector().split('/').filter(is_base).collect::<Vec<_>>().join("/");
+                Some(base.parse::<Cvss>().ok()?.score())
             }
-            _ => {}
         }
-        // Of version 4, the score of a vector is that of all its metrics.
-        let is_base = |part: &&str| part.split_once(':').is_some_and(|(name, _)| BASE_METRICS.contains(&name));
-        let base = self.vector().split('/').filter(is_base).collect::<Vec<_>>().join("/");
-        Some(base.parse::<Cvss>().ok()?.score())
     }
 }
 
