@@ -21,12 +21,21 @@ from watch import browsing
 GO = "github.com/gregjones/httpcache@v0.0.0-20190611155906-901d90724c79"
 SCRIPT = """
     const [{ method, url, headers, body }, done] = arguments;
-    performance.clearResourceTimings();
+    // The page has requests of its own, and the timing of a request can come after its reply.
+    const timed = new Promise((resolve) => {
+        new PerformanceObserver((entries, observer) => {
+            const [timing] = entries.getEntriesByName(url);
+            if (timing) {
+                observer.disconnect();
+                resolve(timing);
+            }
+        }).observe({ type: "resource" });
+    });
     fetch(url, { method, headers, body: body || undefined }).then(async (reply) => {
         const text = await reply.text();
         // A reply of 304 has no body, and none of this size has a shorter one.
-        const [timing] = performance.getEntriesByType("resource");
-        const cached = timing.transferSize > 0 && timing.transferSize <= 300;
+        const { transferSize } = await timed;
+        const cached = transferSize > 0 && transferSize <= 300;
         done({ status: reply.status, etag: reply.headers.get("etag") ?? "", body: text, cached });
     }, (error) => done({ error: String(error) }));"""
 
