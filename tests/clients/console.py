@@ -509,10 +509,11 @@ def many_repos(source: str, data: pathlib.Path) -> None:
             else document.querySelector(`[data-go=${name}]`).click();
             const look = () => {
                 const rows = document.querySelector(".results tbody");
-                if (rows && rows !== before && !document.querySelector(".busy")) {
+                // Requests of the page before may end now, and the timing of a request can come after its reply.
+                const sent = performance.getEntriesByType("resource").filter((one) => one.startTime >= began);
+                if (rows && rows !== before && !document.querySelector(".busy") && sent.length) {
                     rows.getBoundingClientRect();
                     const total = performance.now() - began;
-                    const sent = performance.getEntriesByType("resource");
                     done([total, sent.length, Math.max(...sent.map((one) => one.responseEnd)) - began]);
                 }
                 else requestAnimationFrame(look);
