@@ -47,7 +47,7 @@ impl EventLog for PendingEvents {
         let shared = match subscriptions {
             [first, _, ..] if event.data.len() > SHARED_ABOVE => {
                 let organization = Uid::opaque(first.root());
-                let body = EventBody { uid: time_ordered_child(&organization, now, entropy), create_time: Some(now) };
+                let body = EventBody { uid: organization.new_time_ordered_child(now, entropy), create_time: Some(now) };
                 let event_body = Some(body.record(write, &event.data)?);
                 Some(Event { data: String::new(), event_body, ..event.clone() })
             }
@@ -55,22 +55,10 @@ impl EventLog for PendingEvents {
         };
         let event = shared.as_ref().unwrap_or(event);
         for subscription in subscriptions {
-            let uid = time_ordered_child(subscription, now, entropy);
+            let uid = subscription.new_time_ordered_child(now, entropy);
             let pending = PendingEvent { uid, event: event.clone(), create_time: Some(now) };
             write.put_in_queue(&pending.uid, &pending, Bytes::new())?;
         }
         Ok(())
     }
-}
-
-/// Returns a new child uid of `parent` that sorts after those of earlier milliseconds, so that indexes grow at their
-/// ends.
-///
-/// The last segment is the time in milliseconds followed by 20 random bits, which distinguish the uids of one
-/// millisecond. If two commits nevertheless produce the same uid, the later one is retried with other bits.
-fn time_ordered_child(parent: &Uid, now: Timestamp, entropy: &dyn Entropy) -> Uid {
-    let mut random = [0; 4];
-    entropy.fill(&mut random);
-    let segment = (now.millis().cast_unsigned() << 20) | u64::from(u32::from_be_bytes(random) >> 12);
-    Uid::opaque(format!("{parent}/{segment:016x}"))
 }

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use bytestring::ByteString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::entropy::Entropy;
+use crate::{entropy::Entropy, timestamp::Timestamp};
 
 /// A resource's identifier: segments separated by `/`, of which all but the last form the parent's uid.
 ///
@@ -35,6 +35,9 @@ pub struct InvalidUid;
 
 const ROOT_LEN: usize = 40;
 const SEGMENT_LEN: usize = 16;
+
+/// The random bits of a segment that begins with a time.
+const TIME_SHIFT: u32 = 20;
 
 impl Uid {
     /// The maximum number of segments of a uid. Our choice: 32.
@@ -95,6 +98,24 @@ impl Uid {
         let mut bytes = [0; SEGMENT_LEN / 2];
         entropy.fill(&mut bytes);
         Self(format!("{}/{}", self.0, hex::encode(bytes)).into())
+    }
+
+    /// Returns a new uid directly below this one that sorts after those of earlier milliseconds, so that indexes grow at
+    /// their ends.
+    ///
+    /// The last segment is the time in milliseconds followed by 20 random bits, which usually distinguish the uids of one
+    /// millisecond. A commit must require that the uid is absent, and is retried with other bits if it is not.
+    pub fn new_time_ordered_child(&self, now: Timestamp, entropy: &dyn Entropy) -> Self {
+        let mut random = [0; 4];
+        entropy.fill(&mut random);
+        let segment = (now.millis().cast_unsigned() << TIME_SHIFT) | u64::from(u32::from_be_bytes(random) >> 12);
+        Self(format!("{}/{segment:016x}", self.0).into())
+    }
+
+    /// Returns the time of a uid that [`Uid::new_time_ordered_child`] has made.
+    pub(crate) fn time(&self) -> Timestamp {
+        let segment = u64::from_str_radix(self.last_segment(), 16).unwrap_or_default();
+        Timestamp::from_millis((segment >> TIME_SHIFT).cast_signed())
     }
 
     /// Returns the text.

@@ -241,10 +241,20 @@ pub(crate) fn epoch(rows: &impl Rows, epoch: &Epoch) -> Result<u64, StoreError> 
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     epochs: HashMap<Epoch, u64, DefaultHashBuilder>,
+    /// The epochs that the transaction raises. Commits of a group often raise the same ones, each of which is written
+    /// once, at the end.
+    raised: HashMap<Epoch, Raised, DefaultHashBuilder>,
     /// The uids of records that were required to exist, by kind.
     existing: HashMap<NameId, HashSet<Box<str>, DefaultHashBuilder>>,
     /// For each kind that is a queue and each parent, a uid that no child's is greater than.
     last: HashMap<NameId, HashMap<Box<str>, Box<str>, DefaultHashBuilder>>,
+}
+
+/// The value of an epoch before a transaction, and after its last commit that raises it.
+#[derive(Debug, Clone, Copy)]
+struct Raised {
+    before: u64,
+    after: u64,
 }
 
 /// The number of epochs, and of records or parents of a kind, above which the writer forgets them all.
@@ -253,12 +263,47 @@ const MAX_KNOWN: usize = 10_000;
 impl Known {
     /// Returns the value of an epoch: 0 if it was never raised.
     fn epoch(&mut self, rows: &impl Rows, epoch: &Epoch) -> Result<u64, StoreError> {
+        if let Some(raised) = self.raised.get(epoch) {
+            return Ok(raised.after);
+        }
         if let Some(value) = self.epochs.get(epoch) {
             return Ok(*value);
         }
         let value = self::epoch(rows, epoch)?;
         self.set_epoch(epoch, value);
         Ok(value)
+    }
+
+    /// Raises an epoch to the sequence of a commit. [`Known::write_epochs`] writes it.
+    fn raise(&mut self, rows: &impl Rows, epoch: &Epoch, sequence: u64) -> Result<(), StoreError> {
+        if let Some(raised) = self.raised.get_mut(epoch) {
+            raised.after = sequence;
+            return Ok(());
+        }
+        let before = self.epoch(rows, epoch)?;
+        self.raised.insert(epoch.clone(), Raised { before, after: sequence });
+        Ok(())
+    }
+
+    /// Writes the epochs that the transaction has raised.
+    pub(crate) fn write_epochs(
+        &mut self,
+        transaction: Transaction<'_, impl RowsMut>,
+        state: &mut State,
+    ) -> Result<(), StoreError> {
+        for (epoch, Raised { before, after }) in std::mem::take(&mut self.raised) {
+            let name = epoch.to_string();
+            if before != 0 {
+                state.digest = state.digest.wrapping_sub(epoch_checksum(&name, before.cast_signed()));
+            }
+            let value = after.cast_signed();
+            let sum = epoch_checksum(&name, value);
+            state.digest = state.digest.wrapping_add(sum);
+            transaction.invalidate(Row::Epoch(&epoch));
+            transaction.rows.set_epoch(EpochRow { name: &name, value, sum })?;
+            self.set_epoch(&epoch, after);
+        }
+        Ok(())
     }
 
     fn set_epoch(&mut self, epoch: &Epoch, value: u64) {
@@ -410,7 +455,8 @@ impl<W: RowsMut> Target<'_, W> {
             };
             self.put(put, previous, place)?;
         }
-        commit.raise.iter().try_for_each(|epoch| self.raise(epoch))
+        let Transaction { rows, sequence, .. } = self.transaction;
+        commit.raise.iter().try_for_each(|epoch| self.known.raise(rows, epoch, sequence))
     }
 
     /// Records what a record is, before it is deleted or replaced.
@@ -492,21 +538,6 @@ impl<W: RowsMut> Target<'_, W> {
         for filter in new.keys.filter().filter(|filter| !had.contains(filter)) {
             self.lists.set_entry(index::key(new.kind, Some(filter), new.uid), Some(new.id));
         }
-    }
-
-    /// Sets an epoch to the commit's sequence.
-    fn raise(&mut self, epoch: &Epoch) -> Result<(), StoreError> {
-        let name = epoch.to_string();
-        let old = self.known.epoch(self.transaction.rows, epoch)?.cast_signed();
-        self.known.set_epoch(epoch, self.transaction.sequence);
-        if old != 0 {
-            self.state.digest = self.state.digest.wrapping_sub(epoch_checksum(&name, old));
-        }
-        let value = self.transaction.sequence.cast_signed();
-        let sum = epoch_checksum(&name, value);
-        self.state.digest = self.state.digest.wrapping_add(sum);
-        self.transaction.invalidate(Row::Epoch(epoch));
-        self.transaction.rows.set_epoch(EpochRow { name: &name, value, sum })
     }
 
     /// Invalidates a record. Readers cache it under two keys, by number and by kind and uid.

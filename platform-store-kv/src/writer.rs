@@ -234,6 +234,7 @@ impl<'c, W: RowsMut> Writer<'c, W> {
         // The changes of a group are invalidated with the sequence of its last commit. The group becomes visible as a
         // whole, so no snapshot is between its commits.
         self.lists.settle(transaction)?;
+        self.known.write_epochs(transaction, &mut self.state)?;
         let changed = (self.next - self.state.first).unsigned_abs() + self.replaced.len() as u64;
         // Pending records are replayed fast, because they have no lists.
         let is_long = changed > FOLD_RECORDS && self.pending.is_empty();

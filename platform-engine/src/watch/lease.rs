@@ -173,7 +173,7 @@ pub(crate) async fn sweep(store: &dyn Store, organization: &Uid, now: Timestamp)
         let Some(lease) = read(store, organization).await?.0 else { return Ok(()) };
         let is_over = lease.is_over(now);
         let oldest = now.plus_millis(-KEEP_MILLIS);
-        let is_old = |uid: &Uid| is_over || log::written_at(uid) < oldest;
+        let is_old = |uid: &Uid| is_over || uid.time() < oldest;
         let mut query = Query {
             order: Order { by: OrderBy::Sequence, descending: false },
             limit: 1,

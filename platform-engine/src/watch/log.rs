@@ -140,15 +140,6 @@ pub(crate) fn after(organization: &Uid, sequence: u64, limit: usize, bytes: usiz
     }
 }
 
-/// Returns when a record was written, by its uid.
-pub(crate) fn written_at(uid: &Uid) -> Timestamp {
-    let segment = u64::from_str_radix(uid.last_segment(), 16).unwrap_or_default();
-    Timestamp::from_millis((segment >> RANDOM_BITS).cast_signed())
-}
-
-/// The bits of the last segment of a uid that distinguish records of one millisecond.
-const RANDOM_BITS: u32 = 20;
-
 /// Adds the records of its changes to a write, and the requirements that it needs none in other organizations. Returns
 /// the organizations in whose logs it will be.
 ///
@@ -171,11 +162,9 @@ pub(crate) async fn record(
     }
     for organization in &logged {
         let body = entry(hub, store, organization, write, &found).await?;
-        let mut random = [0; 4];
-        entropy.fill(&mut random);
-        let segment = (now.millis().cast_unsigned() << RANDOM_BITS) | u64::from(u32::from_be_bytes(random) >> 12);
+        let key = Key::new(ENTRY, organization.new_time_ordered_child(now, entropy));
         write.put_own(Put {
-            key: Key::new(ENTRY, Uid::opaque(format!("{organization}/{segment:016x}"))),
+            key,
             sort: Vec::new(),
             filter: Vec::new(),
             search: Vec::new(),
