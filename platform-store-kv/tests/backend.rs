@@ -10,7 +10,7 @@ use std::{
     task::{Context, Waker},
 };
 
-use common::{Fault, MapBackend, When, open};
+use common::{Fault, Gate, MapBackend, When, open};
 use platform_engine::{
     store::{Commit, Committed, Delete, Key, KeyValue, Put, Query, Scope, Store, StoreError},
     uid::Uid,
@@ -191,9 +191,62 @@ fn the_outcome_of_each_commit_of_a_group_whose_write_fails_is_unknown() {
     assert!(results.iter().all(|result| matches!(result, Err(StoreError::Unknown(_)))), "{results:?}");
     *store.backend().fault.lock() = None;
     let stopped = commit(&store, puts(5, 1));
-    assert!(matches!(&stopped, Err(StoreError::Unavailable(why)) if why.to_string().contains("reopen")), "{stopped:?}");
+    assert!(
+        matches!(&stopped, Err(StoreError::Unavailable(why)) if why.to_string().contains("accepts no more")),
+        "{stopped:?}"
+    );
     assert!(store.health().is_err());
     assert_eq!(uids(&store), ["group/00000", "group/99999"]);
+    assert_eq!(writes_while_closing(store), 0, "nothing is written after a failed write");
+}
+
+/// Returns the number of writes.
+fn writes_while_closing(store: KvStore<MapBackend>) -> usize {
+    let Gate { begun, permits } = store.backend().gate(When::Before);
+    drop(permits);
+    drop(store);
+    begun.try_iter().count()
+}
+
+#[test]
+fn closing_a_store_writes_what_a_replay_would_need_and_nothing_else() {
+    let open = || open(PathBuf::from("closing"), 1 << 20, 1 << 20).unwrap();
+    // A new record, then the same with other keys, and then with another body.
+    for change in [put(1, "red"), put(1, "blue"), Put { body: b"{}".as_slice().into(), ..put(1, "blue") }] {
+        let store = open();
+        commit(&store, Commit { put: vec![change], ..Commit::default() }).unwrap();
+        assert_eq!(writes_while_closing(store), 1);
+        let store = open();
+        assert!(store.backend().count(Space::Lists) > 0 && store.backend().count(Space::Replaced) == 0);
+        assert_eq!(store.check().unwrap(), []);
+        assert_eq!(writes_while_closing(store), 0);
+    }
+}
+
+#[test]
+fn a_backend_does_its_upkeep_when_no_commits_are_waiting() {
+    let store = open_with_groups("idle", 256);
+    let (idle, notified) = std::sync::mpsc::channel();
+    *store.backend().idle.lock() = Some(idle);
+    commit(&store, puts(1, 1)).unwrap();
+    notified.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+}
+
+#[test]
+fn a_commit_whose_names_cannot_be_registered_is_not_written() {
+    for fault in [Fault::Full, Fault::Broken] {
+        let store = open(PathBuf::from(format!("names-{fault:?}")), 1 << 20, 1 << 20).unwrap();
+        *store.backend().fault.lock() = Some(fault);
+        let failed = commit(&store, puts(1, 1)).unwrap_err();
+        assert_eq!(matches!(failed, StoreError::Full(_)), fault == Fault::Full, "{failed}");
+        // The commit was not written, so that its outcome is known.
+        assert!(matches!(failed, StoreError::Full(_) | StoreError::Unavailable(_)), "{failed}");
+        *store.backend().fault.lock() = None;
+        assert_eq!(uids(&store), [""; 0]);
+        commit(&store, puts(1, 2)).unwrap();
+        assert_eq!(uids(&store), ["group/00001", "group/00002"]);
+        assert_eq!(store.check().unwrap(), []);
+    }
 }
 
 #[test]

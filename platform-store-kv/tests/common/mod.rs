@@ -33,6 +33,8 @@ pub(crate) struct MapBackend {
     pub(crate) fault: Arc<Mutex<Option<Fault>>>,
     /// Where each write sends the number of its records, and then waits.
     gate: Mutex<Option<(When, Sender<usize>, Receiver<()>)>>,
+    /// What to notify when no commits are waiting.
+    pub(crate) idle: Mutex<Option<Sender<()>>>,
 }
 
 /// When a write waits.
@@ -72,7 +74,7 @@ pub(crate) struct MapSnapshot(Arc<Map>);
 impl MapBackend {
     pub(crate) fn open(directory: PathBuf) -> Self {
         let map = Arc::clone(FILES.lock().entry(directory).or_default());
-        Self { map, fault: Arc::default(), gate: Mutex::default() }
+        Self { map, fault: Arc::default(), gate: Mutex::default(), idle: Mutex::default() }
     }
 
     /// Makes the writes wait from now on.
@@ -135,6 +137,12 @@ impl Backend for MapBackend {
         self.map.store(Arc::new(map));
         self.wait(When::After, records);
         Ok(())
+    }
+
+    fn when_idle(&self) {
+        if let Some(idle) = &*self.idle.lock() {
+            let _ = idle.send(());
+        }
     }
 }
 
