@@ -314,6 +314,24 @@ fn failed(error: io::Error) -> StoreError {
     }
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_directory_can_be_opened_while_a_child_process_has_the_inherited_handle() {
+        let home = tempfile::tempdir().unwrap();
+        for open in [BlobDirectory::open, BlobDirectory::open_shared] {
+            let blobs = open(home.path().join("blobs")).unwrap();
+            // As in a child process between fork and exec.
+            let _inherited = blobs.lock.try_clone().unwrap();
+            assert!(matches!(BlobDirectory::open(blobs.path()), Err(OpenError::InUse { .. })));
+            drop(blobs);
+            drop(BlobDirectory::open(home.path().join("blobs")).unwrap());
+        }
+    }
+}
+
 /// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

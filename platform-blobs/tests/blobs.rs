@@ -136,6 +136,31 @@ fn incomplete_files_are_deleted_and_other_files_are_ignored() {
 }
 
 #[test]
+fn a_directory_is_private_and_has_directories_of_parents_with_blobs_alone() {
+    for open in [BlobDirectory::open, BlobDirectory::open_shared] {
+        let (_home, path) = home();
+        let blobs = open(path.clone()).unwrap();
+        #[cfg(unix)]
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions()) & 0o777, 0o700);
+        let ids = [put(&blobs, b"x", at(0)), put(&blobs, b"y", at(0))];
+        for (id, is_last) in ids.iter().zip([false, true]) {
+            assert!(blobs.delete(id, at(1)).unwrap());
+            assert_eq!(file(&path, id).parent().unwrap().exists(), !is_last);
+        }
+    }
+}
+
+#[test]
+fn an_incomplete_file_that_cannot_be_removed_is_an_error() {
+    for open in [BlobDirectory::open, BlobDirectory::open_shared] {
+        let (_home, path) = home();
+        let id = put(&open(path.clone()).unwrap(), b"x", at(0));
+        fs::create_dir(file(&path, &id).with_extension("tmp")).unwrap();
+        assert!(matches!(open(path), Err(OpenError::Io { .. })));
+    }
+}
+
+#[test]
 fn a_failed_write_leaves_no_blob() {
     let (_home, path) = home();
     let blobs = BlobDirectory::open(&path).unwrap();

@@ -388,7 +388,6 @@ fn remove<T>(
 /// Moves the key that is in use to the front of a list, which is newest first. Returns the creation time of the oldest
 /// key that is newer than it.
 fn put_in_use<T>(keys: &mut Vec<T>, created: impl Fn(&T) -> Timestamp, cutoff: Option<Timestamp>) -> Option<Timestamp> {
-    cutoff?;
     let in_use = in_use(keys, &created, cutoff)?;
     let next = in_use.checked_sub(1).and_then(|index| keys.get(index)).map(created);
     let key = keys.remove(in_use);

@@ -19,7 +19,9 @@ use std::{
 };
 
 use platform_engine::timestamp::Timestamp;
-use platform_keys::{Algorithm, Bootstrap, DataDirError, Keys, PAGE_TOKEN_KEY_RETENTION};
+use platform_keys::{
+    Algorithm, Bootstrap, DataDirError, Keys, PAGE_TOKEN_KEY_RETENTION, SIGNING_KEY_RETENTION, SecretKey, VerifyingKey,
+};
 use platform_testkit::{SeededEntropy, TestClock};
 use serde_json::{Value, json};
 use tempfile::tempdir;
@@ -71,7 +73,11 @@ fn the_second_start_reads_the_files_of_the_first() {
     assert_eq!(again.signing().kid(), keys.signing().kid(), "an existing key keeps its algorithm");
     assert_eq!(again.page_tokens(), keys.page_tokens());
     assert_ne!(keys.page_tokens()[0].secret(), keys.sealing()[0].secret());
-    assert_eq!(bootstrap(&directory).unwrap(), names);
+    let again = Bootstrap::read_or_create(&directory, || panic!("only the first start draws uids"));
+    assert_eq!(again.unwrap(), names);
+    for file in ["keys.json", "bootstrap.json"] {
+        assert!(fs::read_to_string(directory.join(file)).unwrap().ends_with("}\n"), "{file}");
+    }
     assert!(names.organization.is_root() && names.operator != names.organization);
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "no temporary file is left over");
 }
@@ -153,7 +159,9 @@ fn an_invalid_file_is_rejected_without_quoting_it() {
         let error = read_or_create(directory.path()).unwrap_err();
         assert!(matches!(error, DataDirError::Malformed { .. }), "{error}");
         assert!(error.to_string().contains("keys.json") && !format!("{error} {error:?}").contains("canary"), "{error}");
+        let before = fs::read(&path).unwrap();
         Keys::rotate(directory.path(), Algorithm::Es256, &*clock(), &*entropy()).unwrap_err();
+        assert_eq!(fs::read(&path).unwrap(), before, "a rotation that fails writes nothing");
     }
     let whole = fs::read(&path).unwrap();
     for cut in [0, 1, whole.len() / 2, whole.len() - 1] {
@@ -162,9 +170,10 @@ fn an_invalid_file_is_rejected_without_quoting_it() {
     }
 
     let path = directory.path().join("bootstrap.json");
-    let changes: [fn(&mut Value); 5] = [
+    let changes: [fn(&mut Value); 6] = [
         |file| file["version"] = json!(2),
         |file| file["operator"] = json!("canary"),
+        |file| file["organization"] = json!("canary"),
         |file| file["organization"] = json!("63921b2c44617e3f2603851537be0123af4a57d7/0123456789abcdef"),
         |file| file["organization"] = json!(""),
         |file| file["x"] = json!(1),
@@ -201,21 +210,72 @@ fn a_rotation_adds_new_keys_and_retains_old_ones_while_they_are_needed() {
     assert_eq!(third.verifying().count(), 4, "signing keys have a longer retention than page-token keys");
     assert_eq!(third.sealing().len(), 4, "values sealed with the first key may still be stored");
     assert_eq!(third.sealing().last(), first.sealing().last());
+    assert_eq!(third.webhook_keys().count(), 3, "webhook tokens are valid for less than a day");
+    let ids: HashSet<_> = third.page_tokens().iter().chain(third.sealing()).map(SecretKey::id).collect();
+    assert_eq!(ids.len(), 7, "each has its own id");
     assert_eq!(read_or_create(directory.path()).unwrap().page_tokens(), third.page_tokens());
+
+    clock.advance(SIGNING_KEY_RETENTION.as_millis() as i64);
+    let last = rotate();
+    assert_eq!(last.verifying().count(), 2, "the keys that were replaced before are dropped");
+    assert_eq!((last.page_tokens().len(), last.webhook_keys().count(), last.sealing().len()), (2, 2, 5));
 }
 
 #[test]
-fn a_file_without_sealing_keys_gets_one_once_and_retains_the_others() {
+fn own_signing_keys_have_an_algorithm_that_all_clients_know() {
     let directory = tempdir().unwrap();
-    let before = read_or_create(directory.path()).unwrap();
-    edit(&directory.path().join("keys.json"), |file| drop(file.as_object_mut().unwrap().remove("sealing")));
-    let after = read_or_create(directory.path()).unwrap();
-    assert_eq!((after.page_tokens(), after.sealing().len()), (before.page_tokens(), 1));
-    assert_ne!(after.sealing(), before.sealing());
-    assert_eq!(read_or_create(directory.path()).unwrap().sealing(), after.sealing());
-    edit(&directory.path().join("keys.json"), |file| drop(file.as_object_mut().unwrap().remove("sealing")));
-    let rotated = Keys::rotate(directory.path(), Algorithm::Es256, &*clock(), &*entropy()).unwrap();
-    assert_eq!(rotated.sealing().len(), 2);
+    let path = directory.path().join("keys.json");
+    for algorithm in Algorithm::ALL {
+        let is_known = Algorithm::OWN.contains(&algorithm);
+        for step in ["created", "rotated"] {
+            let before = fs::read(&path).ok();
+            let keys = match step {
+                "created" => Keys::read_or_create(directory.path(), algorithm, &*clock(), &*entropy()),
+                _ => Keys::rotate(directory.path(), algorithm, &*clock(), &*entropy()),
+            };
+            assert_eq!(keys.is_ok(), is_known, "{algorithm:?} {step}");
+            if !is_known {
+                assert_eq!(fs::read(&path).ok(), before, "nothing is written: {algorithm:?} {step}");
+            }
+            if step == "created" {
+                let _ = fs::remove_file(&path);
+                read_or_create(directory.path()).unwrap();
+            }
+        }
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_lacks_a_sort_of_keys_gets_one_once_and_retains_the_others() {
+    let ids = |keys: &Keys| {
+        let kids = |keys: Vec<&str>| keys.into_iter().map(str::to_owned).collect::<Vec<_>>();
+        [
+            ("signing", kids(keys.verifying().filter_map(VerifyingKey::kid).collect())),
+            ("pageTokens", kids(keys.page_tokens().iter().map(SecretKey::id).collect())),
+            ("sealing", kids(keys.sealing().iter().map(SecretKey::id).collect())),
+            ("webhooks", kids(keys.webhook_keys().filter_map(|(key, _)| key.kid()).collect())),
+        ]
+    };
+    for lacking in ["sealing", "webhooks"] {
+        let directory = tempdir().unwrap();
+        let remove =
+            || edit(&directory.path().join("keys.json"), |file| drop(file.as_object_mut().unwrap().remove(lacking)));
+        // Other random numbers than those of the keys that are removed.
+        let entropy = SeededEntropy::new(2);
+        let before = ids(&read_or_create(directory.path()).unwrap());
+        remove();
+        let again = || Keys::read_or_create(directory.path(), Algorithm::Es256, &*clock(), &entropy).unwrap();
+        let after = ids(&again());
+        for ((sort, before), (_, after)) in before.iter().zip(&after) {
+            assert_eq!(after.len(), 1, "{sort}");
+            assert_eq!(after == before, *sort != lacking, "{sort} without {lacking}");
+        }
+        assert_eq!(ids(&again()), after);
+        remove();
+        let rotated = ids(&Keys::rotate(directory.path(), Algorithm::Es256, &*clock(), &entropy).unwrap());
+        assert!(rotated.iter().all(|(_, ids)| ids.len() == 2), "{rotated:?}");
+    }
 }
 
 #[test]

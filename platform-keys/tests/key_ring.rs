@@ -15,7 +15,7 @@ use std::sync::Arc;
 use platform_engine::{seal::SealKeys, timestamp::Timestamp};
 use platform_keys::{
     ACTIVATION_DELAY, Algorithm, Bootstrap, DataDirError, Directory, Documents, KeyRing, Keys, POLL_INTERVAL,
-    SealedDocuments,
+    SealedDocuments, SecretKey,
 };
 use platform_testkit::{SeededEntropy, TestClock};
 use shared::Shared;
@@ -53,9 +53,9 @@ async fn the_first_of_several_servers_creates_the_keys_and_the_uids() {
     let (first, second) = (first.unwrap(), second.unwrap());
     assert_eq!(kids(&first), kids(&second));
     assert_eq!((first.page_tokens(), first.sealing()), (second.page_tokens(), second.sealing()));
-    let draw = |seed| move || Bootstrap::draw(&SeededEntropy::new(seed));
-    let first = Bootstrap::load_or_create(&*shared, draw(1)).await.unwrap();
-    assert_eq!(Bootstrap::load_or_create(&*shared, draw(2)).await.unwrap(), first);
+    let first = Bootstrap::load_or_create(&*shared, || Bootstrap::draw(&*entropy())).await.unwrap();
+    let again = Bootstrap::load_or_create(&*shared, || panic!("only the first draws uids")).await;
+    assert_eq!(again.unwrap(), first);
     assert_eq!(Bootstrap::load(&*shared).await.unwrap(), Some(first));
 }
 
@@ -99,6 +99,86 @@ async fn concurrent_rotations_each_add_their_keys() {
     first.unwrap();
     second.unwrap();
     assert_eq!(kids(&one.load().await.unwrap().unwrap()).len(), 3);
+}
+
+/// Returns the ids of the keys of each sort, those in use first: of signing keys, webhook keys, page-token keys and keys
+/// that seal secrets.
+fn ids(keys: &Keys) -> [Vec<String>; 4] {
+    let secrets = |keys: &[SecretKey]| keys.iter().map(|key| key.id().to_owned()).collect();
+    let webhooks = keys.webhook_keys().map(|(key, _)| key.kid().unwrap().to_owned()).collect();
+    [kids(keys), webhooks, secrets(keys.page_tokens()), secrets(keys.sealing())]
+}
+
+#[tokio::test]
+async fn a_key_is_revoked_unless_it_is_in_use_or_seals_secrets() {
+    let (shared, clock) = (Arc::new(Shared::default()), clock());
+    let ring = ring(&shared, &clock);
+    ring.load_or_create().await.unwrap();
+    for after_rotation in [0, ACTIVATION_DELAY.as_millis() as i64] {
+        ring.rotate().await.unwrap();
+        clock.advance(after_rotation);
+        let mut now = ids(&ring.load().await.unwrap().unwrap());
+        let refused = async |id: &str, why: &str| {
+            let Err(DataDirError::NotRevoked { id: found, reason }) = ring.revoke(id).await else { panic!("{id}") };
+            assert!(found == id && reason.contains(why), "{id}: {reason}");
+        };
+        refused("no id", "no key has this id").await;
+        for id in &now[3] {
+            refused(id, "secrets").await;
+        }
+        for sort in 0..3 {
+            refused(&now[sort][0].clone(), "it is in use").await;
+            let revoked = now[sort].remove(1);
+            assert_eq!(ids(&ring.revoke(&revoked).await.unwrap()), now, "{revoked}");
+            refused(&revoked, "no key has this id").await;
+        }
+        assert_eq!(ids(&ring.load().await.unwrap().unwrap()), now);
+    }
+}
+
+#[tokio::test]
+async fn renewed_keys_replace_all_but_those_that_seal_secrets() {
+    let (shared, clock) = (Arc::new(Shared::default()), clock());
+    let ring = KeyRing::new(shared.clone(), Algorithm::Es256, clock.clone(), entropy());
+    let before = ring.load_or_create().await.unwrap();
+    let (old, renewed) = (ids(&before), ring.renew().await.unwrap());
+    let new = ids(&renewed);
+    for sort in 0..3 {
+        assert!(new[sort].len() == 1 && new[sort] != old[sort], "{new:?}");
+    }
+    assert_eq!(new[3][1..], old[3]);
+    assert!(opens(&before.seal_keys(), &renewed.seal_keys()));
+}
+
+#[tokio::test]
+async fn unusable_keys_are_reported_before_anything_is_written() {
+    let (shared, clock) = (Arc::new(Shared::default()), clock());
+    let ring = KeyRing::new(shared.clone(), Algorithm::Es256, clock.clone(), entropy());
+    ring.load_or_create().await.unwrap();
+    let contents = shared.documents.lock().unwrap()["keys"].0.clone();
+    let mut file: serde_json::Value = serde_json::from_slice(&contents).unwrap();
+    file["signing"][0]["kid"] = "another".into();
+    shared.documents.lock().unwrap().insert("keys".to_owned(), (file.to_string().into_bytes(), 5));
+    ring.rotate().await.unwrap_err();
+    ring.renew().await.unwrap_err();
+    assert_eq!(shared.documents.lock().unwrap()["keys"].1, 5);
+}
+
+#[tokio::test]
+async fn keys_of_an_earlier_release_are_completed_in_the_document() {
+    let (shared, clock) = (Arc::new(Shared::default()), clock());
+    let ring = ring(&shared, &clock);
+    let before = ring.load_or_create().await.unwrap();
+    for (lacking, sort) in [("webhooks", 1), ("sealing", 3)] {
+        let (contents, revision) = shared.documents.lock().unwrap()["keys"].clone();
+        let mut file: serde_json::Value = serde_json::from_slice(&contents).unwrap();
+        file.as_object_mut().unwrap().remove(lacking).unwrap();
+        shared.documents.lock().unwrap().insert("keys".to_owned(), (file.to_string().into_bytes(), revision));
+        let completed = ring.load_or_create().await.unwrap();
+        assert_eq!((ids(&completed)[sort].len(), kids(&completed)), (1, kids(&before)), "{lacking}");
+        assert_eq!(ids(&ring.load().await.unwrap().unwrap()), ids(&completed));
+        assert!(ring.changed(&completed).await.unwrap().is_none(), "it has the revision of the completed document");
+    }
 }
 
 #[tokio::test]

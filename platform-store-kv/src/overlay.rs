@@ -162,34 +162,49 @@ impl<B: Backend> Snapshot for Overlay<B> {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
     use proptest::{collection::vec, option, prelude::*};
 
     use super::*;
 
     type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-    /// A backend of one space.
+    /// A backend of one space. Writes while there is a snapshot fail, as if they waited for it.
     #[derive(Debug)]
-    struct Fixed(Map);
+    struct OneSpace(Mutex<Arc<Map>>);
 
     #[derive(Debug)]
-    struct FixedSnapshot(Map);
+    struct OneSnapshot(Arc<Map>);
 
-    impl Backend for Fixed {
+    impl OneSpace {
+        fn new(map: Map) -> Arc<Self> {
+            Arc::new(Self(Mutex::new(Arc::new(map))))
+        }
+    }
+
+    impl Backend for OneSpace {
         const MAX_KEY: usize = 10;
         const MAX_VALUE: usize = 10;
-        type Snapshot = FixedSnapshot;
+        type Snapshot = OneSnapshot;
 
-        fn snapshot(&self) -> Result<FixedSnapshot, StoreError> {
-            Ok(FixedSnapshot(self.0.clone()))
+        fn snapshot(&self) -> Result<OneSnapshot, StoreError> {
+            Ok(OneSnapshot(Arc::clone(&self.0.lock())))
         }
 
-        fn write<'b>(&self, _: impl Iterator<Item = Change<'b>>, _: bool) -> Result<(), StoreError> {
+        fn write<'b>(&self, batch: impl Iterator<Item = Change<'b>>, _: bool) -> Result<(), StoreError> {
+            let mut map = self.0.lock();
+            let map = Arc::get_mut(&mut map).ok_or_else(|| unavailable("a snapshot is read"))?;
+            for Change { key, value, .. } in batch {
+                match value {
+                    Some(value) => drop(map.insert(key.to_vec(), value.to_vec())),
+                    None => drop(map.remove(key)),
+                }
+            }
             Ok(())
         }
     }
 
-    impl Snapshot for FixedSnapshot {
+    impl Snapshot for OneSnapshot {
         fn get<T>(&self, _: Space, key: &[u8], use_value: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
             Ok(self.0.get(key).map(|value| use_value(value)))
         }
@@ -217,7 +232,7 @@ mod tests {
             (from, to, descending, most) in (0..30_u8, option::of(0..30_u8), any::<bool>(), 1..40_usize),
         ) {
             let mut model: Map = base.into_iter().map(|key| (vec![key], vec![100])).collect();
-            let overlay = Overlay::new(Arc::new(Fixed(model.clone())), true);
+            let overlay = Overlay::new(OneSpace::new(model.clone()), true);
             overlay.begin().unwrap();
             for (key, value) in changes {
                 overlay.set(Space::Nodes, &[key], value.map(|value| vec![value])).unwrap();
@@ -245,5 +260,51 @@ mod tests {
                 prop_assert_eq!(value.as_ref(), model.get(&[key][..]));
             }
         }
+    }
+
+    #[test]
+    fn keys_and_values_that_the_backend_cannot_have_are_rejected() {
+        let overlay = Overlay::new(OneSpace::new(Map::new()), true);
+        for (key, value, fits) in [(10, 10, true), (11, 1, false), (1, 11, false)] {
+            let set = overlay.set(Space::Nodes, &vec![0; key], Some(vec![0; value]));
+            assert_eq!(set.is_ok(), fits, "{key} {value}");
+            assert!(set.is_ok() || set.unwrap_err().to_string().contains("up to 10 bytes"));
+        }
+    }
+
+    #[test]
+    fn a_transaction_has_one_base_and_its_own_changes_and_leaves_neither() {
+        let backend = OneSpace::new(Map::new());
+        let overlay = Overlay::new(Arc::clone(&backend), true);
+        let get = |key: &str| overlay.get(Space::Nodes, key.as_bytes(), <[u8]>::to_vec).unwrap();
+        let set = |key: &str, value: &str| overlay.set(Space::Nodes, key.as_bytes(), Some(value.into())).unwrap();
+        let (one, two) = (Some(b"1".to_vec()), Some(b"2".to_vec()));
+        // Another write, which no snapshot prevents.
+        let replace = |key: &str, value: &str| {
+            let mut map = backend.0.lock();
+            *map = Arc::new(Map::from([(key.into(), value.into())]));
+        };
+        overlay.begin().unwrap();
+        replace("a", "2");
+        assert_eq!(get("a"), None, "the state when the transaction began");
+        set("a", "1");
+        assert_eq!(get("a"), one);
+        overlay.begin().unwrap();
+        assert_eq!(get("a"), two, "without the changes of one that did not end");
+        set("a", "1");
+        overlay.roll_back();
+        assert_eq!(get("a"), two);
+        replace("b", "2");
+        assert_eq!((get("a"), get("b")), (None, two.clone()), "the last state, outside of a transaction");
+        overlay.begin().unwrap();
+        set("a", "1");
+        // Fails if the snapshot still is there.
+        overlay.commit().unwrap();
+        assert_eq!((get("a"), get("b")), (one, two.clone()));
+        replace("a", "2");
+        assert_eq!(get("a"), two);
+        overlay.begin().unwrap();
+        overlay.roll_back();
+        assert!(Arc::get_mut(&mut backend.0.lock()).is_some(), "no snapshot is left");
     }
 }

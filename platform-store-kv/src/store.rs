@@ -78,14 +78,14 @@ impl<T: Tables> Engine<T> {
         let health = Arc::new(Health::default());
         let lists = Indexes::new(memory);
         let loading = bulk_load.then(Arc::<Loading>::default);
-        let bulk = Bulk { records: bulk_records.max(1), directory, loading: loading.clone() };
+        let bulk = Bulk { records: bulk_records, directory, loading: loading.clone() };
         let (tasks, queue) = unbounded();
         let (opened, outcome) = bounded(1);
         let other = |error: io::Error| StoreError::Unavailable(error.into());
         let run = {
             let (names, cache, health) = (names.clone(), cache.clone(), Arc::clone(&health));
             move || {
-                let made = Writer::new(&writer, names, cache, health, lists, group_commits.max(1), bulk);
+                let made = Writer::new(&writer, names, cache, health, lists, group_commits, bulk);
                 match made.and_then(|mut made| made.finish_load().map(|()| made)) {
                     Ok(made) => {
                         drop(opened.send(Ok(made.snapshots())));

@@ -144,6 +144,14 @@ impl SledBackend {
     }
 }
 
+#[cfg(test)]
+impl SledBackend {
+    /// Continues as after a write with this outcome.
+    pub(crate) fn fail(&self, outcome: Result<sled::Result<()>, String>) {
+        assert!(self.shared.written(outcome).is_err());
+    }
+}
+
 impl Backend for SledBackend {
     const MAX_KEY: usize = KEY_LEN;
     const MAX_VALUE: usize = MAX_PIECES * PIECE_LEN;
@@ -335,6 +343,52 @@ impl Drop for Shared {
         if self.stopped.read().as_ref().is_some_and(|stop| stop.by_panic) {
             // Closing sled would wait forever for a thread that panicked. Leak it; the process has to be restarted.
             std::mem::forget(self.db.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platform_engine::store::{Commit, Key, Store as _};
+    use pollster::block_on;
+
+    use super::*;
+    use crate::SledStore;
+
+    type Outcome = Result<sled::Result<()>, String>;
+
+    fn io(kind: io::ErrorKind) -> Outcome {
+        Ok(Err(sled::Error::Io(kind.into())))
+    }
+
+    #[test]
+    fn after_a_failed_write_or_a_panic_a_store_refuses_commits_until_it_is_opened_again() {
+        let outcomes: [(fn() -> Outcome, bool); 3] = [
+            (|| io(io::ErrorKind::StorageFull), true),
+            (|| io(io::ErrorKind::Other), false),
+            (|| Err("a panic".to_owned()), false),
+        ];
+        for (outcome, is_full) in outcomes {
+            let home = tempfile::tempdir().unwrap();
+            let path = home.path().join("store");
+            let store = SledStore::open(&path).unwrap();
+            block_on(store.commit(Commit::default())).unwrap();
+            store.kv().unwrap().backend().fail(outcome());
+            assert!(path.join("unsynced").exists(), "the next opening writes the log again");
+            // Nothing of the commit was written, so its outcome is not unknown.
+            let refused = block_on(store.commit(Commit::default())).unwrap_err();
+            assert_eq!(matches!(refused, StoreError::Full(_)), is_full, "{refused}");
+            assert!(is_full || matches!(refused, StoreError::Unavailable(_)), "{refused}");
+            assert!(store.check().is_err());
+            assert!(matches!(store.health(), Err(StoreError::Unavailable(_))), "free space does not help");
+            let key = Key::new("Thing", platform_engine::uid::Uid::opaque("a"));
+            assert!(block_on(store.get(&[key], &[])).unwrap().records[0].is_none(), "reads go on");
+            let batch = [Change { space: platform_store_kv::backend::Space::Nodes, key: b"a", value: None }];
+            let refused = store.kv().unwrap().backend().write(batch.into_iter(), true).unwrap_err();
+            assert_eq!(matches!(refused, StoreError::Full(_)), is_full, "{refused}");
+            let by_panic = outcome().is_err();
+            drop(store);
+            assert_eq!(SledStore::open(&path).is_err(), by_panic, "after a panic, only in another process");
         }
     }
 }

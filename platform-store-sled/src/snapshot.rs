@@ -331,6 +331,24 @@ mod tests {
     }
 
     #[test]
+    fn a_snapshot_that_would_collect_too_much_fails() {
+        let home = tempfile::tempdir().unwrap();
+        let backend = open(&home.path().join("store"));
+        let put = |key: u8, len: usize| write(&backend, &[(vec![key], Some(vec![key; len]))].into());
+        put(1, 1_000);
+        put(2, 1_000);
+        let snapshot = backend.snapshot().unwrap();
+        let get = || snapshot.get(Space::Entries, &[9], |_| ());
+        snapshot.since.borrow_mut().bytes = MAX_REPLACED - 1_500;
+        put(1, 1);
+        assert_eq!(get().unwrap(), None);
+        put(1, 1);
+        assert_eq!(get().unwrap(), None, "it has collected the entry already");
+        put(2, 1);
+        assert!(matches!(get(), Err(StoreError::Unavailable(why)) if why.to_string().contains("too fast")));
+    }
+
+    #[test]
     fn a_long_list_of_versions_is_dropped() {
         let home = tempfile::tempdir().unwrap();
         let backend = open(&home.path().join("store"));

@@ -130,7 +130,7 @@ impl SledStore {
     /// [`StoreError`] if the store cannot be read far enough, or if a write failed before: then open the store again
     /// first.
     pub fn check(&self) -> Result<Vec<Finding>, StoreError> {
-        let store = self.store()?;
+        let store = self.kv()?;
         store.backend().refuses_commits()?;
         store.check()
     }
@@ -142,10 +142,10 @@ impl SledStore {
     /// # Errors
     /// See [`Store::get`].
     pub fn freeze(&self) -> Result<(Box<dyn Store>, u64), StoreError> {
-        self.store()?.freeze()
+        self.kv()?.freeze()
     }
 
-    fn store(&self) -> Result<&KvStore<SledBackend>, StoreError> {
+    pub(crate) fn kv(&self) -> Result<&KvStore<SledBackend>, StoreError> {
         self.store.as_ref().ok_or_else(|| unavailable("the store is closed"))
     }
 }
@@ -153,22 +153,22 @@ impl SledStore {
 #[async_trait]
 impl Store for SledStore {
     async fn get(&self, keys: &[Key], epochs: &[Epoch]) -> Result<Read, StoreError> {
-        self.store()?.get(keys, epochs).await
+        self.kv()?.get(keys, epochs).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
-        self.store()?.list(query).await
+        self.kv()?.list(query).await
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
-        let store = self.store()?;
+        let store = self.kv()?;
         // The engine learns only from its own writes that sled has failed.
         store.backend().refuses_commits()?;
         store.commit(commit).await
     }
 
     fn health(&self) -> Result<(), StoreError> {
-        let store = self.store()?;
+        let store = self.kv()?;
         store.backend().health()?;
         store.health()
     }

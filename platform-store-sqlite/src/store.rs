@@ -30,8 +30,8 @@ use crate::{
 /// Dropping it waits for pending commits and reads, and closes the file.
 pub struct SqliteStore {
     engine: Engine<Connections>,
-    /// The locked file; released after everything else is closed.
-    lock: Option<File>,
+    /// The locked file. The last field, so that the lock is released when the engine has closed the file.
+    _lock: File,
 }
 
 /// The durability of commits (`PRAGMA synchronous`).
@@ -157,7 +157,7 @@ impl Builder {
             StoreError::Corrupt(cause) => OpenError::Damaged { path: path.to_owned(), cause },
             other => OpenError::Other { path: path.to_owned(), cause: other.into() },
         })?;
-        Ok(SqliteStore { engine, lock: Some(lock) })
+        Ok(SqliteStore { engine, _lock: lock })
     }
 
     fn connect(&self, path: &Path) -> rusqlite::Result<Connection> {
@@ -289,14 +289,6 @@ impl SqliteStore {
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteStore").field("path", &self.engine.tables().path).finish_non_exhaustive()
-    }
-}
-
-impl Drop for SqliteStore {
-    /// Closes the store, and then releases the lock.
-    fn drop(&mut self) {
-        self.engine.close();
-        drop(self.lock.take());
     }
 }
 

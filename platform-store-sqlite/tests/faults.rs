@@ -193,6 +193,16 @@ fn refused(path: &Path) -> OpenError {
 }
 
 #[test]
+fn the_remains_of_an_interrupted_compaction_are_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("platform.db");
+    let remains = directory.path().join("platform.db-compact");
+    fs::write(&remains, "half").unwrap();
+    drop(SqliteStore::open(&path).unwrap());
+    assert!(!remains.exists());
+}
+
+#[test]
 fn a_file_that_is_not_a_store_is_rejected_and_not_changed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notes.txt");

@@ -40,20 +40,60 @@ fn weak_and_malformed_rsa_keys_are_rejected() {
     let even = [&n[..255], &[n[255] & 0xfe]].concat();
     let padded = [&[0], &n[..]].concat();
     let huge = [&[0xff; 257][..], &n[..]].concat();
-    for (n, e) in [
-        (&n[..128], &e[..]),
-        (&[], e),
-        (&even, e),
-        (&padded, e),
-        (&huge, e),
-        (n, &[]),
-        (n, &[1]),
-        (n, &[2]),
-        (n, &[0, 1, 0, 1]),
-        (n, &[1, 0, 0, 0, 1]),
+    let malformed = UnusableKey("not an RSA public key");
+    let size = UnusableKey("the RSA modulus must have 2048 to 4096 bits");
+    for (n, e, reason) in [
+        (&n[128..], &e[..], size),
+        (&[], e, malformed),
+        (&even, e, malformed),
+        (&padded, e, size),
+        (&huge, e, size),
+        (n, &[], malformed),
+        (n, &[1], malformed),
+        (n, &[2], malformed),
+        (n, &[4], malformed),
+        (n, &[0, 1, 0, 1], malformed),
+        (n, &[1, 0, 0, 0, 1], malformed),
     ] {
-        assert!(VerifyingKey::rsa(None, n, e).is_err(), "{} {e:?}", n.len());
-        assert!(VerifyingKey::rsa_pss(None, n, e).is_err(), "{} {e:?}", n.len());
+        assert_eq!(VerifyingKey::rsa(None, n, e).map(drop), Err(reason), "{} {e:?}", n.len());
+        assert_eq!(VerifyingKey::rsa_pss(None, n, e).map(drop), Err(reason), "{} {e:?}", n.len());
+    }
+}
+
+#[test]
+fn a_key_is_for_its_algorithm_and_an_rsa_key_without_one_for_all_of_rsa() {
+    for algorithm in Algorithm::ALL {
+        let key = SigningKey::generate(algorithm).unwrap();
+        let signature = key.sign_bytes(b"message").unwrap();
+        let jwk = key.verifying().to_jwk();
+        assert_eq!((&jwk["alg"], &jwk["kid"]), (&algorithm.name().into(), &key.kid().into()));
+        let any = match &key.verifying().public {
+            Public::Rsa { n, e } => Some(VerifyingKey::rsa_for(None, None, n, e).unwrap()),
+            _ => None,
+        };
+        if let Some(any) = &any {
+            let mut members = any.to_jwk();
+            let members = members.as_object_mut().unwrap();
+            assert!(members.remove("alg").is_none() && members.remove("kid").is_none());
+            assert!(["kty", "use", "n", "e"].iter().all(|name| members.get(*name) == jwk.get(*name)));
+        }
+        for other in Algorithm::ALL {
+            let verifying = key.verifying();
+            assert_eq!(verifying.allows(other), other == algorithm, "{algorithm:?} as {other:?}");
+            assert_eq!(
+                verifying.verifies(other, b"message", &signature),
+                other == algorithm,
+                "{algorithm:?} as {other:?}"
+            );
+            if let Some(any) = &any {
+                assert_eq!(any.allows(other), other.is_rsa(), "{other:?}");
+                assert_eq!(
+                    any.verifies(other, b"message", &signature),
+                    other == algorithm,
+                    "{algorithm:?} as {other:?}"
+                );
+            }
+        }
     }
 }
 
@@ -95,6 +135,12 @@ fn points_off_the_curve_are_rejected() {
     let of_p256 = SigningKey::generate(Algorithm::Es256).unwrap();
     let Public::Ec { x, y, .. } = &of_p256.verifying().public else { unreachable!("an EC key") };
     let padded = |coordinate: &[u8]| [&[0; 16], coordinate].concat();
+    for (x, y) in
+        [(&x[1..], &y[..]), (x, &y[1..]), (&padded(x), y), (x, &padded(y)), (&x[1..], &[&y[..], &[0]].concat())]
+    {
+        let reason = UnusableKey("a coordinate does not have the length of the curve");
+        assert_eq!(VerifyingKey::p256(None, x, y).map(drop), Err(reason));
+    }
     assert!(VerifyingKey::p384(None, x, y).is_err());
     assert!(VerifyingKey::p384(None, &padded(x), &padded(y)).is_err(), "a point of another curve");
     assert!(VerifyingKey::ed25519(None, &[0; 31]).is_err() && VerifyingKey::ed25519(None, &[0; 33]).is_err());
@@ -123,6 +169,10 @@ fn ed25519_points_of_small_order_are_rejected() {
             assert!(VerifyingKey::ed25519(None, &bytes).is_err(), "{point}");
             bytes[31] ^= 0x80;
         }
+    }
+    // One byte less is another point, or none.
+    for point in [format!("eb{full}7f"), format!("ec{}fe7f", &full[2..]), format!("ec{full}7e")] {
+        assert!(VerifyingKey::ed25519(None, &hex::decode(&point).unwrap()).is_ok(), "{point}");
     }
 }
 

@@ -6,7 +6,10 @@ use std::{
     collections::BTreeMap,
     ops::{Bound, ControlFlow},
     path::PathBuf,
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
 };
 
 use arc_swap::ArcSwap;
@@ -28,6 +31,28 @@ pub(crate) struct MapBackend {
     map: Arc<ArcSwap<Map>>,
     /// The error of the next writes.
     pub(crate) fault: Arc<Mutex<Option<Fault>>>,
+    /// Where each write sends the number of its records, and then waits.
+    gate: Mutex<Option<(When, Sender<usize>, Receiver<()>)>>,
+    /// What to notify when no commits are waiting.
+    pub(crate) idle: Mutex<Option<Sender<()>>>,
+}
+
+/// When a write waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// Before its changes can be read.
+    Before,
+    /// When its changes can be read, but it has not returned.
+    After,
+}
+
+/// Lets writes through one by one.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    /// The number of records of each write that has begun.
+    pub(crate) begun: Receiver<usize>,
+    /// Lets a write go on. Dropped, it lets all go on.
+    pub(crate) permits: Sender<()>,
 }
 
 /// The effect of a planted write.
@@ -37,6 +62,10 @@ pub(crate) enum Fault {
     Full,
     /// Its outcome is unknown.
     Broken,
+    /// It writes nothing if it has more records than this, as on a disk that is nearly full.
+    FullAbove(usize),
+    /// A transaction cannot begin.
+    Unreadable,
 }
 
 #[derive(Debug)]
@@ -45,7 +74,28 @@ pub(crate) struct MapSnapshot(Arc<Map>);
 impl MapBackend {
     pub(crate) fn open(directory: PathBuf) -> Self {
         let map = Arc::clone(FILES.lock().entry(directory).or_default());
-        Self { map, fault: Arc::default() }
+        Self { map, fault: Arc::default(), gate: Mutex::default(), idle: Mutex::default() }
+    }
+
+    /// Makes the writes wait from now on.
+    pub(crate) fn gate(&self, when: When) -> Gate {
+        let ((begins, begun), (permits, waits)) = (channel(), channel());
+        *self.gate.lock() = Some((when, begins, waits));
+        Gate { begun, permits }
+    }
+
+    fn wait(&self, now: When, records: usize) {
+        if let Some((when, begins, waits)) = &*self.gate.lock()
+            && *when == now
+        {
+            // An error means that the test no longer waits.
+            let _ = begins.send(records).map(|()| waits.recv());
+        }
+    }
+
+    /// Returns the number of keys in a space.
+    pub(crate) fn count(&self, space: Space) -> usize {
+        self.map.load().keys().filter(|(of, _)| *of == space).count()
     }
 
     /// Copies the content as a crash would leave it.
@@ -60,14 +110,21 @@ impl Backend for MapBackend {
     type Snapshot = MapSnapshot;
 
     fn snapshot(&self) -> Result<MapSnapshot, StoreError> {
+        if *self.fault.lock() == Some(Fault::Unreadable) {
+            return Err(StoreError::Unavailable("a read failed".into()));
+        }
         Ok(MapSnapshot(self.map.load_full()))
     }
 
     fn write<'b>(&self, batch: impl Iterator<Item = Change<'b>>, _: bool) -> Result<(), StoreError> {
+        let batch: Vec<_> = batch.collect();
+        let records = batch.iter().filter(|change| change.space == Space::Records && change.value.is_some()).count();
+        self.wait(When::Before, records);
         match *self.fault.lock() {
             Some(Fault::Full) => return Err(StoreError::Full("no space".into())),
+            Some(Fault::FullAbove(most)) if records > most => return Err(StoreError::Full("no space".into())),
             Some(Fault::Broken) => return Err(StoreError::Unavailable("a write failed".into())),
-            None => {}
+            _ => {}
         }
         let mut map = Map::clone(&self.map.load());
         for Change { space, key, value } in batch {
@@ -78,7 +135,14 @@ impl Backend for MapBackend {
             }
         }
         self.map.store(Arc::new(map));
+        self.wait(When::After, records);
         Ok(())
+    }
+
+    fn when_idle(&self) {
+        if let Some(idle) = &*self.idle.lock() {
+            let _ = idle.send(());
+        }
     }
 }
 
