@@ -1,9 +1,10 @@
 //! Records of registered persons, which do not belong to a group.
 
+use platform_core::iam::Iam;
 use platform_engine::error::Code;
 use serde_json::json;
 
-use crate::common::{World, code};
+use crate::common::{BEGIN, ISSUER, World, block_on, code};
 
 #[test]
 fn a_person_sees_only_their_own_record() {
@@ -56,4 +57,29 @@ fn an_identity_of_a_group_sees_itself_once_and_only_with_identity_list() {
     assert_eq!(seen.total as usize, seen.items.len());
     assert_eq!(world.list(&blind, "Identity", &[]).unwrap().total, 0);
     assert_eq!(code(world.get(&blind, "Identity", &blind.identity)), Code::PermissionDenied);
+}
+
+#[test]
+fn the_times_of_a_person_do_not_go_back_with_the_clock() {
+    let world = World::new();
+    let iam = Iam::of(&world.platform);
+    let read = |ada: &platform_engine::uid::Uid| block_on(iam.identity(ada)).unwrap().unwrap();
+    world.clock.set(BEGIN.plus_millis(1_000));
+    let ada = world.person("ada", None).identity;
+    for (clock, email, updated) in [(0, "a@example.com", 1_000), (2_000, "b@example.com", 2_000)] {
+        world.clock.set(BEGIN.plus_millis(clock));
+        block_on(iam.register_person(&ada, ISSUER, "ada", Some(email))).unwrap();
+        let person = read(&ada);
+        assert_eq!(person.email, email);
+        assert_eq!(person.update_time, Some(BEGIN.plus_millis(updated)));
+        assert_eq!(person.create_time, Some(BEGIN.plus_millis(1_000)));
+    }
+    // A server whose clock is ahead records the time of a token after this one has read the person.
+    let before = read(&ada);
+    let hour = 3_600_000;
+    for (clock, seen) in [(4 * hour, 4 * hour), (2 * hour, 4 * hour), (5 * hour, 5 * hour)] {
+        world.clock.set(BEGIN.plus_millis(clock));
+        block_on(iam.record_last_seen(&before)).unwrap();
+        assert_eq!(read(&ada).last_seen_time, Some(BEGIN.plus_millis(seen)));
+    }
 }
