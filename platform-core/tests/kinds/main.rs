@@ -50,6 +50,7 @@ mod integrations;
 mod kind_tables;
 mod kinds;
 mod libraries;
+mod meanwhile;
 mod owners;
 mod patterns;
 mod persons;
