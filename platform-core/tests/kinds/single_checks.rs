@@ -12,7 +12,7 @@ use platform_engine::{
 };
 use serde_json::{Value, json};
 
-use crate::common::{BEGIN, ISSUER, World, block_on, built_in, code, violated_fields};
+use crate::common::{BEGIN, ISSUER, World, block_on, built_in, code, text, violated_fields};
 
 fn user(name: &str) -> DirectoryUser {
     DirectoryUser { user_name: name.to_owned(), active: true, ..DirectoryUser::default() }
@@ -187,4 +187,33 @@ fn each_invite_has_a_random_code() {
     parts.sort();
     parts.dedup();
     assert_eq!(parts.len(), 4, "the key id and the secret of each: {parts:?}");
+}
+
+#[test]
+fn no_action_sets_a_time_of_update_back_with_the_clock() {
+    let world = World::new();
+    let at = |millis: i64| BEGIN.plus_millis(millis);
+    world.clock.set(at(1_000));
+    let (organization, provider) = (world.organization(), world.provider(&world.org));
+    let person = world.person("ada", None).identity;
+    let sign_in = world.sign_in(&person, [b"family", b"0"], 10_000).unwrap().uid;
+    let iam = Iam::of(&world.platform);
+    let run = |action: &str, request: Value| world.run(Some(&world.operator), action, request).unwrap();
+    let generated = run("GenerateScimToken", json!({ "identityProviderUid": provider }));
+    let (mut etag, mut token) = (generated["etag"].clone(), "0".to_owned());
+    for (clock, expected) in [(0, 1_000), (2_000, 2_000)] {
+        world.clock.set(at(clock));
+        run("SetResourceLimit", json!({ "groupUid": organization, "kind": "Repo", "limit": clock }));
+        etag = run("RegenerateScimToken", json!({ "identityProviderUid": provider, "etag": etag }))["etag"].clone();
+        let presented = block_on(iam.present_sign_in(&sign_in, b"family", token.as_bytes())).unwrap();
+        token = clock.to_string() + "x";
+        block_on(iam.renew_sign_in(&presented, b"family", token.as_bytes())).unwrap();
+        let records = [("Group", &organization), ("IdentityProvider", &provider), ("SignIn", &sign_in)];
+        let keys = records.map(|(kind, uid)| Key::new(kind, uid.clone()));
+        let stored = block_on(world.platform.store().get(&keys, &[])).unwrap().records;
+        for (record, (kind, _)) in stored.into_iter().zip(records) {
+            let body: Value = serde_json::from_slice(&record.unwrap().body).unwrap();
+            assert_eq!(text(&body, "updateTime"), at(expected).to_string(), "{kind}");
+        }
+    }
 }
