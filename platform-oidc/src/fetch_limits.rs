@@ -344,9 +344,11 @@ mod tests {
         held[0].switch_to("https://keys.example/keys").unwrap();
         let mut permit = limits.acquire("a", "https://issuer.example").unwrap();
         assert!(matches!(permit.switch_to("https://keys.example/x"), Err(FetchError::Refused)));
+        let others = acquire(&limits, "a", "issuer.example", MAX_PER_TENANT_AND_HOST - 1);
         permit.switch_to("https://more.example/keys").unwrap();
+        let _another = acquire(&limits, "a", "issuer.example", 1);
         permit.record_failure(Some(&FetchError::TimedOut));
-        drop(permit);
+        drop((permit, others));
         assert!(limits.acquire("a", "https://issuer.example").is_ok());
         assert_eq!(limits.acquire("a", "https://more.example").err(), Some(TokenError::Unavailable));
     }

@@ -200,6 +200,21 @@ fn the_issuer_issues_only_tokens_that_the_verifier_could_accept() {
 }
 
 #[test]
+fn the_url_of_an_issuer_has_one_spelling() {
+    let clock = clock();
+    let keys = own_keys(Algorithm::Es256, &clock);
+    let is_valid = |url: &str| Issuer::new(url, keys.clone(), clock.clone(), entropy()).is_ok();
+    for url in [OWN, "http://localhost:8080", "https://issuer.example/path"] {
+        assert!(is_valid(url), "{url}");
+    }
+    for url in
+        ["", "issuer.example", "https://", "https://issuer.example/", "https://issuer.example?a", "ftp://a.example"]
+    {
+        assert!(!is_valid(url), "{url}");
+    }
+}
+
+#[test]
 fn every_issued_token_is_unique() {
     let issuer = own_issuer(Algorithm::Rs256, &clock());
     assert_ne!(own_token(&issuer), own_token(&issuer));

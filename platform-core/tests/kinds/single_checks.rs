@@ -1,14 +1,15 @@
 //! Checks of which each is the only one that refuses a value, tried one by one.
 
 use platform_core::{
-    iam::Iam,
-    resources::iam::{DirectoryUser, IdentityProvider},
+    iam::{Bootstrap, Iam},
+    resources::iam::{DirectoryUser, Identity, IdentityProvider},
 };
 use platform_engine::{
-    access::Caller,
+    access::{Caller, Session},
     error::Code,
     kind::Resource,
     store::{Key, Query, Scope},
+    uid::Uid,
 };
 use serde_json::{Value, json};
 
@@ -216,4 +217,51 @@ fn no_action_sets_a_time_of_update_back_with_the_clock() {
             assert_eq!(text(&body, "updateTime"), at(expected).to_string(), "{kind}");
         }
     }
+}
+
+#[test]
+fn a_reduced_role_ends_access_at_once_in_whatever_way_a_person_has_it() {
+    for way in ["binding", "binding of an earlier release", "provider"] {
+        let world = World::new();
+        let role = world.role(&world.org, &["groups.list"]);
+        let mut ada = world.person("ada", None);
+        if way == "provider" {
+            let oidc = json!({ "issuer": ISSUER, "clientId": "client", "pkceEnabled": true });
+            let body = json!({ "name": "sign in", "defaultRole": role, "oidc": oidc });
+            let provider = world.create(&world.operator, "IdentityProvider", &world.org, body).unwrap();
+            let session = Session {
+                provider: Uid::opaque(text(&provider, "uid")),
+                issuer: ISSUER.to_owned(),
+                user: None,
+                groups_claim: String::new(),
+                groups: Vec::new(),
+            };
+            ada = ada.signed_in(session);
+        } else {
+            world.bind(&ada, &role, &world.org);
+        }
+        if way == "binding of an earlier release" {
+            // It did not record the organizations of a person.
+            world.change_private::<Identity>(&ada.identity, |private| {
+                assert!(private.as_object_mut().unwrap().remove("organizations").is_some());
+            });
+        }
+        world.get(&ada, "Group", &world.org).unwrap();
+        let reduced = json!({ "capabilities": ["CAP_REPO_LIST"] });
+        world.update(&world.operator, "Role", &role, reduced, None).unwrap();
+        assert_eq!(code(world.get(&ada, "Group", &world.org)), Code::PermissionDenied, "{way}");
+    }
+}
+
+#[test]
+fn the_operator_owns_each_organization_of_a_bootstrap_once() {
+    let world = World::new();
+    let organization = Uid::from_digest([0xbb; 20]);
+    let operator = world.operator.identity.clone();
+    let second = Bootstrap { organization: organization.clone(), organization_name: "second".to_owned(), operator };
+    for _ in 0..2 {
+        block_on(Iam::of(&world.platform).bootstrap(&second)).unwrap();
+        assert_eq!(world.list(&world.operator, "RoleBinding", &[("group", &organization)]).unwrap().total, 1);
+    }
+    world.create(&world.operator, "Repo", &organization, json!({ "name": "a" })).unwrap();
 }
