@@ -54,6 +54,7 @@ mod meanwhile;
 mod owners;
 mod patterns;
 mod persons;
+mod recorded_organizations;
 mod registry;
 mod role_bindings;
 mod roles;

@@ -4,7 +4,7 @@ use platform_core::iam::Iam;
 use platform_engine::error::Code;
 use serde_json::json;
 
-use crate::common::{BEGIN, ISSUER, World, block_on, code};
+use crate::common::{BEGIN, ISSUER, World, block_on, built_in, code};
 
 #[test]
 fn a_person_sees_only_their_own_record() {
@@ -21,7 +21,7 @@ fn a_person_sees_only_their_own_record() {
 fn an_owner_of_an_organization_does_not_see_records_of_persons() {
     let world = World::new();
     let (owner, ada) = (world.member("owner", &world.org), world.person("ada", None));
-    world.bind(&ada, &crate::common::built_in("viewer"), &world.org);
+    world.bind(&ada, &built_in("viewer"), &world.org);
     assert_eq!(code(world.get(&owner, "Identity", &ada.identity)), Code::PermissionDenied);
     assert!(!world.list(&owner, "Identity", &[]).unwrap().uids().contains(&ada.identity.to_string()));
 }
@@ -32,6 +32,16 @@ fn the_operator_can_list_update_and_delete_records_of_persons() {
     let ada = world.person("ada", None);
     let listed = world.list(&world.operator, "Identity", &[("uidp.in_root", "true")]).unwrap();
     assert_eq!(listed.total, 2);
+    // Also one who holds what the operator does not.
+    let organization = world.organization();
+    let operators = world.list(&world.operator, "RoleBinding", &[("group", &organization)]).unwrap().uids().remove(0);
+    world.bind(&ada, &built_in("owner"), &organization);
+    world.delete(&world.operator, "RoleBinding", &operators).unwrap();
+    let moved = json!({ "claimMatch": { "issuer": ISSUER, "subject": "countess" } });
+    world.update(&world.operator, "Identity", &ada.identity, moved, None).unwrap();
+    let back = json!({ "claimMatch": { "issuer": ISSUER, "subject": "ada" } });
+    world.update(&world.operator, "Identity", &ada.identity, back, None).unwrap();
+    world.bind(&world.person("bob", None), &built_in("owner"), &organization);
     let renamed = world.update(&world.operator, "Identity", &ada.identity, json!({ "name": "ada" }), None).unwrap();
     assert_eq!((&renamed["name"], &renamed["claimMatch"]["subject"]), (&json!("ada"), &json!("ada")));
     world.delete(&world.operator, "Identity", &ada.identity).unwrap();
