@@ -316,3 +316,28 @@ fn each_way_of_giving_a_capability_requires_holding_it() {
         }
     }
 }
+
+#[test]
+fn another_issuer_of_a_provider_with_mappings_requires_role_bindings_create() {
+    let world = World::new();
+    let role = world.role(&world.org, &["repo.list"]);
+    let oidc = json!({ "issuer": ISSUER, "clientId": "client", "groupsClaim": "groups", "pkceEnabled": true });
+    let body = json!({ "name": "p", "defaultRole": role, "oidc": oidc });
+    let provider = uid_of(&world.create(&world.operator, "IdentityProvider", &world.org, body).unwrap());
+    let caller = world.holder(&world.org, &["identity_providers.update", "repo.list"]);
+    let redirect = |issuer: &str| {
+        world.update(
+            &caller,
+            "IdentityProvider",
+            &provider,
+            json!({ "oidc": { "issuer": issuer } }),
+            Some("oidc.issuer"),
+        )
+    };
+    redirect("https://one.test").unwrap();
+    let mapping = json!({ "externalGroupId": "admins", "roleUid": role, "scope": world.org });
+    world.create(&world.operator, "ExternalGroupRoleMapping", &provider, mapping).unwrap();
+    assert_eq!(code(redirect("https://two.test")), Code::PermissionDenied);
+    world.bind(&caller, &world.role(&world.org, &["role_bindings.create"]), &world.org);
+    redirect("https://two.test").unwrap();
+}

@@ -1,6 +1,9 @@
-//! A write that relies on another record is refused when that record ends before the write is committed.
+//! A write that relies on another record is refused when that record ends before the write is committed, at whatever time.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
 
 use platform_core::{iam::Iam, resources::iam::DirectoryUser};
 use platform_engine::{
@@ -189,6 +192,33 @@ fn a_write_is_refused_when_a_record_that_it_relies_on_ends_before_its_commit() {
             let scene = Scene::new();
             let done = scene.gate.interleave(Call::Commit, || write(&scene), || end(&scene));
             assert_eq!(code(done), *refusal, "{what} without its {record}");
+        }
+    }
+}
+
+#[test]
+fn a_write_is_refused_when_a_record_that_it_relies_on_ends_between_two_of_its_reads() {
+    let cases = WRITES.iter().flat_map(|(what, write, ends)| ends.iter().map(move |end| (what, write, end)));
+    for (what, write, (record, end, _)) in cases {
+        for nth in 0.. {
+            let (scene, is_done, has_ended) = (Scene::new(), AtomicBool::new(false), AtomicBool::new(false));
+            let first = || {
+                let done = write(&scene);
+                is_done.store(true, SeqCst);
+                (done, has_ended.load(SeqCst))
+            };
+            let then = || {
+                if !is_done.load(SeqCst) {
+                    end(&scene);
+                    has_ended.store(true, SeqCst);
+                }
+            };
+            let (done, ended_before) = scene.gate.interleave_nth(Call::Get, nth, first, then);
+            if !ended_before {
+                assert!(nth > 0, "{what} reads its {record}");
+                break;
+            }
+            assert!(done.is_err(), "{what} without its {record} from read {nth} on");
         }
     }
 }

@@ -84,6 +84,7 @@ fn the_record_of_a_provider_without_scim_tokens_has_no_hash_of_them() {
         ["tokenHash", "previousTokenHash"].map(|name| private[name].as_str().is_some_and(|hash| !hash.is_empty()))
     };
     let etag = |reply: &Value| reply["etag"].clone();
+    let shown = || world.get(&world.operator, "IdentityProvider", &provider).unwrap()["scim"].clone();
     let issued = run("GenerateScimToken", json!({}));
     assert_eq!(hashes(), [true, false]);
     let issued = run("RegenerateScimToken", json!({ "etag": etag(&issued) }));
@@ -92,6 +93,12 @@ fn the_record_of_a_provider_without_scim_tokens_has_no_hash_of_them() {
     assert_eq!(hashes(), [true, false], "no overlap");
     let issued = run("RevokeScimToken", json!({}));
     assert_eq!(hashes(), [false, false]);
+    let issued = run("RegenerateScimToken", json!({ "etag": etag(&issued) }));
+    run("RegenerateScimToken", json!({ "etag": etag(&issued) }));
+    assert_eq!(hashes(), [true, true]);
+    let issued = run("RevokeScimToken", json!({}));
+    assert_eq!(hashes(), [false, false], "both are revoked");
+    assert_eq!(shown().get("previousTokenExpireTime"), None);
     run("RegenerateScimToken", json!({ "etag": etag(&issued) }));
     assert_eq!(hashes(), [true, false], "the revoked token stays revoked");
 }
@@ -264,4 +271,28 @@ fn the_operator_owns_each_organization_of_a_bootstrap_once() {
         assert_eq!(world.list(&world.operator, "RoleBinding", &[("group", &organization)]).unwrap().total, 1);
     }
     world.create(&world.operator, "Repo", &organization, json!({ "name": "a" })).unwrap();
+}
+
+#[test]
+fn a_binding_that_makes_nobody_the_owner_of_an_organization_can_be_deleted() {
+    let world = World::new();
+    let (organization, folder) = (world.organization(), world.group(&world.org));
+    let [owner, keys] = [built_in("owner"), r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#.to_owned()];
+    let first = world.list(&world.operator, "RoleBinding", &[("group", &organization)]).unwrap().uids().remove(0);
+    // A write without a change removes no owner.
+    world.update(&world.operator, "RoleBinding", &first, json!({ "roleUid": owner }), None).unwrap();
+    // A role at a folder makes nobody an owner.
+    let of_folder = world.bind(&world.person("ada", None), &owner, &folder);
+    world.delete(&world.operator, "RoleBinding", &of_folder).unwrap();
+    // The organization has no owner any more, because the keys of the last one have expired.
+    let until = BEGIN.plus_millis(1_000);
+    let keys = json!({ "issuer": ISSUER, "subject": "s", "issuerKeys": keys, "expirationTime": until });
+    let body = json!({ "name": "keys", "staticKeys": keys });
+    let expiring = world.create(&world.operator, "Identity", &organization, body).unwrap();
+    let clerk = world.holder(&organization, &["role_bindings.delete"]);
+    let last = world.bind(&Caller::new(Uid::opaque(text(&expiring, "uid"))), &owner, &organization);
+    world.delete(&world.operator, "RoleBinding", &first).unwrap();
+    assert_eq!(code(world.delete(&clerk, "RoleBinding", &last)), Code::FailedPrecondition);
+    world.clock.advance(1_000);
+    world.delete(&clerk, "RoleBinding", &last).unwrap();
 }
