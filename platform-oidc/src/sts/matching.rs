@@ -245,6 +245,20 @@ mod tests {
     }
 
     #[test]
+    fn static_keys_are_for_one_issuer_and_one_subject() {
+        let keys = StaticKeys { issuer: "https://a/".into(), subject: "s".into(), ..StaticKeys::default() };
+        for (iss, sub, fit) in [
+            ("https://a/", "s", true),
+            ("https://b/", "s", false),
+            ("https://a", "s", false),
+            ("https://a/", "t", false),
+        ] {
+            let token = token(json!({ "iss": iss, "sub": sub }));
+            assert_eq!(matches_static_keys(&keys, &token, &["api".to_owned()]), fit, "{iss} {sub}");
+        }
+    }
+
+    #[test]
     fn a_caller_of_aws_has_the_account_the_arn_and_the_user_id_of_the_identity() {
         let identity = AwsIdentity {
             aws_account: "1".to_owned(),
