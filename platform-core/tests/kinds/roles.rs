@@ -220,8 +220,8 @@ fn a_release_replaces_the_built_in_roles_of_earlier_ones_and_not_those_of_a_late
     };
     let start = || block_on(Iam::of(&world.platform).write_built_in_roles()).unwrap();
     let stored = || serde_json::from_slice::<Role>(&read().body).unwrap();
-    let later = (BUILT_IN_VERSION + 1).to_string().leak();
-    let own = BUILT_IN_VERSION.to_string().leak();
+    let later: &str = (BUILT_IN_VERSION + 1).to_string().leak();
+    let own: &str = BUILT_IN_VERSION.to_string().leak();
     store(later, "of a later release", None);
     start();
     assert_eq!(stored().description, "of a later release");
