@@ -267,8 +267,11 @@ fn invalid_verifier_options_are_rejected() {
     assert_eq!(try_new(Some(&own), vec![], &[""]), Err(InvalidOptions::Audience));
     assert_eq!(try_new(Some(&own), vec![], &[API, "customer"]), Err(InvalidOptions::Audience));
     assert_eq!(try_new(None, vec![], &[API]), Err(InvalidOptions::NoIssuer));
-    assert_eq!(try_new(None, vec![issuer(), issuer()], &[API]), Err(InvalidOptions::Issuer));
     let options = DiscoveryOptions { allow_http: true, ..DiscoveryOptions::default() };
+    let other = TrustedIssuer::new("https://other.example", options.clone(), stub.clone(), clock.clone()).unwrap();
+    assert_eq!(try_new(None, vec![issuer(), issuer()], &[API]), Err(InvalidOptions::Issuer));
+    assert_eq!(try_new(None, vec![issuer(), other.clone(), issuer()], &[API]), Err(InvalidOptions::Issuer));
+    assert_eq!(try_new(None, vec![issuer(), other], &[API]), Ok(()));
     let shadow = TrustedIssuer::new(OWN, options, stub.clone(), clock.clone()).unwrap();
     assert_eq!(try_new(Some(&own), vec![shadow], &[API]), Err(InvalidOptions::Issuer));
 }

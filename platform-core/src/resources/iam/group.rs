@@ -333,11 +333,12 @@ async fn parent_for_create(cx: &Context<'_>, parent: &str, needed: &[Capability]
 /// # Errors
 /// PERMISSION_DENIED for a narrowed token, and those of the store.
 async fn organization_of_caller(cx: &Context<'_>) -> Result<Option<Group>> {
-    let caller = cx.demand_caller_itself()?;
+    cx.demand_caller_itself()?;
+    // Only registered persons have one.
     let email = &identity::of_caller(cx)?.email;
     let Some((_, domain)) = email.rsplit_once('@') else { return Ok(None) };
     let domain = domain.to_ascii_lowercase();
-    if data_of::<GroupSettings>(cx)?.shared_mail_domains.contains(&domain) || !caller.identity.is_root() {
+    if data_of::<GroupSettings>(cx)?.shared_mail_domains.contains(&domain) {
         return Ok(None);
     }
     verified_organization(cx, &domain).await
