@@ -36,12 +36,12 @@ fn the_operator_can_list_update_and_delete_records_of_persons() {
     let organization = world.organization();
     let operators = world.list(&world.operator, "RoleBinding", &[("group", &organization)]).unwrap().uids().remove(0);
     world.bind(&ada, &built_in("owner"), &organization);
+    world.bind(&world.person("bob", None), &built_in("owner"), &organization);
     world.delete(&world.operator, "RoleBinding", &operators).unwrap();
     let moved = json!({ "claimMatch": { "issuer": ISSUER, "subject": "countess" } });
     world.update(&world.operator, "Identity", &ada.identity, moved, None).unwrap();
     let back = json!({ "claimMatch": { "issuer": ISSUER, "subject": "ada" } });
     world.update(&world.operator, "Identity", &ada.identity, back, None).unwrap();
-    world.bind(&world.person("bob", None), &built_in("owner"), &organization);
     let renamed = world.update(&world.operator, "Identity", &ada.identity, json!({ "name": "ada" }), None).unwrap();
     assert_eq!((&renamed["name"], &renamed["claimMatch"]["subject"]), (&json!("ada"), &json!("ada")));
     world.delete(&world.operator, "Identity", &ada.identity).unwrap();
