@@ -238,7 +238,8 @@ async fn a_signed_request_is_for_one_server_one_identity_and_a_short_time() {
     fixture.platform.update(&fixture.operator, &person, &of_aws, "awsIdentity").await.unwrap();
     let of_person = Signed::new(&person).credential();
     assert_eq!(error_of(fixture.assume(&of_person, &person).await).0, Code::Unauthenticated);
-    assert_eq!(fixture.stub.requested(), [""; 0], "AWS was asked");
+    let requested = fixture.stub.requested();
+    assert!(!requested.iter().any(|url| url.contains("amazonaws.com")), "AWS was asked: {requested:?}");
 
     // The limits of the time, exactly.
     for date in ["20270115T074501Z", "20270115T080500Z"] {

@@ -104,9 +104,9 @@ async fn a_provider_that_announces_iss_must_send_it() {
 }
 
 #[tokio::test]
-async fn an_access_token_of_the_provider_is_no_id_token() {
+async fn a_token_of_the_provider_that_is_of_another_kind_is_no_id_token() {
     let setting = Setting::new().await;
-    for (typ, is_accepted) in [("JWT", true), ("at+jwt", false), ("logout+jwt", false)] {
+    for (typ, is_accepted) in [("JWT", true), ("logout+jwt", false), ("secevent+jwt", false)] {
         let sent = setting.begin(&[CALLBACK]).await.unwrap();
         let code = setting.authorize(&sent, json!({}));
         {
