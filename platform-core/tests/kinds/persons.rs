@@ -1,6 +1,6 @@
 //! Records of registered persons, which do not belong to a group.
 
-use platform_core::iam::Iam;
+use platform_core::iam::{Iam, Person};
 use platform_engine::error::Code;
 use serde_json::json;
 
@@ -91,5 +91,23 @@ fn the_times_of_a_person_do_not_go_back_with_the_clock() {
         world.clock.set(BEGIN.plus_millis(clock));
         block_on(iam.record_last_seen(&before)).unwrap();
         assert_eq!(read(&ada).last_seen_time, Some(BEGIN.plus_millis(seen)));
+    }
+}
+
+#[test]
+fn a_person_has_the_address_that_the_issuer_stated_last_verified_or_not() {
+    let world = World::new();
+    let ada = world.person("ada", Some("a@example.com")).identity;
+    let iam = Iam::of(&world.platform);
+    for (email, email_unverified, stored) in [
+        (None, None, ["a@example.com", ""]),
+        (None, Some("b@example.com"), ["", "b@example.com"]),
+        (Some("c@example.com"), None, ["c@example.com", ""]),
+    ] {
+        let (name, credential) = (None, None);
+        let person = Person { uid: &ada, issuer: ISSUER, subject: "ada", name, email, email_unverified, credential };
+        block_on(iam.register(&person)).unwrap();
+        let read = block_on(iam.identity(&ada)).unwrap().unwrap();
+        assert_eq!([read.email, read.email_unverified], stored);
     }
 }
