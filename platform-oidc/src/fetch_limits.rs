@@ -344,6 +344,7 @@ mod tests {
         held[0].switch_to("https://keys.example/keys").unwrap();
         let mut permit = limits.acquire("a", "https://issuer.example").unwrap();
         assert!(matches!(permit.switch_to("https://keys.example/x"), Err(FetchError::Refused)));
+        drop(held);
         let others = acquire(&limits, "a", "issuer.example", MAX_PER_TENANT_AND_HOST - 1);
         permit.switch_to("https://more.example/keys").unwrap();
         let _another = acquire(&limits, "a", "issuer.example", 1);
