@@ -64,6 +64,8 @@ REWRITTEN_NODES = {
 TEST = re.compile(rb"#\[(cfg\((all\()?|(\w+::)?)test\b.*", re.DOTALL)
 ABSOLUTE = {"abs": 0, "unsigned_abs": 0, "abs_diff": 1}
 SWITCH = "crate::omissions::on"
+# The numbers of a crate begin at a multiple of this, so that a change to one crate does not compile the others again.
+STEP = 2000
 
 
 @dataclasses.dataclass
@@ -80,15 +82,18 @@ class Mutant:
 
 
 class Rewriter:
-    """Rewrites files. Numbers the mutants in the order of the files and of their positions."""
+    """Rewrites files. Numbers the mutants of each crate in the order of the files and of their positions."""
 
     def __init__(self, unviable: set[str]):
         self.parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_rust.language()))
         self.unviable = unviable
         self.mutants: list[Mutant] = []
+        self.number, self.crate = 0, ""
 
     def rewrite(self, crate: str, file: str, source: bytes) -> "Rewritten":
         """Returns the rewritten source of a file, and adds its mutants."""
+        if crate != self.crate:
+            self.number += -self.number % STEP
         self.crate, self.file, self.source = crate, file, source
         self.seen: dict[str, int] = {}
         self.scopes: list[str] = []
@@ -251,7 +256,8 @@ class Rewriter:
         if self.seen[name] > 1:
             name += f" #{self.seen[name]}"
         unviable = "in a constant" if self.const else "the compiler rejects the switch" if name in self.unviable else ""
-        mutant = Mutant(len(self.mutants), self.crate, self.file, node.start_point[0] + 1, name, unviable)
+        mutant = Mutant(self.number, self.crate, self.file, node.start_point[0] + 1, name, unviable)
+        self.number += 1
         self.mutants.append(mutant)
         return mutant
 

@@ -299,15 +299,19 @@ mod tests {
     #[test]
     fn a_host_that_times_out_is_not_asked_again_for_30_seconds() {
         let (limits, clock) = fetch_limits();
-        limits.acquire("a", "https://slow.example/1").unwrap().record_failure(Some(&FetchError::TimedOut));
-        assert_eq!(limits.acquire("a", "https://slow.example/2").err(), Some(TokenError::Unavailable));
-        assert!(
-            limits.acquire("b", "https://slow.example/2").is_ok(),
-            "failures are recorded separately for each tenant"
-        );
-        assert!(limits.acquire("a", "https://other.example").is_ok());
-        clock.advance(BACKOFF_MILLIS.cast_signed());
-        assert!(limits.acquire("a", "https://slow.example/2").is_ok());
+        for direction in [1, -1] {
+            limits.acquire("a", "https://slow.example/1").unwrap().record_failure(Some(&FetchError::TimedOut));
+            assert_eq!(limits.acquire("a", "https://slow.example/2").err(), Some(TokenError::Unavailable));
+            assert!(
+                limits.acquire("b", "https://slow.example/2").is_ok(),
+                "failures are recorded separately for each tenant"
+            );
+            assert!(limits.acquire("a", "https://other.example").is_ok());
+            for (millis, is_asked) in [(BACKOFF_MILLIS.cast_signed() - 1, false), (1, true)] {
+                clock.advance(direction * millis);
+                assert_eq!(limits.acquire("a", "https://slow.example/2").is_ok(), is_asked, "{direction}");
+            }
+        }
     }
 
     #[test]
@@ -324,22 +328,28 @@ mod tests {
     fn a_tenant_causes_one_warning_in_a_minute() {
         let (limits, clock) = fetch_limits();
         assert!(limits.may_warn("a") && limits.may_warn("b"));
-        assert!(!limits.may_warn("a"));
-        clock.advance(WARNING_MILLIS.cast_signed() - 1);
-        assert!(!limits.may_warn("a"));
-        clock.advance(1);
-        assert!(limits.may_warn("a"));
+        for direction in [1, -1] {
+            assert!(!limits.may_warn("a"));
+            clock.advance(direction * (WARNING_MILLIS.cast_signed() - 1));
+            assert!(!limits.may_warn("a"));
+            clock.advance(direction);
+            assert!(limits.may_warn("a"));
+        }
     }
 
     #[test]
     fn a_key_set_on_another_host_counts_for_that_host() {
         let (limits, _) = fetch_limits();
-        let _held = acquire(&limits, "a", "keys.example", MAX_PER_TENANT_AND_HOST);
+        let mut held = acquire(&limits, "a", "keys.example", MAX_PER_TENANT_AND_HOST);
+        held[0].switch_to("https://keys.example/keys").unwrap();
         let mut permit = limits.acquire("a", "https://issuer.example").unwrap();
         assert!(matches!(permit.switch_to("https://keys.example/x"), Err(FetchError::Refused)));
+        drop(held);
+        let others = acquire(&limits, "a", "issuer.example", MAX_PER_TENANT_AND_HOST - 1);
         permit.switch_to("https://more.example/keys").unwrap();
+        let _another = acquire(&limits, "a", "issuer.example", 1);
         permit.record_failure(Some(&FetchError::TimedOut));
-        drop(permit);
+        drop((permit, others));
         assert!(limits.acquire("a", "https://issuer.example").is_ok());
         assert_eq!(limits.acquire("a", "https://more.example").err(), Some(TokenError::Unavailable));
     }

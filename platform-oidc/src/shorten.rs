@@ -93,6 +93,10 @@ mod tests {
         let copy_of_copy = verifier.shorten(&copy.token.token, hour).await.unwrap();
         assert_eq!(copy_of_copy.token.expires, copy.token.expires);
         assert!(verifier.shorten("x", hour).await.is_err());
+        // The verifier accepts an expired token within the leeway, but a copy would have no time left.
+        clock.advance(3_600_000);
+        verifier.verify(&original.token).await.unwrap();
+        assert!(verifier.shorten(&original.token, hour).await.is_err());
     }
 
     fn clock_seconds(issued: Option<Timestamp>) -> i64 {

@@ -191,8 +191,6 @@ fn default_audiences(issuer: &Issuer, verifier: &Verifier) -> Vec<String> {
     if let Some(authority) = url.as_ref().and_then(Uri::authority) {
         audiences.extend([authority.as_str().to_owned(), authority.host().to_owned()]);
     }
-    audiences.sort();
-    audiences.dedup();
     audiences
 }
 

@@ -455,8 +455,10 @@ async fn an_issuer_can_withdraw_all_its_keys() {
     let token = fixture.token(&key);
     fixture.verify(&token).await.unwrap();
     fixture.stub.publish(&[]);
+    fixture.clock.advance(INTERVAL);
     fixture.issuer.refresh().await.unwrap();
     assert_eq!(fixture.verify(&token).await, Err(TokenError::Key));
+    assert_eq!(fixture.stub.fetches(), 2, "the keys were fetched a moment ago");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 
 use common::*;
 use platform_core::resources::iam::person_uid;
-use platform_engine::timestamp::Timestamp;
+use platform_engine::{timestamp::Timestamp, uid::Uid};
 use platform_keys::{Algorithm, Keys, MAX_TTL};
 use platform_oidc::{
     AccessToken, DiscoveryOptions, Issuer, TokenError, TrustedIssuer, Verifier, VerifierOptions,
@@ -178,7 +178,7 @@ async fn a_webhook_token_is_not_an_access_token() {
 #[test]
 fn the_issuer_issues_only_tokens_that_the_verifier_could_accept() {
     let issuer = own_issuer(Algorithm::Es256, &clock());
-    let (me, webhook) = (me(), platform_engine::uid::Uid::opaque("webhook:x"));
+    let (me, webhook) = (me(), Uid::opaque("webhook:x"));
     let request = |ttl| AccessToken { subject: &me, audiences: &[API], ttl, claims: Map::new() };
     let valid = request(Duration::from_secs(1));
     assert!(issuer.access_token(&valid).is_ok());
@@ -200,9 +200,31 @@ fn the_issuer_issues_only_tokens_that_the_verifier_could_accept() {
 }
 
 #[test]
+fn the_url_of_an_issuer_has_one_spelling() {
+    let clock = clock();
+    let keys = own_keys(Algorithm::Es256, &clock);
+    let is_valid = |url: &str| Issuer::new(url, keys.clone(), clock.clone(), entropy()).is_ok();
+    for url in [OWN, "http://localhost:8080", "https://issuer.example/path"] {
+        assert!(is_valid(url), "{url}");
+    }
+    for url in
+        ["", "issuer.example", "https://", "https://issuer.example/", "https://issuer.example?a", "ftp://a.example"]
+    {
+        assert!(!is_valid(url), "{url}");
+    }
+}
+
+#[test]
 fn every_issued_token_is_unique() {
     let issuer = own_issuer(Algorithm::Rs256, &clock());
     assert_ne!(own_token(&issuer), own_token(&issuer));
+    let ids = [(); 2].map(|()| {
+        let token = issuer.webhook_token(&Uid::opaque("x"), "sha256:00").unwrap().token;
+        let claims: Value = serde_json::from_slice(&decode(token.split('.').nth(1).unwrap())).unwrap();
+        claims["jti"].as_str().unwrap().to_owned()
+    });
+    assert_ne!(ids[0], ids[1]);
+    assert!(ids.iter().all(|id| id.len() == 32), "{ids:?}");
 }
 
 #[test]
@@ -245,8 +267,11 @@ fn invalid_verifier_options_are_rejected() {
     assert_eq!(try_new(Some(&own), vec![], &[""]), Err(InvalidOptions::Audience));
     assert_eq!(try_new(Some(&own), vec![], &[API, "customer"]), Err(InvalidOptions::Audience));
     assert_eq!(try_new(None, vec![], &[API]), Err(InvalidOptions::NoIssuer));
-    assert_eq!(try_new(None, vec![issuer(), issuer()], &[API]), Err(InvalidOptions::Issuer));
     let options = DiscoveryOptions { allow_http: true, ..DiscoveryOptions::default() };
+    let other = TrustedIssuer::new("https://other.example", options.clone(), stub.clone(), clock.clone()).unwrap();
+    assert_eq!(try_new(None, vec![issuer(), issuer()], &[API]), Err(InvalidOptions::Issuer));
+    assert_eq!(try_new(None, vec![issuer(), other.clone(), issuer()], &[API]), Err(InvalidOptions::Issuer));
+    assert_eq!(try_new(None, vec![issuer(), other], &[API]), Ok(()));
     let shadow = TrustedIssuer::new(OWN, options, stub.clone(), clock.clone()).unwrap();
     assert_eq!(try_new(Some(&own), vec![shadow], &[API]), Err(InvalidOptions::Issuer));
 }

@@ -4,10 +4,10 @@ use std::{sync::Barrier, thread};
 
 use platform_core::{
     iam::Iam,
-    resources::iam::{GroupInvite, Redeemed, person_uid},
+    resources::iam::{Group, GroupInvite, Redeemed, person_uid},
 };
 use platform_engine::{
-    access::{Caller, Narrowing, Session},
+    access::{Caller, Credential, Narrowing, Session},
     error::{Code, Result},
     store::StoreError,
     uid::Uid,
@@ -204,6 +204,50 @@ fn every_invalid_code_gets_the_same_error() {
         assert_eq!(world.status(&redeem(&world, &caller, &good).unwrap_err()), rejections[0]);
     }
     redeem(&world, &ada, &good).unwrap();
+}
+
+#[test]
+fn a_token_that_was_revoked_after_the_registration_redeems_no_code() {
+    let world = World::new();
+    let ada = world.person("ada", None);
+    let created = invite(&world, &world.operator, &world.org, json!({})).unwrap();
+    let redeem_by = |issued: i64| {
+        let credential = Credential::issued_at(Some(BEGIN.plus_millis(issued)));
+        let iam = Iam::of(&world.platform);
+        block_on(iam.redeem_invite_by(&ada.identity, Some(&credential), text(&created, "code")))
+    };
+    world.run(Some(&ada), "RevokeTokens", json!({ "identityUid": ada.identity })).unwrap();
+    assert_eq!(violated_fields(redeem_by(0)), ["code"]);
+    redeem_by(1_000).unwrap();
+}
+
+#[test]
+fn the_operator_alone_creates_an_organization_with_an_invite_of_its_owner() {
+    let world = World::new();
+    let found = |caller: &Caller, role: &str| {
+        let group = Group { name: "acme".to_owned(), ..Group::default() };
+        let ttl = Some("3600s".to_owned());
+        let invite = GroupInvite { role_uid: Uid::opaque(role), ttl, ..GroupInvite::default() };
+        block_on(world.platform.with_caller(caller, |cx| {
+            let (group, invite) = (group.clone(), invite.clone());
+            Box::pin(async move { GroupInvite::create_with_organization(cx, group, invite).await })
+        }))
+    };
+    let owner = built_in("owner");
+    assert_eq!(code(found(&world.member("owner", &world.org), &owner)), Code::PermissionDenied);
+    assert_eq!(violated_fields(found(&world.operator, &built_in("viewer"))), ["roleUid"]);
+    for role in ["", &owner] {
+        let created = found(&world.operator, role).unwrap();
+        assert_eq!((&*created.role_uid, created.role.unwrap().name.as_str()), (&*owner, "owner"));
+        assert_eq!((created.create_time, created.update_time), (Some(BEGIN), Some(BEGIN)));
+        let organization = created.uid.parent().unwrap();
+        let ada = world.person(&format!("ada {}", world.serial()), None);
+        redeem(&world, &ada, created.code.expose()).unwrap();
+        let group = world.get(&ada, "Group", &organization).unwrap();
+        assert_eq!((text(&group, "name"), text(&group, "status")), ("acme", "ORG_STATUS_READY"));
+        assert_eq!(text(&group, "createTime"), BEGIN.to_string());
+        assert_eq!(group["createTime"], group["updateTime"]);
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use platform_engine::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{World, built_in, code, text, uid_of, violated_fields},
+    common::{BEGIN, World, built_in, code, text, uid_of, violated_fields},
     fixtures::fixture,
 };
 
@@ -172,6 +172,9 @@ fn a_parent_may_be_a_uid_suffix_or_name_of_a_group_where_the_caller_can_create_g
         let child = create(&world, &owner, parent, json!({ "name": name })).unwrap();
         assert_eq!(uid_of(&child).parent().as_ref(), Some(expected), "{parent}");
     }
+    // A group that is named like the end of its uid is one group.
+    world.update(&world.operator, "Group", &inner, json!({ "name": inner.last_segment() }), None).unwrap();
+    create(&world, &owner, inner.last_segment(), json!({ "name": "a" })).unwrap();
     for unknown in ["teams", "tea", "%", &team.last_segment()[1..], &format!("x/{}", team.last_segment()), "/", "TEAM"]
     {
         assert_eq!(violated_fields(create(&world, &owner, unknown, json!({ "name": "a" }))), ["parent"], "{unknown}");
@@ -319,7 +322,18 @@ fn access_can_be_requested_once_a_day_and_owners_see_the_requests() {
     ask(&organization).unwrap();
     let later = world.walk(&owner, "GroupAccessRequest", &[]);
     assert_eq!((later.len(), &later[0]["createTime"]), (1, &seen[0]["createTime"]));
-    assert_eq!(text(&later[0], "updateTime"), world.platform.now().to_string());
+    let updated = world.platform.now();
+    assert_eq!(
+        (text(&later[0], "createTime"), text(&later[0], "updateTime")),
+        (&*BEGIN.to_string(), &*updated.to_string())
+    );
+    // Nobody waits for more than a day because the clock is set back.
+    world.clock.set(BEGIN.plus_millis(1));
+    assert_eq!(ask(&organization).unwrap_err().details(), [Detail::RetryInfo { millis: 1 }]);
+    world.clock.set(BEGIN);
+    ask(&organization).unwrap();
+    let later = world.walk(&owner, "GroupAccessRequest", &[]);
+    assert_eq!(text(&later[0], "updateTime"), updated.to_string());
     world.delete(&owner, "GroupAccessRequest", text(&later[0], "uid")).unwrap();
     ask(&organization).unwrap();
 }

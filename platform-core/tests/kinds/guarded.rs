@@ -105,7 +105,10 @@ fn epochs_of(key: &Key, put: Option<&Put>, record: Option<&Record>) -> Vec<Epoch
         "Role" if !key.uid.is_root() && before.is_some() && after.is_some() && is_changed("capabilities") => {
             vec![grants(Uid::opaque(key.uid.root()))]
         }
-        "Group" if put.is_none() => vec![grants(Uid::opaque(key.uid.root()))],
+        "Group" if put.is_none() => {
+            let organization = Uid::opaque(key.uid.root());
+            vec![grants(organization.clone()), Epoch::new("subscriptions", organization)]
+        }
         "Group" if before.is_some() && is_changed("resourceLimits") => {
             vec![Epoch::new("subscriptions", Uid::opaque(key.uid.root()))]
         }

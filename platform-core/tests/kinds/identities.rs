@@ -114,6 +114,10 @@ fn static_keys_are_valid_for_at_most_365_days() {
     world.clock.advance(YEAR);
     let renamed = world.update(&world.operator, "Identity", text(&short, "uid"), json!({ "name": "x" }), None).unwrap();
     assert_eq!(until(&renamed), until(&short));
+    // Nor does one after the clock was set back, when the keys expire more than 365 days from now.
+    let long = create(&world, keys(Some(2 * YEAR))).unwrap();
+    world.clock.advance(-1);
+    world.update(&world.operator, "Identity", text(&long, "uid"), json!({ "name": "x" }), None).unwrap();
 }
 
 #[test]

@@ -316,3 +316,26 @@ fn each_way_of_giving_a_capability_requires_holding_it() {
         }
     }
 }
+
+#[test]
+fn another_issuer_of_a_provider_in_a_folder_requires_role_bindings_create_where_its_mappings_give_roles() {
+    let world = World::new();
+    let (folder, role) = (world.group(&world.org), world.role(&world.org, &["repo.list"]));
+    let oidc = json!({ "issuer": ISSUER, "clientId": "client", "groupsClaim": "groups", "pkceEnabled": true });
+    let body = json!({ "name": "p", "defaultRole": role, "oidc": oidc });
+    let provider = uid_of(&world.create(&world.operator, "IdentityProvider", &folder, body).unwrap());
+    let caller = world.identity(&world.org);
+    let clerk = world.role(&world.org, &["identity_providers.update", "role_bindings.create"]);
+    world.bind(&caller, &clerk, &folder);
+    world.bind(&caller, &role, &world.org);
+    let redirect = |issuer: &str| {
+        let body = json!({ "oidc": { "issuer": issuer } });
+        world.update(&caller, "IdentityProvider", &provider, body, Some("oidc.issuer"))
+    };
+    redirect("https://one.test").unwrap();
+    let mapping = json!({ "externalGroupId": "admins", "roleUid": role, "scope": world.org });
+    world.create(&world.operator, "ExternalGroupRoleMapping", &provider, mapping).unwrap();
+    assert_eq!(code(redirect("https://two.test")), Code::PermissionDenied);
+    world.bind(&caller, &clerk, &world.org);
+    redirect("https://two.test").unwrap();
+}

@@ -1,9 +1,10 @@
 //! Records of registered persons, which do not belong to a group.
 
+use platform_core::iam::{Iam, Person};
 use platform_engine::error::Code;
 use serde_json::json;
 
-use crate::common::{World, code};
+use crate::common::{BEGIN, ISSUER, World, block_on, built_in, code};
 
 #[test]
 fn a_person_sees_only_their_own_record() {
@@ -20,7 +21,7 @@ fn a_person_sees_only_their_own_record() {
 fn an_owner_of_an_organization_does_not_see_records_of_persons() {
     let world = World::new();
     let (owner, ada) = (world.member("owner", &world.org), world.person("ada", None));
-    world.bind(&ada, &crate::common::built_in("viewer"), &world.org);
+    world.bind(&ada, &built_in("viewer"), &world.org);
     assert_eq!(code(world.get(&owner, "Identity", &ada.identity)), Code::PermissionDenied);
     assert!(!world.list(&owner, "Identity", &[]).unwrap().uids().contains(&ada.identity.to_string()));
 }
@@ -31,6 +32,16 @@ fn the_operator_can_list_update_and_delete_records_of_persons() {
     let ada = world.person("ada", None);
     let listed = world.list(&world.operator, "Identity", &[("uidp.in_root", "true")]).unwrap();
     assert_eq!(listed.total, 2);
+    // Also one who holds what the operator does not.
+    let organization = world.organization();
+    let operators = world.list(&world.operator, "RoleBinding", &[("group", &organization)]).unwrap().uids().remove(0);
+    world.bind(&ada, &built_in("owner"), &organization);
+    world.bind(&world.person("bob", None), &built_in("owner"), &organization);
+    world.delete(&world.operator, "RoleBinding", &operators).unwrap();
+    let moved = json!({ "claimMatch": { "issuer": ISSUER, "subject": "countess" } });
+    world.update(&world.operator, "Identity", &ada.identity, moved, None).unwrap();
+    let back = json!({ "claimMatch": { "issuer": ISSUER, "subject": "ada" } });
+    world.update(&world.operator, "Identity", &ada.identity, back, None).unwrap();
     let renamed = world.update(&world.operator, "Identity", &ada.identity, json!({ "name": "ada" }), None).unwrap();
     assert_eq!((&renamed["name"], &renamed["claimMatch"]["subject"]), (&json!("ada"), &json!("ada")));
     world.delete(&world.operator, "Identity", &ada.identity).unwrap();
@@ -56,4 +67,47 @@ fn an_identity_of_a_group_sees_itself_once_and_only_with_identity_list() {
     assert_eq!(seen.total as usize, seen.items.len());
     assert_eq!(world.list(&blind, "Identity", &[]).unwrap().total, 0);
     assert_eq!(code(world.get(&blind, "Identity", &blind.identity)), Code::PermissionDenied);
+}
+
+#[test]
+fn the_times_of_a_person_do_not_go_back_with_the_clock() {
+    let world = World::new();
+    let iam = Iam::of(&world.platform);
+    let read = |ada: &platform_engine::uid::Uid| block_on(iam.identity(ada)).unwrap().unwrap();
+    world.clock.set(BEGIN.plus_millis(1_000));
+    let ada = world.person("ada", None).identity;
+    for (clock, email, updated) in [(0, "a@example.com", 1_000), (2_000, "b@example.com", 2_000)] {
+        world.clock.set(BEGIN.plus_millis(clock));
+        block_on(iam.register_person(&ada, ISSUER, "ada", Some(email))).unwrap();
+        let person = read(&ada);
+        assert_eq!(person.email, email);
+        assert_eq!(person.update_time, Some(BEGIN.plus_millis(updated)));
+        assert_eq!(person.create_time, Some(BEGIN.plus_millis(1_000)));
+    }
+    // A server whose clock is ahead records the time of a token after this one has read the person.
+    let before = read(&ada);
+    let hour = 3_600_000;
+    for (clock, seen) in [(4 * hour, 4 * hour), (2 * hour, 4 * hour), (5 * hour, 5 * hour)] {
+        world.clock.set(BEGIN.plus_millis(clock));
+        block_on(iam.record_last_seen(&before)).unwrap();
+        assert_eq!(read(&ada).last_seen_time, Some(BEGIN.plus_millis(seen)));
+    }
+}
+
+#[test]
+fn a_person_has_the_address_that_the_issuer_stated_last_verified_or_not() {
+    let world = World::new();
+    let ada = world.person("ada", Some("a@example.com")).identity;
+    let iam = Iam::of(&world.platform);
+    for (email, email_unverified, stored) in [
+        (None, None, ["a@example.com", ""]),
+        (None, Some("b@example.com"), ["", "b@example.com"]),
+        (Some("c@example.com"), None, ["c@example.com", ""]),
+    ] {
+        let (name, credential) = (None, None);
+        let person = Person { uid: &ada, issuer: ISSUER, subject: "ada", name, email, email_unverified, credential };
+        block_on(iam.register(&person)).unwrap();
+        let read = block_on(iam.identity(&ada)).unwrap().unwrap();
+        assert_eq!([read.email, read.email_unverified], stored);
+    }
 }

@@ -10,9 +10,11 @@ use platform_engine::{
     access::{Caller, Capability},
     error::{Code, Result},
     store::Key,
+    timestamp::Timestamp,
     uid::Uid,
     write::Write,
 };
+use platform_testkit::{Call, GatedStore};
 use pollster::block_on;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -202,33 +204,48 @@ fn a_role_that_is_bound_anywhere_cannot_be_deleted() {
 }
 
 #[test]
-fn a_release_does_not_replace_the_built_in_roles_of_a_later_one() {
-    let world = World::unguarded();
+fn a_release_replaces_the_built_in_roles_of_earlier_ones_and_not_those_of_a_later_one() {
+    let (gated, gate) = GatedStore::in_memory();
+    let world = World::over(gated);
     let viewer = Uid::parse(&built_in("viewer")).unwrap();
     let key = Key::new("Role", viewer.clone());
-    let store = |private: &'static str, description: &str| {
-        let read = block_on(world.platform.store().get(std::slice::from_ref(&key), &[])).unwrap();
-        let mut role: Role = serde_json::from_slice(&read.records[0].as_ref().unwrap().body).unwrap();
-        role.description = description.to_owned();
+    let read =
+        || block_on(world.platform.store().get(std::slice::from_ref(&key), &[])).unwrap().records.remove(0).unwrap();
+    let store = |private: &'static str, description: &str, create_time: Option<Timestamp>| {
+        let role: Role = serde_json::from_slice(&read().body).unwrap();
+        let role = Role { description: description.to_owned(), create_time, ..role };
         let mut write = Write::default();
         write.put(&viewer, &role, private.into()).unwrap();
         block_on(world.platform.store().commit(write.into_commit())).unwrap();
     };
-    let after_start = || {
-        block_on(Iam::of(&world.platform).write_built_in_roles()).unwrap();
-        text(&world.get(&world.operator, "Role", &viewer).unwrap(), "description").to_owned()
-    };
-    let later = (BUILT_IN_VERSION + 1).to_string().leak();
-    let own = BUILT_IN_VERSION.to_string().leak();
-    store(later, "of a later release");
-    assert_eq!(after_start(), "of a later release");
+    let try_start = || block_on(Iam::of(&world.platform).write_built_in_roles());
+    let start = || try_start().unwrap();
+    let stored = || serde_json::from_slice::<Role>(&read().body).unwrap();
+    let later: &str = (BUILT_IN_VERSION + 1).to_string().leak();
+    let own: &str = BUILT_IN_VERSION.to_string().leak();
+    store(later, "of a later release", None);
+    start();
+    assert_eq!(stored().description, "of a later release");
     // Those of this release and of releases without versions are replaced.
-    for private in [own, ""] {
-        store(private, "of another release");
-        assert_eq!(after_start(), "Viewer Role (built-in)");
-        let read = block_on(world.platform.store().get(std::slice::from_ref(&key), &[])).unwrap();
-        assert_eq!(read.records[0].as_ref().unwrap().private, own.as_bytes(), "written with its version");
+    world.clock.advance(1_000);
+    let now = world.platform.now();
+    for (private, created, kept) in [(own, Some(BEGIN), BEGIN), ("", None, now)] {
+        store(private, "of another release", created);
+        start();
+        let replaced = stored();
+        assert_eq!(replaced.description, "Viewer Role (built-in)");
+        assert_eq!((replaced.create_time, replaced.update_time), (Some(kept), Some(now)));
+        let record = read();
+        assert_eq!(record.private, own.as_bytes(), "written with its version");
+        start();
+        assert_eq!(read().revision, record.revision, "up to date");
     }
+    // A server of a later release starts at the same time; servers repeat this.
+    store(own, "of another release", None);
+    let started = gate.interleave(Call::Commit, try_start, || store(later, "of a later release", None));
+    assert_eq!(code(started), Code::Aborted);
+    start();
+    assert_eq!(stored().description, "of a later release");
 }
 
 /// If this fails, the built-in roles have changed: raise `BUILT_IN_VERSION` unless it was raised since the last release,

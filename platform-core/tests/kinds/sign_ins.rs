@@ -8,6 +8,7 @@ use platform_engine::{
     store::{Query, Scope},
     uid::Uid,
 };
+use platform_testkit::{Call, GatedStore};
 use pollster::block_on;
 
 use crate::common::{World, code};
@@ -85,5 +86,18 @@ fn concurrent_sign_ins_do_not_exceed_100() {
             scope.spawn(move || (0..10).for_each(|m| drop(sign_in(world, ada, 100 + n * 10 + m, 1_000_000))));
         }
     });
+    assert_eq!(count(&world, &ada), 100);
+}
+
+#[test]
+fn a_sign_in_that_begins_while_another_one_does_exceeds_no_bound() {
+    let (store, gate) = GatedStore::in_memory();
+    let world = World::over(store);
+    let ada = world.person("ada", None).identity;
+    for number in 0..100 {
+        sign_in(&world, &ada, number, 1_000_000);
+    }
+    let begin = |number: usize| drop(sign_in(&world, &ada, number, 1_000_000));
+    gate.interleave(Call::Commit, || begin(100), || begin(101));
     assert_eq!(count(&world, &ada), 100);
 }

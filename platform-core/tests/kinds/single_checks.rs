@@ -1,18 +1,19 @@
 //! Checks of which each is the only one that refuses a value, tried one by one.
 
 use platform_core::{
-    iam::Iam,
-    resources::iam::{DirectoryUser, IdentityProvider},
+    iam::{Bootstrap, Iam},
+    resources::iam::{DirectoryUser, Identity, IdentityProvider},
 };
 use platform_engine::{
-    access::Caller,
+    access::{Caller, Session},
     error::Code,
     kind::Resource,
     store::{Key, Query, Scope},
+    uid::Uid,
 };
 use serde_json::{Value, json};
 
-use crate::common::{BEGIN, ISSUER, World, block_on, built_in, code, violated_fields};
+use crate::common::{BEGIN, ISSUER, World, block_on, built_in, code, text, violated_fields};
 
 fn user(name: &str) -> DirectoryUser {
     DirectoryUser { user_name: name.to_owned(), active: true, ..DirectoryUser::default() }
@@ -83,6 +84,7 @@ fn the_record_of_a_provider_without_scim_tokens_has_no_hash_of_them() {
         ["tokenHash", "previousTokenHash"].map(|name| private[name].as_str().is_some_and(|hash| !hash.is_empty()))
     };
     let etag = |reply: &Value| reply["etag"].clone();
+    let shown = || world.get(&world.operator, "IdentityProvider", &provider).unwrap()["scim"].clone();
     let issued = run("GenerateScimToken", json!({}));
     assert_eq!(hashes(), [true, false]);
     let issued = run("RegenerateScimToken", json!({ "etag": etag(&issued) }));
@@ -91,6 +93,12 @@ fn the_record_of_a_provider_without_scim_tokens_has_no_hash_of_them() {
     assert_eq!(hashes(), [true, false], "no overlap");
     let issued = run("RevokeScimToken", json!({}));
     assert_eq!(hashes(), [false, false]);
+    let issued = run("RegenerateScimToken", json!({ "etag": etag(&issued) }));
+    run("RegenerateScimToken", json!({ "etag": etag(&issued) }));
+    assert_eq!(hashes(), [true, true]);
+    let issued = run("RevokeScimToken", json!({}));
+    assert_eq!(hashes(), [false, false], "both are revoked");
+    assert_eq!(shown().get("previousTokenExpireTime"), None);
     run("RegenerateScimToken", json!({ "etag": etag(&issued) }));
     assert_eq!(hashes(), [true, false], "the revoked token stays revoked");
 }
@@ -187,4 +195,104 @@ fn each_invite_has_a_random_code() {
     parts.sort();
     parts.dedup();
     assert_eq!(parts.len(), 4, "the key id and the secret of each: {parts:?}");
+}
+
+#[test]
+fn no_action_sets_a_time_of_update_back_with_the_clock() {
+    let world = World::new();
+    let at = |millis: i64| BEGIN.plus_millis(millis);
+    world.clock.set(at(1_000));
+    let (organization, provider) = (world.organization(), world.provider(&world.org));
+    let person = world.person("ada", None).identity;
+    let sign_in = world.sign_in(&person, [b"family", b"0"], 10_000).unwrap().uid;
+    let iam = Iam::of(&world.platform);
+    let run = |action: &str, request: Value| world.run(Some(&world.operator), action, request).unwrap();
+    let generated = run("GenerateScimToken", json!({ "identityProviderUid": provider }));
+    let (mut etag, mut token) = (generated["etag"].clone(), "0".to_owned());
+    for (clock, expected) in [(0, 1_000), (2_000, 2_000)] {
+        world.clock.set(at(clock));
+        run("SetResourceLimit", json!({ "groupUid": organization, "kind": "Repo", "limit": clock }));
+        etag = run("RegenerateScimToken", json!({ "identityProviderUid": provider, "etag": etag }))["etag"].clone();
+        let presented = block_on(iam.present_sign_in(&sign_in, b"family", token.as_bytes())).unwrap();
+        token = clock.to_string() + "x";
+        block_on(iam.renew_sign_in(&presented, b"family", token.as_bytes())).unwrap();
+        let records = [("Group", &organization), ("IdentityProvider", &provider), ("SignIn", &sign_in)];
+        let keys = records.map(|(kind, uid)| Key::new(kind, uid.clone()));
+        let stored = block_on(world.platform.store().get(&keys, &[])).unwrap().records;
+        for (record, (kind, _)) in stored.into_iter().zip(records) {
+            let body: Value = serde_json::from_slice(&record.unwrap().body).unwrap();
+            assert_eq!(text(&body, "updateTime"), at(expected).to_string(), "{kind}");
+        }
+    }
+}
+
+#[test]
+fn a_reduced_role_ends_access_at_once_in_whatever_way_a_person_has_it() {
+    for way in ["binding", "binding of an earlier release", "provider"] {
+        let world = World::new();
+        let role = world.role(&world.org, &["groups.list"]);
+        let mut ada = world.person("ada", None);
+        if way == "provider" {
+            let oidc = json!({ "issuer": ISSUER, "clientId": "client", "pkceEnabled": true });
+            let body = json!({ "name": "sign in", "defaultRole": role, "oidc": oidc });
+            let provider = world.create(&world.operator, "IdentityProvider", &world.org, body).unwrap();
+            let session = Session {
+                provider: Uid::opaque(text(&provider, "uid")),
+                issuer: ISSUER.to_owned(),
+                user: None,
+                groups_claim: String::new(),
+                groups: Vec::new(),
+            };
+            ada = ada.signed_in(session);
+        } else {
+            world.bind(&ada, &role, &world.org);
+        }
+        if way == "binding of an earlier release" {
+            // It did not record the organizations of a person.
+            world.change_private::<Identity>(&ada.identity, |private| {
+                assert!(private.as_object_mut().unwrap().remove("organizations").is_some());
+            });
+        }
+        world.get(&ada, "Group", &world.org).unwrap();
+        let reduced = json!({ "capabilities": ["CAP_REPO_LIST"] });
+        world.update(&world.operator, "Role", &role, reduced, None).unwrap();
+        assert_eq!(code(world.get(&ada, "Group", &world.org)), Code::PermissionDenied, "{way}");
+    }
+}
+
+#[test]
+fn the_operator_owns_each_organization_of_a_bootstrap_once() {
+    let world = World::new();
+    let organization = Uid::from_digest([0xbb; 20]);
+    let operator = world.operator.identity.clone();
+    let second = Bootstrap { organization: organization.clone(), organization_name: "second".to_owned(), operator };
+    for _ in 0..2 {
+        block_on(Iam::of(&world.platform).bootstrap(&second)).unwrap();
+        assert_eq!(world.list(&world.operator, "RoleBinding", &[("group", &organization)]).unwrap().total, 1);
+    }
+    world.create(&world.operator, "Repo", &organization, json!({ "name": "a" })).unwrap();
+}
+
+#[test]
+fn a_binding_that_makes_nobody_the_owner_of_an_organization_can_be_deleted() {
+    let world = World::new();
+    let (organization, folder) = (world.organization(), world.group(&world.org));
+    let [owner, keys] = [built_in("owner"), r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#.to_owned()];
+    let first = world.list(&world.operator, "RoleBinding", &[("group", &organization)]).unwrap().uids().remove(0);
+    // A write without a change removes no owner.
+    world.update(&world.operator, "RoleBinding", &first, json!({ "roleUid": owner }), None).unwrap();
+    // A role at a folder makes nobody an owner.
+    let of_folder = world.bind(&world.person("ada", None), &owner, &folder);
+    world.delete(&world.operator, "RoleBinding", &of_folder).unwrap();
+    // The organization has no owner any more, because the keys of the last one have expired.
+    let until = BEGIN.plus_millis(1_000);
+    let keys = json!({ "issuer": ISSUER, "subject": "s", "issuerKeys": keys, "expirationTime": until });
+    let body = json!({ "name": "keys", "staticKeys": keys });
+    let expiring = world.create(&world.operator, "Identity", &organization, body).unwrap();
+    let clerk = world.holder(&organization, &["role_bindings.delete"]);
+    let last = world.bind(&Caller::new(Uid::opaque(text(&expiring, "uid"))), &owner, &organization);
+    world.delete(&world.operator, "RoleBinding", &first).unwrap();
+    assert_eq!(code(world.delete(&clerk, "RoleBinding", &last)), Code::FailedPrecondition);
+    world.clock.advance(1_000);
+    world.delete(&clerk, "RoleBinding", &last).unwrap();
 }

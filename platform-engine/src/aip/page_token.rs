@@ -226,11 +226,29 @@ mod tests {
     }
 
     #[test]
-    fn a_token_older_than_three_days_restarts_the_list() {
+    fn a_token_of_more_than_three_days_ago_or_ahead_restarts_the_list() {
         let keys = PageKeys::new([(7, [1; 32])]);
         let token = keys.issue(NOW, &list(), &position());
-        assert_eq!(keys.open(NOW.plus_millis(VALIDITY_MILLIS), &list(), &token), Ok(Some(position())));
-        assert_eq!(keys.open(NOW.plus_millis(VALIDITY_MILLIS + 1), &list(), &token), Ok(None));
+        for sign in [1, -1] {
+            let open = |millis: i64| keys.open(NOW.plus_millis(sign * millis), &list(), &token);
+            assert_eq!(open(VALIDITY_MILLIS), Ok(Some(position())), "{sign}");
+            assert_eq!(open(VALIDITY_MILLIS + 1), Ok(None), "{sign}");
+        }
+    }
+
+    #[test]
+    fn a_token_of_another_version_is_rejected() {
+        let keys = PageKeys::new([(7, [1; 32])]);
+        let token = URL_SAFE_NO_PAD.decode(keys.issue(NOW, &list(), &position())).unwrap();
+        let of_version = |version: u8| {
+            let (signed, _) = token.split_last_chunk::<MAC_LEN>().unwrap();
+            let mut token = signed.to_vec();
+            token[0] = version;
+            token.extend(tag(&keys.0[0].1, &token, &list()));
+            keys.open(NOW, &list(), &URL_SAFE_NO_PAD.encode(token))
+        };
+        assert_eq!(of_version(VERSION), Ok(Some(position())));
+        assert_eq!(of_version(VERSION + 1), Err(InvalidToken));
     }
 
     #[test]

@@ -75,9 +75,8 @@ pub(super) fn check_claims(
 /// Returns whether a token has the issuer and subject of static keys, and one of their audiences or, if they have none,
 /// one of `default_audiences`.
 pub(super) fn matches_static_keys(requested: &StaticKeys, claims: &Claims, default_audiences: &[String]) -> bool {
-    !requested.issuer.is_empty()
-        && !requested.subject.is_empty()
-        && normalize_issuer(&requested.issuer) == normalize_issuer(&claims.issuer)
+    // Neither is empty in a token, so that empty ones match none.
+    normalize_issuer(&requested.issuer) == normalize_issuer(&claims.issuer)
         && requested.subject == claims.subject
         && intersects(
             &claims.audiences,
@@ -134,7 +133,7 @@ mod tests {
         let mut claims = json!({"iss": "https://a", "sub": "repo:org/app", "aud": "api", "exp": 1,
             "ref": "refs/heads/main", "protected": true, "run": 7, "ratio": 1.5, "groups": ["group/a", 7, true, ["deep"]],
             "nested": {"a": "b", "list": ["c"]}, "kubernetes.io": {"namespace": "prod", "pod": {"name": "p-1"}},
-            "nested.literal": "d", "nothing": null, "big": 1e300});
+            "nested.literal": "d", "nothing": null, "big": 1e300, "negative": -7, "huge": u64::MAX});
         claims.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         Claims::parse(claims.to_string().as_bytes()).unwrap()
     }
@@ -165,6 +164,7 @@ mod tests {
             (json!({"audiencePattern": "a.*"}), true),
             (json!({"audiencePattern": "b.*"}), false),
             (json!({"claims": {"ref": "refs/heads/main", "protected": "true", "run": "7"}}), true),
+            (json!({"claims": {"negative": "-7", "huge": "18446744073709551615"}}), true),
             (json!({"claims": {"ref": "refs/heads/mai"}}), false),
             (json!({"claims": {"missing": ""}}), false),
             (json!({"claims": {"ratio": "1.5"}}), false),
@@ -241,6 +241,42 @@ mod tests {
                 token.audiences.contains(&"other".to_owned()),
                 "{aud}"
             );
+        }
+    }
+
+    #[test]
+    fn static_keys_are_for_one_issuer_and_one_subject() {
+        let keys = StaticKeys { issuer: "https://a/".into(), subject: "s".into(), ..StaticKeys::default() };
+        for (iss, sub, fit) in [
+            ("https://a/", "s", true),
+            ("https://b/", "s", false),
+            ("https://a", "s", false),
+            ("https://a/", "t", false),
+        ] {
+            let token = token(json!({ "iss": iss, "sub": sub }));
+            assert_eq!(matches_static_keys(&keys, &token, &["api".to_owned()]), fit, "{iss} {sub}");
+        }
+    }
+
+    #[test]
+    fn a_caller_of_aws_has_the_account_the_arn_and_the_user_id_of_the_identity() {
+        let identity = AwsIdentity {
+            aws_account: "1".to_owned(),
+            arn_pattern: "arn:.*".to_owned(),
+            user_id: "u".to_owned(),
+            ..AwsIdentity::default()
+        };
+        let matches = |account: &str, arn: &str, user: &str| {
+            let [account, arn, user_id] = [account, arn, user].map(str::to_owned);
+            let found = CallerIdentity { account, arn, user_id };
+            // An identity without an account, which no request can create, matches no caller.
+            let without = AwsIdentity { aws_account: String::new(), ..identity.clone() };
+            assert!(!matches_aws(&without, &found));
+            matches_aws(&identity, &found)
+        };
+        assert!(matches("1", "arn:a", "u"));
+        for (account, arn, user) in [("2", "arn:a", "u"), ("", "arn:a", "u"), ("1", "a", "u"), ("1", "arn:a", "v")] {
+            assert!(!matches(account, arn, user), "{account} {arn} {user}");
         }
     }
 

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
 use http::{Request, Response};
+use platform_core::{resources::iam::Identity, tokens::TokenService};
 use platform_engine::{error::Code, uid::Uid};
 use platform_outbound::{Fetch, fetch::FetchError};
 use serde_json::{Value, json};
@@ -61,6 +62,7 @@ fn sts_of_partition(request: &Request<Bytes>, arn: &str) -> Response<Bytes> {
     };
     assert_eq!((request.method().as_str(), request.uri().scheme_str()), ("POST", Some("https")));
     assert_eq!((request.uri().path_and_query().unwrap().as_str(), request.body().len()), (TARGET, 0));
+    assert_eq!(header("accept"), "application/json");
     let authorization = header("authorization");
     let part = |name: &str| {
         let rest = authorization.split_once(&format!("{name}=")).unwrap().1;
@@ -128,7 +130,8 @@ impl Signed {
             signature(&signed, date, &self.region)
         );
         let lines: String = signed.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        format!("{start}\r\n{lines}Content-Length: 0\r\nAuthorization: {authorization}\r\n{more}\r\n")
+        let length = if names.contains(&"content-length") { "" } else { "Content-Length: 0\r\n" };
+        format!("{start}\r\n{lines}{length}Authorization: {authorization}\r\n{more}\r\n")
     }
 
     pub fn credential(&self) -> String {
@@ -228,7 +231,15 @@ async fn a_signed_request_is_for_one_server_one_identity_and_a_short_time() {
     assert_eq!(error_of(fixture.exchange(&signed.credential(), provider).await).0, Code::Unauthenticated);
     let untargeted = fixture.exchange(&signed.credential(), json!({ "aud": [API] })).await;
     assert_eq!(error_of(untargeted).0, Code::InvalidArgument);
-    assert_eq!(fixture.stub.requested(), [""; 0], "AWS was asked");
+    // A person acts with tokens of their issuer, whatever the relationship is.
+    let person = fixture.sts.register(&fixture.upstream(json!({})), &Default::default()).await.unwrap().identity;
+    let of_aws = json!({ "awsIdentity": { "awsAccount": ACCOUNT, "arn": ARN, "userId": USER_ID } });
+    let of_aws: Identity = serde_json::from_value(of_aws).unwrap();
+    fixture.platform.update(&fixture.operator, &person, &of_aws, "awsIdentity").await.unwrap();
+    let of_person = Signed::new(&person).credential();
+    assert_eq!(error_of(fixture.assume(&of_person, &person).await).0, Code::Unauthenticated);
+    let requested = fixture.stub.requested();
+    assert!(!requested.iter().any(|url| url.contains("amazonaws.com")), "AWS was asked: {requested:?}");
 
     // The limits of the time, exactly.
     for date in ["20270115T074501Z", "20270115T080500Z"] {
@@ -261,6 +272,7 @@ async fn an_ambiguous_request_is_not_sent_to_aws() {
         ("a second host", more("host: evil.example\r\n")),
         ("a second signature", more("authorization: x\r\n")),
         ("a body", more("\r\nbody")),
+        ("the length of a body", signed.clone().with("content-length", "4")),
         ("a chunked body", signed.clone().with("transfer-encoding", "chunked")),
         ("another format", signed.clone().with("accept", "text/xml")),
         ("any format", signed.clone().with("accept", "*/*")),

@@ -83,6 +83,8 @@ enum End {
     SignOut,
     /// The identity whose token is exchanged for another identity is deleted.
     BearerIsDeleted,
+    /// The tokens of that identity are revoked.
+    BearerIsRevoked,
 }
 
 use End::*;
@@ -100,7 +102,7 @@ impl Use {
             ScimIsEnabled => matches!(self, ProviderPerson | OwnTokenOfProvider | RefreshOfProvider),
             UserIsDeactivated | UserIsDeleted => self == Provisioned,
             SignOut => matches!(self, Refresh | RefreshOfProvider),
-            BearerIsDeleted => self == OwnTokenForAnother,
+            BearerIsDeleted | BearerIsRevoked => self == OwnTokenForAnother,
         }
     }
 
@@ -227,6 +229,7 @@ impl Scene {
             Expires => fixture.clock.set(at(self.case.expires())),
             IdentityIsDeleted => platform.delete::<Identity>(operator, &self.identity).await.unwrap(),
             BearerIsDeleted => platform.delete::<Identity>(operator, &self.bearer).await.unwrap(),
+            BearerIsRevoked => run(fixture, "RevokeTokens", json!({ "identityUid": self.bearer })).await,
             AllTokensAreRevoked => run(fixture, "RevokeTokens", json!({ "identityUid": self.identity })).await,
             TokensBeforeNowAreRevoked => {
                 let request = json!({ "identityUid": self.identity, "beforeTime": at(NOW) });

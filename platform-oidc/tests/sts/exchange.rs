@@ -361,6 +361,11 @@ async fn own_tokens_are_upstream_tokens_for_identities_that_name_this_server_and
     let narrowed = fixture.exchange(first.token.expose(), narrowed).await.unwrap();
     assert_eq!(code_of(fixture.assume(narrowed.token.expose(), &any_viewer).await), Code::Unauthenticated);
     assert_eq!(code_of(fixture.assume(first.token.expose(), &fixture.operator.identity).await), Code::Unauthenticated);
+    // A person acts with tokens of their issuer alone.
+    let person = fixture.sts.register(&fixture.upstream(json!({})), &Default::default()).await.unwrap().identity;
+    let own: Identity = serde_json::from_value(json!({ "claimMatch": { "issuer": OWN, "subject": alice } })).unwrap();
+    fixture.platform.update(&fixture.operator, &person, &own, "claimMatch").await.unwrap();
+    assert_eq!(code_of(fixture.assume(first.token.expose(), &person).await), Code::Unauthenticated);
 }
 
 impl Fixture {

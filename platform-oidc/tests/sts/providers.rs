@@ -61,6 +61,11 @@ async fn a_person_of_a_provider_has_its_default_role_and_the_mapped_roles_of_the
     let token = tenant.token(json!({"roles": ["devs", "ops"], "email": "a@example.com", "email_verified": true}));
     let reply = fixture.exchange(&token, tenant.request()).await.unwrap();
     assert!(reply.refresh_token.is_empty(), "groups are as fresh as the sign-in");
+    // A token for this server is as good as one for the client, and one for both is, too.
+    for (audience, is_accepted) in [(json!(API), true), (json!(["client", API]), true), (json!("other"), false)] {
+        let exchanged = fixture.exchange(&tenant.token(json!({ "aud": audience })), tenant.request()).await;
+        assert_eq!(exchanged.is_ok(), is_accepted, "{audience}");
+    }
     let access = reply.token.expose();
     let person = provider_person_uid(&tenant.provider, TENANT, "alice");
     assert_eq!(claims_of(access)["sub"], json!(person));

@@ -560,6 +560,18 @@ async fn what_is_held_is_released_when_a_sign_in_ends_or_expires() {
         setting.fixture.sts.begin(request(), Box::new(Arc::clone(&held))).await.unwrap();
     }
     assert_eq!(count(), 3);
+    // Others wait for the person, for the program that redeems the code, and for the one that reads the session.
+    let (challenge, headless) = (encode(Sha256::digest("verifier")), client().1);
+    let code = [CALLBACK, ("code_challenge", &challenge), ("code_challenge_method", "S256")];
+    for (query, is_confirmed) in [(&[CALLBACK][..], false), (&code, true), (&[("headless_code", &headless)], true)] {
+        let sent = setting.begin(query).await.unwrap();
+        let response = setting.response(&sent, &setting.authorize(&sent, json!({})));
+        let completed = setting.fixture.sts.complete(response, &sent.browser, Box::new(Arc::clone(&held))).await;
+        if is_confirmed {
+            setting.allow(completed.unwrap().expose()).await.unwrap();
+        }
+    }
+    assert_eq!(count(), 6);
     setting.fixture.clock.advance(600_000);
     setting.fixture.sts.forget_expired();
     assert_eq!(count(), 0);

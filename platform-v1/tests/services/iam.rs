@@ -269,6 +269,27 @@ fn a_person_is_looked_up_by_themselves_and_by_callers_who_see_their_role_binding
 }
 
 #[test]
+fn a_lookup_returns_a_person_whom_the_caller_may_know_before_other_identities_with_the_same_claims() {
+    let world = World::new();
+    let issuer = "https://people.example";
+    // A person whose uid is after those of the organization's identities.
+    let subject =
+        (0..).map(|number| format!("person {number}")).find(|one| person_uid(issuer, one) > world.org).unwrap();
+    let uid = person_uid(issuer, &subject);
+    block_on(Iam::of(&world.platform).register_person(&uid, issuer, &subject, None)).unwrap();
+    let identity = json!({ "name": "ci", "claimMatch": { "issuer": issuer, "subject": subject } });
+    let other = world.call("Identities.Create", json!({ "parentId": world.org, "identity": identity })).unwrap();
+    let lookup = |caller: &Caller| {
+        world.call_as(caller, "Identities.Lookup", json!({ "issuer": issuer, "subject": subject })).unwrap()["id"]
+            .clone()
+    };
+    let (member, blind) = (Caller::new(uid.clone()), world.holder(&world.org, &["identity.list"]));
+    assert_eq!(lookup(&member), *uid);
+    assert_eq!(lookup(&world.operator), *uid);
+    assert_eq!(lookup(&blind), other["id"]);
+}
+
+#[test]
 fn the_operator_creates_an_organization_whose_owner_redeems_the_invite() {
     let world = World::new();
     let request = json!({ "group": "acme", "ttl": "3600s", "email": "ada@example.com", "singleUse": true });

@@ -1,6 +1,6 @@
 //! Groups: organizations and the folders in them, which contain all other resources (`docs/api.md`, Groups).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use bytes::Bytes;
 use platform_engine::{
@@ -307,19 +307,17 @@ async fn parent_for_create(cx: &Context<'_>, parent: &str, needed: &[Capability]
         return Err(Error::denied());
     }
     let segment = parent.rsplit('/').next().unwrap_or(parent);
-    let mut found = Vec::new();
+    let mut found = BTreeSet::new();
     for (key, value) in [("name", parent), ("segment", segment)] {
         let mut query = Query::new(Group::KIND.name, Scope::Roots);
         query.scopes = nodes.scopes().into_vec();
         query.filters = vec![Filter::AnyOf { key, values: vec![KeyValue::text(value)] }];
         query.limit = 100;
         let page = cx.page(query).await?;
-        let matches = |uid: &Uid| key == "name" || uid.as_str() == parent || uid.ends_with(&format!("/{parent}"));
+        let matches = |uid: &Uid| key == "name" || uid.ends_with(&format!("/{parent}"));
         found.extend(page.items.into_iter().map(|item| item.uid()).filter(matches));
     }
-    found.sort();
-    found.dedup();
-    match <[Uid; 1]>::try_from(found) {
+    match <[Uid; 1]>::try_from(Vec::from_iter(found)) {
         Ok([uid]) => Ok(Some(uid)),
         Err(none) if none.is_empty() => {
             Err(Error::invalid_field("parent", "must be the uid, the end of the uid or the name of one of your groups"))
@@ -335,11 +333,12 @@ async fn parent_for_create(cx: &Context<'_>, parent: &str, needed: &[Capability]
 /// # Errors
 /// PERMISSION_DENIED for a narrowed token, and those of the store.
 async fn organization_of_caller(cx: &Context<'_>) -> Result<Option<Group>> {
-    let caller = cx.demand_caller_itself()?;
+    cx.demand_caller_itself()?;
+    // Only registered persons have one.
     let email = &identity::of_caller(cx)?.email;
     let Some((_, domain)) = email.rsplit_once('@') else { return Ok(None) };
     let domain = domain.to_ascii_lowercase();
-    if data_of::<GroupSettings>(cx)?.shared_mail_domains.contains(&domain) || !caller.identity.is_root() {
+    if data_of::<GroupSettings>(cx)?.shared_mail_domains.contains(&domain) {
         return Ok(None);
     }
     verified_organization(cx, &domain).await

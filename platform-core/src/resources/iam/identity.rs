@@ -526,3 +526,33 @@ async fn lookup(request: Map<String, Value>) -> Result<Value> {
     let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
     Ok(json!({ "uid": person_uid(text("issuer"), text("subject")) }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn persons_and_identities_with_a_claim_match_or_keys_that_have_not_expired_are_assumable() {
+        let now = Timestamp::from_millis(1_000);
+        let none = Identity::default;
+        let claims = Identity { claim_match: Some(ClaimMatch::default()), ..none() };
+        let keys = |expiration_time| StaticKeys { expiration_time, ..StaticKeys::default() };
+        let keys = |end| Identity { static_keys: Some(keys(end)), ..none() };
+        let aws = Identity { aws_identity: Some(AwsIdentity::default()), ..none() };
+        let service = Identity { service_principal: ServicePrincipal::ServicePrincipalIngester, ..none() };
+        let person = Uid::from_digest([1; 20]);
+        let identity = Uid::opaque(format!("{person}/0123456789abcdef"));
+        for (case, relationship, as_person, as_identity) in [
+            ("none", none(), true, false),
+            ("claims", claims, true, true),
+            ("keys", keys(Some(now.plus_millis(1))), true, true),
+            ("expired keys", keys(Some(now)), false, false),
+            ("keys without a time", keys(None), false, false),
+            ("AWS", aws, false, false),
+            ("service", service, false, false),
+        ] {
+            let of = |uid: &Uid| Identity { uid: uid.clone(), ..relationship.clone() }.is_assumable(now);
+            assert_eq!((of(&person), of(&identity)), (as_person, as_identity), "{case}");
+        }
+    }
+}

@@ -212,7 +212,7 @@ impl Private {
 /// the mask names it.
 fn seal_client_secret(cx: &Context<'_>, change: &mut Change<IdentityProvider>) -> Result<()> {
     let mut private = Private::read(&change.private)?;
-    let is_in_mask = change.verb == Verb::Update && change.paths.iter().any(|path| path == "oidc.clientSecret");
+    let is_in_mask = change.paths.iter().any(|path| path == "oidc.clientSecret");
     let oidc = change.new.as_mut().and_then(|provider| provider.oidc.as_mut());
     let oidc = oidc.ok_or_else(|| Error::invalid_field("oidc", "is required"))?;
     if oidc.correlation_rule == CorrelationRule::default() {

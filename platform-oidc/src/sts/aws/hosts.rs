@@ -140,6 +140,10 @@ mod tests {
             "x.sts.amazonaws.com",
             "sts.-1.amazonaws.com",
             "sts.eu-1.amazonaws.com",
+            "sts.eu--1.amazonaws.com",
+            "sts.eu-WEST-1.amazonaws.com",
+            "sts.eu-west-12.amazonaws.com",
+            "sts.eu-west-a.amazonaws.com",
             "sts.EU-west-1.amazonaws.com",
             "sts.eu-west-1.amazonaws.com.",
             "sts.eu-west-1/.amazonaws.com",
@@ -166,13 +170,28 @@ mod tests {
             ("STS.example.com:443", "sts.example.com", "aws"),
             ("127.0.0.1:8443", "127.0.0.1:8443", "aws"),
             ("[::1]:8443=aws-cn", "[::1]:8443", "aws-cn"),
+            ("a=aws2", "a", "aws2"),
             ("sts.us-iso-east-1.c2s.ic.gov=aws-iso", "sts.us-iso-east-1.c2s.ic.gov", "aws-iso"),
         ] {
             let named: AwsHost = text.parse().unwrap();
             assert_eq!((&*named.host, &*named.partition), (host, partition), "{text}");
             assert_eq!(named.to_string().parse(), Ok(named), "{text}");
         }
-        for text in ["", "=aws", "a=", "a=AWS", "https://a", "a/b", "user@a", "a:", "a:port", "a b", "a=aws=aws"] {
+        for text in [
+            "",
+            "=aws",
+            "a=",
+            "a=AWS",
+            "https://a",
+            "a/b",
+            "user@a",
+            "user@a:443",
+            ":443",
+            "a:",
+            "a:port",
+            "a b",
+            "a=aws=aws",
+        ] {
             assert_eq!(text.parse::<AwsHost>(), Err(InvalidAwsHost), "{text}");
         }
     }

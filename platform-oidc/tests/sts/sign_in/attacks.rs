@@ -97,6 +97,26 @@ async fn a_provider_that_announces_iss_must_send_it() {
         (Code::Unauthenticated, true)
     );
     assert!(setting.providers.lock().exchanged.is_empty());
+    let sent = setting.begin(&[CALLBACK, ("idp_id", &setting.tenant)]).await.unwrap();
+    let code = setting.authorize(&sent, json!({}));
+    let named = ProviderResponse { issuer: Some(TENANT.to_owned()), ..setting.response(&sent, &code) };
+    setting.complete(named, &sent.browser).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_of_the_provider_that_is_of_another_kind_is_no_id_token() {
+    let setting = Setting::new().await;
+    for (typ, is_accepted) in [("JWT", true), ("logout+jwt", false), ("secevent+jwt", false)] {
+        let sent = setting.begin(&[CALLBACK]).await.unwrap();
+        let code = setting.authorize(&sent, json!({}));
+        {
+            let codes = &mut setting.providers.lock().codes;
+            let id_token = &mut codes.get_mut(&code).unwrap().id_token;
+            *id_token = setting.fixture.key.sign(typ, claims_of(id_token).as_object().unwrap()).unwrap();
+        }
+        let completed = setting.complete(setting.response(&sent, &code), &sent.browser).await;
+        assert_eq!(completed.is_ok(), is_accepted, "{typ}");
+    }
 }
 
 #[tokio::test]

@@ -49,15 +49,13 @@ pub(super) const FIELDS: &[Field] = &[
     Field::string("clientId")
         .about("The client identifier of this installation at the issuer.")
         .required()
-        .max_len(MAX_TEXT)
-        .check(bounded),
+        .max_len(MAX_TEXT),
     Field::string("clientSecret")
         .about(
             "The client secret. Never returned. An update with an empty secret keeps the stored one unless the mask names it.",
         )
         .input_only()
-        .max_len(MAX_TEXT)
-        .check(bounded),
+        .max_len(MAX_TEXT),
     Field::strings("additionalScopes")
         .about("OAuth scopes to request in addition to `openid`, `email` and `profile`.")
         .max_len(MAX_TEXT)
@@ -65,8 +63,7 @@ pub(super) const FIELDS: &[Field] = &[
         .check(scopes),
     Field::string("groupsClaim")
         .about("The claim with the person's groups, by name or by a path of names joined by dots; none by default.")
-        .max_len(MAX_TEXT)
-        .check(bounded),
+        .max_len(MAX_TEXT),
     Field::enumeration("correlationRule", CorrelationRule::VARIANTS)
         .about("The claim that identifies the person in the provider's directory. Immutable.")
         .immutable(),
@@ -86,20 +83,11 @@ fn issuer(value: &Value) -> std::result::Result<(), String> {
     }
 }
 
-fn bounded(value: &Value) -> std::result::Result<(), String> {
-    if value.as_str().is_some_and(|text| !text.is_empty() && text.len() <= MAX_TEXT) {
-        Ok(())
-    } else {
-        Err(format!("must have 1 to {MAX_TEXT} bytes"))
-    }
-}
-
 /// Requires OAuth 2.0 scopes: strings without spaces, quotes and backslashes.
 fn scopes(value: &Value) -> std::result::Result<(), String> {
     let is_scope_byte = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\');
-    let is_scope = |scope: &Value| {
-        scope.as_str().is_some_and(|text| !text.is_empty() && text.len() <= MAX_TEXT && text.bytes().all(is_scope_byte))
-    };
+    let is_scope =
+        |scope: &Value| scope.as_str().is_some_and(|text| !text.is_empty() && text.bytes().all(is_scope_byte));
     if value.as_array().into_iter().flatten().all(is_scope) {
         Ok(())
     } else {

@@ -273,7 +273,6 @@ impl ScimChange {
         let token_expire_time = expire_time(cx.now(), request)?;
         let token = generate_token(&self.provider.uid, cx.platform().entropy());
         self.private.token_hash = hash(&token);
-        self.private.revoke_time = None;
         let uid = &self.provider.uid;
         let base = cx.platform().settings().public_url.trim_end_matches('/');
         let before = self.provider.scim.take().unwrap_or_default();
