@@ -48,6 +48,7 @@ ROWS = [
     (22, "load start", "start:", "200 ms, 50 MB"),
     (23, "load sled", "http .*sled", "list 275 us, skip 20 ms, 2,070 creates a second"),
     (23, "ratio sled flat-sled", ".*sled", ""),
+    (24, "ratio engines", "engines:", ""),
 ]
 
 

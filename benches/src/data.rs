@@ -160,13 +160,33 @@ impl Data {
     }
 }
 
-/// Copies the file of a SQLite store that is not open into a new directory, which is deleted with the returned value.
-pub fn copied(file: &Path) -> (tempfile::TempDir, PathBuf) {
+/// Copies a store that is not open, a file or a directory, into a new directory, which is deleted with the returned value.
+pub fn copied(store: &Path) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir_in(directory()).unwrap();
     let path = directory.path().join("platform.sqlite");
-    fs::copy(file, &path).unwrap();
-    fs::File::open(&path).unwrap().sync_all().unwrap();
+    copy(store, &path);
     (directory, path)
+}
+
+fn copy(from: &Path, to: &Path) {
+    if from.is_dir() {
+        fs::create_dir(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            copy(&entry.path(), &to.join(entry.file_name()));
+        }
+        return;
+    }
+    fs::copy(from, to).unwrap();
+    fs::File::open(to).unwrap().sync_all().unwrap();
+}
+
+/// Returns the bytes of a file, or of all files in a directory.
+pub fn size(path: &Path) -> u64 {
+    if path.is_dir() {
+        return fs::read_dir(path).unwrap().map(|entry| size(&entry.unwrap().path())).sum();
+    }
+    fs::metadata(path).map_or(0, |file| file.len())
 }
 
 /// Returns the path of a file in [`directory`], and creates it if it is missing: under another name at first, so that

@@ -78,7 +78,7 @@ pub const CHILD: &str = "PLATFORM_BENCHES_CHILD";
 /// Does what a figure has started this process for.
 pub fn child(which: &str) {
     match which.split(' ').collect::<Vec<_>>()[..] {
-        ["fill", first, path] => open::fill(first.parse().unwrap(), Path::new(path)),
+        ["fill", store, first, path] => open::fill(store, first.parse().unwrap(), Path::new(path)),
         _ => memory::child(which),
     }
 }

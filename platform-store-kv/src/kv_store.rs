@@ -124,6 +124,12 @@ impl<B: Backend> KvStore<B> {
         Ok((Box::new(frozen), sequence))
     }
 
+    /// Returns the approximate memory, in bytes, of the changes to lists that the backend does not have yet: they are
+    /// replayed when a store is opened that was not closed.
+    pub fn unfolded_bytes(&self) -> u64 {
+        self.engine.unfolded_bytes()
+    }
+
     /// Waits for pending calls, and drops the backend with the store.
     pub fn close(&mut self) {
         self.engine.close();

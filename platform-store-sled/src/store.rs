@@ -145,6 +145,12 @@ impl SledStore {
         self.kv()?.freeze()
     }
 
+    /// Returns the approximate memory, in bytes, of the changes to lists that are not in the tree yet. After each commit, it
+    /// is at most [`Builder::delta_bytes`].
+    pub fn unfolded_bytes(&self) -> u64 {
+        self.store.as_ref().map_or(0, KvStore::unfolded_bytes)
+    }
+
     pub(crate) fn kv(&self) -> Result<&KvStore<SledBackend>, StoreError> {
         self.store.as_ref().ok_or_else(|| unavailable("the store is closed"))
     }

@@ -21,7 +21,7 @@
     tests/clients/run.py gateways      uses a server through nginx and other gateways; PLATFORM_GATEWAYS chooses
     tests/clients/run.py poolers       starts servers through PgBouncer and pgpool-II
     tests/clients/run.py versions      compares the order of versions with packaging, Maven and apk-tools
-    tests/clients/run.py feeds         reads feeds of advisories with the libraries of scanners
+    tests/clients/run.py feeds         reads feeds of advisories with the libraries of scanners; PLATFORM_FEED_READERS chooses
     tests/clients/run.py readme        types the commands of README.md and of all pages of docs
     tests/clients/run.py grpc          compares state and errors over grpcio with those over REST
     tests/clients/run.py own-kind      walks the kind of examples/own-kind with grpcio by reflection and with REST

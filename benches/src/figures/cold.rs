@@ -1,7 +1,7 @@
 //! Pages and repos that have not been read before, compared with hand-written rusqlite: with the files in the system's
 //! cache, and without.
 
-use std::{path::PathBuf, process::Command, sync::Arc};
+use std::{fs, path::PathBuf, process::Command, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use platform_store_sqlite::SqliteStore;
@@ -59,9 +59,14 @@ fn places(data: Data, times: &mut Times) -> Vec<Place> {
     numbers.into_iter().take(needed.min(pages) as usize).map(place).collect()
 }
 
-/// Removes files from the system's cache: `posix_fadvise` with `POSIX_FADV_DONTNEED`, which dd calls.
+/// Removes files, also those in directories, from the system's cache: `posix_fadvise` with `POSIX_FADV_DONTNEED`, which dd
+/// calls.
 fn forget(files: &[PathBuf]) {
     for file in files.iter().filter(|file| file.exists()) {
+        if file.is_dir() {
+            forget(&fs::read_dir(file).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>());
+            continue;
+        }
         let file = format!("if={}", file.display());
         let done = Command::new("dd").args([&file, "iflag=nocache", "count=0", "status=none"]).status().unwrap();
         assert!(done.success());
@@ -121,6 +126,30 @@ fn pages(name: &str, operations: usize, is_forgotten: bool) -> Vec<Line> {
     let goals = [Goal::AtMost(1.5, 1.0), Goal::None, Goal::None];
     let lines = compared.into_iter().zip(HANDS).zip(goals);
     lines.map(|((compared, (_, hand)), goal)| Line::ratio(format!("{name} / {hand}"), compared, goal)).collect()
+}
+
+/// Compares pages of two stores with the same repos that neither has read before. Removes these files from the system's cache
+/// before each turn, if `is_forgotten`.
+pub(super) fn compared(
+    operations: usize,
+    is_forgotten: bool,
+    open: impl FnOnce() -> (World, World),
+    files: &[PathBuf],
+) -> Compared {
+    let mut times = Times::of(operations);
+    let places = places(Data::One(large()), &mut times);
+    let (a, b) = open();
+    let page = |world: &World, number: usize| repos(&world.page(&places[number].0));
+    // The last page of the last turn.
+    let last = places.len() - 1;
+    assert_eq!(page(&a, last), page(&b, last));
+    let before = || {
+        if is_forgotten {
+            forget(files);
+        }
+    };
+    let other = Box::new(|number: usize| drop(b.page(&places[number].0)));
+    in_turns(times, before, |number| drop(a.page(&places[number].0)), &mut [other]).remove(0)
 }
 
 /// Measures pages and gets that have not been read before, with the files in the system's cache.

@@ -1,58 +1,105 @@
 //! The stores over one engine, next to each other: SQLite, sled, and redb, which is `examples/own-store`. No goals: the
 //! figures decide which of them the server has.
 
-use std::{fs, path::Path, sync::Arc, time::Instant};
+use std::{any::Any, path::Path, sync::Arc};
 
-use platform_engine::store::{Commit, Key, Query, Scope, Store};
+use own_store::RedbBackend;
+use platform_engine::store::{Commit, Store};
+use platform_store_kv::KvStore;
 use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 use pollster::block_on;
+use rusqlite::Connection;
 
-use super::{count, creates, large};
+use super::{cold, count, creates, large, open, open::Fills};
 use crate::{
     data::{self, Data, mix, repo_put},
-    measure::{Goal, Line, Times, compare},
+    measure::{Goal, Line, Times, compare, median, rounds},
     world::{World, pairs},
 };
 
-/// A store other than SQLite.
-struct Other {
+/// A store over the engine.
+struct Engine {
     name: &'static str,
     path: fn(Data) -> std::path::PathBuf,
     open: fn(&Path) -> Arc<dyn Store>,
+    /// Opens the store and holds a reader, which the function returns with it.
+    held: fn(&Path) -> (Arc<dyn Store>, Box<dyn Any>),
 }
 
-const OTHERS: [Other; 2] = [
-    Other { name: "sled", path: Data::sled, open: |path| Arc::new(SledStore::open(path).unwrap()) },
-    Other { name: "redb", path: Data::redb, open: |path| Arc::new(own_store::open(path).unwrap()) },
+const SQLITE: Engine = Engine {
+    name: "SQLite",
+    path: Data::sqlite,
+    open: |path| Arc::new(SqliteStore::open(path).unwrap()),
+    held: |path| {
+        let store = SqliteStore::open(path).unwrap();
+        let reader = Connection::open(path).unwrap();
+        reader.execute_batch("BEGIN").unwrap();
+        // A transaction without a read holds nothing.
+        reader.query_row("SELECT count(*) FROM sqlite_master", [], |_| Ok(())).unwrap();
+        (Arc::new(store), Box::new(reader))
+    },
+};
+
+const OTHERS: [Engine; 2] = [
+    Engine {
+        name: "sled",
+        path: Data::sled,
+        open: |path| Arc::new(SledStore::open(path).unwrap()),
+        held: |path| {
+            let store = SledStore::open(path).unwrap();
+            let reader = store.freeze().unwrap();
+            (Arc::new(store), Box::new(reader))
+        },
+    },
+    Engine {
+        name: "redb",
+        path: Data::redb,
+        open: |path| Arc::new(own_store::open(path).unwrap()),
+        held: |path| {
+            let store = own_store::open(path).unwrap();
+            let reader = store.freeze().unwrap();
+            (Arc::new(store), Box::new(reader))
+        },
+    },
 ];
-
-fn sqlite(path: &Path) -> Arc<dyn Store> {
-    Arc::new(SqliteStore::open(path).unwrap())
-}
 
 /// Measures the figure.
 pub fn lines() -> Vec<Line> {
     let mut lines = Vec::new();
-    for other in OTHERS {
-        lines.extend(reads(&other));
+    for other in &OTHERS {
+        lines.extend(reads(other));
     }
-    let created = writes("SQLite", sqlite);
-    let sqlite_rate = created.0;
-    lines.extend(created.1);
-    for Other { name, open, .. } in OTHERS {
-        let (rate, values) = writes(name, open);
-        lines.extend(values);
-        lines.push(Line::value(format!("engines: creates a second, {name} / SQLite"), rate / sqlite_rate, Goal::None));
+    let mut rates = Vec::new();
+    for engine in [SQLITE].iter().chain(&OTHERS) {
+        lines.push(bytes(engine));
+        lines.extend(growth(engine));
+        lines.push(opening(engine));
+        let (rate, created) = written(engine);
+        rates.push((engine.name, rate));
+        lines.extend(created);
     }
+    let (_, sqlite) = rates.remove(0);
+    let compared = |(name, rate)| Line::value(title("creates a second", name, SQLITE.name), rate / sqlite, Goal::None);
+    lines.extend(rates.into_iter().map(compared));
     lines
 }
 
+fn title(what: &str, name: &str, other: &str) -> String {
+    format!("engines: {what}, {name} / {other}")
+}
+
 /// Compares reads of the large store with those of SQLite.
-fn reads(other: &Other) -> Vec<Line> {
-    let data = Data::One(large());
-    let (path, of) = ((other.path)(data), count(large()));
-    let (a, b) = (World::over((other.open)(&path)), World::over(sqlite(&data.sqlite())));
+fn reads(other: &Engine) -> Vec<Line> {
+    let (data, of) = (Data::One(large()), count(large()));
+    let name = |what: &str| format!("{}, of {of}", title(what, other.name, SQLITE.name));
+    let files = [(other.path)(data), data.sqlite()];
+    let open = || (World::over((other.open)(&files[0])), World::over((SQLITE.open)(&files[1])));
+    let mut lines = Vec::new();
+    for (what, operations, is_forgotten) in [("cold page", 1_000, false), ("cold page, on disk", 300, true)] {
+        lines.push(Line::ratio(name(what), cold::compared(operations, is_forgotten, open, &files), Goal::None));
+    }
+    let (a, b) = open();
     let times = Times::of(1_000);
     let first = pairs([("order_by", "name")]);
     let skips: Vec<_> = (0..10_000).map(|number| (mix(number) % data.repos()).to_string()).collect();
@@ -66,71 +113,79 @@ fn reads(other: &Other) -> Vec<Line> {
         ("get of one of 64", compare(Times::of(4_000), |n| drop(a.get(warm(n))), |n| drop(b.get(warm(n))))),
         ("get of any", compare(Times::of(4_000), |n| drop(a.get(uid(n))), |n| drop(b.get(uid(n))))),
     ];
-    let name = |what: &str| format!("engines: {what}, {} / SQLite, of {of}", other.name);
-    let mut lines: Vec<_> = compared.map(|(what, compared)| Line::ratio(name(what), compared, Goal::None)).into();
-    let bytes = size(&path) as f64 / size(&data.sqlite()) as f64;
-    lines.push(Line::value(name("bytes on disk"), bytes, Goal::None));
+    lines.extend(compared.map(|(what, compared)| Line::ratio(name(what), compared, Goal::None)));
     lines
 }
 
-/// Measures creates, the growth of the files while an earlier state is read, and the opening after a crash. Returns the
-/// rate of creates.
-fn writes(name: &str, open: fn(&Path) -> Arc<dyn Store>) -> (f64, Vec<Line>) {
-    let directory = tempfile::tempdir_in(data::directory()).unwrap();
-    let path = directory.path().join("store");
-    let data = Data::One(large().min(200_000));
-    let store = open(&path);
-    block_on(data.fill(Arc::clone(&store)));
-    let before = size(directory.path());
-    // Commits of 200, each of other records.
-    for round in 0..100 {
-        let put = (0..200).map(|number| repo_put(&data.repo((mix(round) + number) % data.repos()))).collect();
-        block_on(store.commit(Commit { put, ..Commit::default() })).unwrap();
-    }
-    let grown = size(directory.path()).saturating_sub(before) as f64 / 1e6;
-    // The files as a process leaves them that is killed now.
-    let copy = directory.path().join("copy");
-    copy_all(&path, &copy);
-    let started = Instant::now();
-    let opened = open(&copy);
-    let query = Query { limit: 1, count: true, ..Query::new("Repo", Scope::All) };
-    drop(block_on(opened.list(&query)).unwrap());
-    drop(block_on(opened.get(&[Key::new("Repo", data.repo(0).uid)], &[])).unwrap());
-    let opening = started.elapsed().as_secs_f64() * 1e3;
-    drop(opened);
-    let created = creates::created(store, creates::creates());
-    let title = format!("engines: {name} with {}", count(data.repos()));
-    let mut lines = vec![
-        Line::value(format!("{title}, MB more after 100 commits of 200 changes"), grown, Goal::None),
-        Line::value(format!("{title}, ms to open after a crash"), opening, Goal::None),
-    ];
-    lines.extend(created.lines(&format!("{title}, 64 clients"), Goal::None));
-    (created.rate, lines)
+/// Measures the space of the large store on disk.
+fn bytes(engine: &Engine) -> Line {
+    let data = Data::One(large());
+    let bytes = data::size(&(engine.path)(data)) as f64 / large() as f64;
+    Line::value(format!("engines: {}, bytes on disk per repo of {}", engine.name, count(large())), bytes, Goal::None)
 }
 
-/// Copies a store: a directory, or a file and those whose names begin with its name.
-fn copy_all(from: &Path, to: &Path) {
-    if from.is_dir() {
-        fs::create_dir_all(to).unwrap();
-        for entry in fs::read_dir(from).unwrap() {
-            let entry = entry.unwrap().path();
-            copy_all(&entry, &to.join(entry.file_name().unwrap()));
+/// Measures the growth of the files by changes, without a reader and under one that is held.
+fn growth(engine: &Engine) -> [Line; 2] {
+    let data = Data::One(large());
+    let grown = |hold: bool| {
+        let (directory, path) = data::copied(&(engine.path)(data));
+        let (store, reader) =
+            if hold { (engine.held)(&path) } else { ((engine.open)(&path), Box::new(()) as Box<dyn Any>) };
+        let before = data::size(directory.path());
+        // Commits of 200, each of other records.
+        for round in 0..100 {
+            let put = (0..200).map(|number| repo_put(&data.repo((mix(round) + number) % data.repos()))).collect();
+            block_on(store.commit(Commit { put, ..Commit::default() })).unwrap();
         }
-        return;
-    }
-    fs::copy(from, to).unwrap();
-    for suffix in ["-wal", "-shm"] {
-        let with = |path: &Path| format!("{}{suffix}", path.display());
-        if Path::new(&with(from)).exists() {
-            fs::copy(with(from), with(to)).unwrap();
-        }
+        let grown = data::size(directory.path()).saturating_sub(before);
+        drop(reader);
+        grown as f64 / 1e6
+    };
+    let name = |with: &str| {
+        format!("engines: {} with {}, MB more after 100 commits of 200 changes{with}", engine.name, count(large()))
+    };
+    [
+        Line::value(name(""), grown(false), Goal::None),
+        Line::value(name(", under a held reader"), grown(true), Goal::None),
+    ]
+}
+
+/// Measures the opening of the large store after a process was killed that had as many changes in memory as it may have.
+fn opening(engine: &Engine) -> Line {
+    let (_directory, path) = data::copied(&(engine.path)(Data::One(large())));
+    let killed = (0..rounds(3)).map(|round| {
+        open::kill(engine.name, &path, round);
+        open::first_page(|| (engine.open)(&path))
+    });
+    let title = format!("engines: {} with {}, ms to open after kill -9", engine.name, count(large()));
+    Line::value(title, median(killed.collect()), Goal::None)
+}
+
+/// Measures creates of 64 clients on the large store. Returns their rate.
+fn written(engine: &Engine) -> (f64, [Line; 3]) {
+    let (_directory, path) = data::copied(&(engine.path)(Data::One(large())));
+    let created = creates::created((engine.open)(&path), creates::creates());
+    let title = format!("engines: {} with {}, 64 clients", engine.name, count(large()));
+    (created.rate, created.lines(&title, Goal::None))
+}
+
+/// Opens the store of this name, for [`open::fill`].
+pub(super) fn filled(name: &str, path: &Path) -> Arc<dyn Fills> {
+    match name {
+        "sled" => Arc::new(SledStore::open(path).unwrap()),
+        "redb" => Arc::new(own_store::open(path).unwrap()),
+        _ => Arc::new(open::options().open(path).unwrap()),
     }
 }
 
-/// Returns the bytes of a file, or of all files in a directory.
-fn size(path: &Path) -> u64 {
-    if path.is_dir() {
-        return fs::read_dir(path).unwrap().map(|entry| size(&entry.unwrap().path())).sum();
+impl Fills for SledStore {
+    fn unfolded(&self) -> u64 {
+        self.unfolded_bytes()
     }
-    fs::metadata(path).map_or(0, |file| file.len())
+}
+
+impl Fills for KvStore<RedbBackend> {
+    fn unfolded(&self) -> u64 {
+        self.unfolded_bytes()
+    }
 }

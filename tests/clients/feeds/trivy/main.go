@@ -94,9 +94,11 @@ func main() {
 // distribution is the bucket of OSV records, which trivy-db has for languages only.
 type distribution struct{}
 
-func (distribution) Name() string                 { return "distribution" }
-func (distribution) Ecosystem() ecosystem.Type    { return "distribution" }
-func (distribution) DataSource() types.DataSource { return types.DataSource{ID: "feeds", Name: "feeds"} }
+func (distribution) Name() string              { return "distribution" }
+func (distribution) Ecosystem() ecosystem.Type { return "distribution" }
+func (distribution) DataSource() types.DataSource {
+	return types.DataSource{ID: "feeds", Name: "feeds"}
+}
 
 // splitDatabase writes a file for each package, as vuln-list-update does. A package that occurs twice would be lost.
 func splitDatabase(path, root string, packages map[string]bool) {
