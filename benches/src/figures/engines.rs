@@ -18,13 +18,16 @@ use crate::{
     world::{World, pairs},
 };
 
+/// A reader that is held until it is dropped.
+type Reader = Box<dyn Any>;
+
 /// A store over the engine.
 struct Engine {
     name: &'static str,
     path: fn(Data) -> std::path::PathBuf,
     open: fn(&Path) -> Arc<dyn Store>,
     /// Opens the store and holds a reader, which the function returns with it.
-    held: fn(&Path) -> (Arc<dyn Store>, Box<dyn Any>),
+    held: fn(&Path) -> (Arc<dyn Store>, Reader),
 }
 
 const SQLITE: Engine = Engine {

@@ -31,11 +31,14 @@ pub(crate) struct MapBackend {
     map: Arc<ArcSwap<Map>>,
     /// The error of the next writes.
     pub(crate) fault: Arc<Mutex<Option<Fault>>>,
-    /// Where each write sends the number of its records, and then waits.
-    gate: Mutex<Option<(When, Sender<usize>, Receiver<()>)>>,
+    /// Where the writes wait, if they do.
+    gate: Mutex<Option<Waits>>,
     /// What to notify when no commits are waiting.
     pub(crate) idle: Mutex<Option<Sender<()>>>,
 }
+
+/// When each write waits, where it sends the number of its records before, and what it waits for.
+type Waits = (When, Sender<usize>, Receiver<()>);
 
 /// When a write waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

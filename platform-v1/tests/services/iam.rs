@@ -273,8 +273,8 @@ fn a_lookup_returns_a_person_whom_the_caller_may_know_before_other_identities_wi
     let world = World::new();
     let issuer = "https://people.example";
     // A person whose uid is after those of the organization's identities.
-    let subject =
-        (0..).map(|number| format!("person {number}")).find(|one| person_uid(issuer, one) > world.org).unwrap();
+    let is_after = |person: &String| person_uid(issuer, person).as_str() > world.org.as_str();
+    let subject = (0..).map(|number| format!("person {number}")).find(is_after).unwrap();
     let uid = person_uid(issuer, &subject);
     block_on(Iam::of(&world.platform).register_person(&uid, issuer, &subject, None)).unwrap();
     let identity = json!({ "name": "ci", "claimMatch": { "issuer": issuer, "subject": subject } });
