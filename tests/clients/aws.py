@@ -181,7 +181,8 @@ def exchanged(command: list, server: Server, identity: str, env: dict) -> subpro
     """Runs a program in an environment that has the keys of AWS and nothing else of it."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     env = clean | {"API": server.url, "IDENTITY": identity, "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"} | env
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    # That of curl writes a file into its folder.
+    return subprocess.run(command, cwd=server.log.parent, env=env, capture_output=True, text=True, timeout=60)
 
 
 def check(name: str, command: list, server: Server, identity: str, env: dict) -> None:
