@@ -1,8 +1,7 @@
 //! Benchmarks of the platform, each compared with a hand-written program that does the same.
 //!
-//! [`figures`] has the comparisons in process, which the `ratio` program runs with alternating sides; the criterion
-//! benches time the same functions separately. The programs `load` and `grpc` measure a server over HTTP and gRPC.
-//! `README.md` describes how to run each, and what each side does.
+//! [`figures`] has the comparisons in process, which the `ratio` program runs with alternating sides. The programs `load`
+//! and `grpc` measure a server over HTTP and gRPC. `README.md` describes how to run each, and what each side does.
 
 #![allow(
     clippy::expect_used,

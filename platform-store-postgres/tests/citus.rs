@@ -30,8 +30,7 @@ fn main() -> std::process::ExitCode {
     let suite = support::suite(runtime, schema)
         .without("atomic::a_get_never_sees_part_of_a_commit", reason)
         .without("atomic::a_list_never_sees_part_of_a_commit", reason)
-        .without("atomic::an_epoch_is_always_consistent_with_the_records_read_with_it", reason)
-        .random(1, 2_000);
+        .without("atomic::an_epoch_is_always_consistent_with_the_records_read_with_it", reason);
     // They take minutes, in `.ci/long`.
     let is_long = env::var("PLATFORM_POSTGRES_RECORDS").is_ok() || env::var("PLATFORM_CITUS_URL").is_ok();
     let suite =

@@ -68,8 +68,13 @@ impl Builder {
     /// # Errors
     /// [`OpenError`], which states the cause and the remedy.
     pub fn open(self, path: impl AsRef<Path>) -> Result<SledStore, OpenError> {
+        self.open_at(path.as_ref())
+    }
+
+    // Not generic, so that the engine is compiled in this crate and not again in each one that opens a store.
+    fn open_at(self, path: &Path) -> Result<SledStore, OpenError> {
         let delta = self.delta_bytes;
-        let backend = self.open_backend(path)?;
+        let backend = self.open_backend_at(path)?;
         let path = backend.directory().path().to_owned();
         let memory = Memory { rows: ROWS_BYTES, delta, nodes: 2_000 };
         let options = KvOptions {
@@ -92,7 +97,11 @@ impl Builder {
     /// # Errors
     /// See [`Builder::open`].
     pub fn open_backend(self, path: impl AsRef<Path>) -> Result<SledBackend, OpenError> {
-        let (directory, db) = Directory::open(path.as_ref(), self.cache_bytes)?;
+        self.open_backend_at(path.as_ref())
+    }
+
+    fn open_backend_at(self, path: &Path) -> Result<SledBackend, OpenError> {
+        let (directory, db) = Directory::open(path, self.cache_bytes)?;
         let batch = last_batch(&directory, &db)?;
         directory.write_mark(batch).map_err(|source| DirectoryError::File {
             action: "write the mark in",

@@ -1,9 +1,19 @@
 //! Runs the conformance suite against the sled store.
-use std::path::PathBuf;
 
-use platform_store_sled::SledStore;
+use std::{future::ready, path::PathBuf, process::ExitCode};
+
+use platform_store_sled::{Builder, SledStore};
 use platform_testkit::conformance::{self, Suite};
 
-fn main() -> std::process::ExitCode {
-    conformance::main(Suite::checked(async |directory: PathBuf| SledStore::open(directory), SledStore::check))
+fn suite(configure: fn(Builder) -> Builder) -> Suite {
+    let open = move |directory: PathBuf| ready(configure(SledStore::builder()).open(directory));
+    Suite::checked(open, SledStore::check).with_variables(|name| std::env::var(name).ok())
+}
+
+fn main() -> ExitCode {
+    conformance::main_of([
+        ("default", suite(|store| store)),
+        // Changes of lists and indexes are written in every few commits.
+        ("small_delta", suite(|store| store.delta_bytes(60_000))),
+    ])
 }

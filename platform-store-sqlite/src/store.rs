@@ -132,8 +132,13 @@ impl Builder {
     /// # Errors
     /// [`OpenError`], which states the cause and the remedy.
     pub fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore, OpenError> {
+        self.open_at(path.as_ref())
+    }
+
+    // Not generic, so that the engine is compiled in this crate and not again in each one that opens a store.
+    fn open_at(self, path: &Path) -> Result<SqliteStore, OpenError> {
         // Acquire the lock before anything is read: another store could still be writing the file.
-        let path = &resolved(path.as_ref())?;
+        let path = &resolved(path)?;
         let lock = lock(path)?;
         // The remains of an interrupted compaction.
         drop(fs::remove_file(compact::new_file(path)));

@@ -67,8 +67,18 @@ use self::fixture::Fixture;
 
 /// Runs the cases of the suite as a test program, each under its name, with the usual command line.
 pub fn main(suite: Suite) -> ExitCode {
-    let arguments = Arguments::from_args();
-    libtest_mimic::run(&arguments, Arc::new(suite).trials()).exit_code()
+    run(Arc::new(suite).trials(""))
+}
+
+/// As [`main`], for a store with several configurations. The names of the cases begin with the name of the configuration:
+/// `small_cache::order::…`.
+pub fn main_of<const N: usize>(configurations: [(&'static str, Suite); N]) -> ExitCode {
+    let trials = configurations.into_iter().map(|(name, suite)| Arc::new(suite).trials(&format!("{name}::")));
+    run(trials.flatten().collect())
+}
+
+fn run(trials: Vec<Trial>) -> ExitCode {
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
 /// The configuration of a run: how to open the store, and the excluded cases.
@@ -131,7 +141,7 @@ impl Suite {
             })
         };
         let block_on = |case: LocalFuture<'_, ()>| pollster::block_on(case);
-        Self { open: Box::new(open), block_on: Box::new(block_on), exclusions: Vec::new(), random: (1, 10_000) }
+        Self { open: Box::new(open), block_on: Box::new(block_on), exclusions: Vec::new(), random: (1, 3_000) }
     }
 
     /// Sets the function that runs the cases, for a store that needs a runtime. Several threads call it concurrently.
@@ -150,29 +160,41 @@ impl Suite {
         self
     }
 
-    /// Sets the seed and the number of random operations. The default is 10,000 operations from seed 1.
+    /// Sets the seed and the number of random operations. The default is 3,000 operations from seed 1.
     #[must_use]
     pub fn random(mut self, seed: u64, operations: usize) -> Self {
         self.random = (seed, operations);
         self
     }
 
-    fn trials(self: Arc<Self>) -> Vec<Trial> {
+    /// Sets the seed and the number of random operations to those of the variables `PLATFORM_SEED` and
+    /// `PLATFORM_OPERATIONS`, if they are set to numbers. Tests pass `|name| std::env::var(name).ok()`.
+    #[must_use]
+    pub fn with_variables(self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let number = |name| variable(name).and_then(|text| text.parse::<u64>().ok());
+        let seed = number("PLATFORM_SEED").unwrap_or(self.random.0);
+        let operations = number("PLATFORM_OPERATIONS").map_or(self.random.1, |operations| operations as usize);
+        self.random(seed, operations)
+    }
+
+    /// Returns the cases as trials, whose names begin with the prefix.
+    fn trials(self: Arc<Self>, prefix: &str) -> Vec<Trial> {
         let cases = GROUPS.iter().flat_map(|(group, cases)| cases.iter().map(move |case| (*group, case)));
         let known: Vec<(String, &Case)> =
             cases.map(|(group, case)| (format!("{group}::{}", case.name), case)).collect();
         for Exclusion { cases, .. } in &self.exclusions {
             assert!(known.iter().any(|(name, _)| matches(name, cases)), "unknown case `{cases}`");
         }
-        known.into_iter().map(|(name, case)| self.clone().trial(name, case)).collect()
+        known.into_iter().map(|(name, case)| self.clone().trial(prefix, &name, case)).collect()
     }
 
-    fn trial(self: Arc<Self>, name: String, case: &'static Case) -> Trial {
-        if let Some(exclusion) = self.exclusion(&name) {
+    fn trial(self: Arc<Self>, prefix: &str, name: &str, case: &'static Case) -> Trial {
+        let full_name = format!("{prefix}{name}");
+        if let Some(exclusion) = self.exclusion(name) {
             let why = format!("excluded: {}", exclusion.reason);
-            return Trial::test(name, || Ok(())).with_kind(why).with_ignored_flag(true);
+            return Trial::test(full_name, || Ok(())).with_kind(why).with_ignored_flag(true);
         }
-        Trial::test(name, move || {
+        Trial::test(full_name, move || {
             self.run(async |suite: &Arc<Self>| {
                 let mut fixture = Fixture::create(suite.clone()).await;
                 (case.run)(&mut fixture).await;

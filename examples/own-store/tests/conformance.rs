@@ -7,5 +7,5 @@ use platform_testkit::conformance::{self, Suite};
 
 fn main() -> std::process::ExitCode {
     let open = async |directory: PathBuf| own_store::open(&directory.join("store"));
-    conformance::main(Suite::checked(open, KvStore::check))
+    conformance::main(Suite::checked(open, KvStore::check).with_variables(|name| std::env::var(name).ok()))
 }

@@ -28,5 +28,6 @@ where
             check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     });
+    let suite = suite.random(1, 1_000).with_variables(|name| std::env::var(name).ok());
     suite.block_on(move |case| runtime.block_on(case))
 }

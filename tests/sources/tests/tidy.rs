@@ -1,5 +1,5 @@
-//! Rules for the sources of the whole workspace, and dependencies that this crate, platform-core and platform-v1 must not
-//! have.
+//! Rules for the sources of the whole workspace, and dependencies that platform-engine, platform-core and platform-v1 must
+//! not have.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "that is how tests fail")]
 
@@ -15,7 +15,7 @@ const MAX_LINES: usize = 600;
 
 /// Returns the root of the workspace.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn in_core(path: &str) -> PathBuf {
@@ -151,6 +151,23 @@ fn the_transports_do_not_depend_on_the_contract() {
         assert!(own.contains(&"platform-engine"), "{transport}: {own:?}");
         assert!(own.iter().all(|name| ["platform-engine", "platform-http"].contains(name)), "{transport}: {own:?}");
     }
+}
+
+#[test]
+fn the_profile_of_tests_names_every_package() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let profile = manifest.split("[profile.dev.package]").nth(1).unwrap();
+    let named: BTreeSet<_> = profile.lines().filter_map(|line| line.split(" = ").next()).collect();
+    let folders = ["", "examples", "tests"].map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let manifests = folders.into_iter().flatten().map(|entry| entry.unwrap().path().join("Cargo.toml"));
+    let mut packages = 0;
+    for manifest in manifests.filter(|manifest| manifest.exists() && !manifest.ends_with("fuzz/Cargo.toml")) {
+        let text = fs::read_to_string(&manifest).unwrap();
+        let name = text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"')).unwrap();
+        assert!(named.contains(name), "[profile.dev.package] in Cargo.toml does not name {name}");
+        packages += 1;
+    }
+    assert!(packages > 20, "{packages}");
 }
 
 #[test]

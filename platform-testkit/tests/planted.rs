@@ -16,7 +16,7 @@ use log::{Fault, LogBackend};
 use platform_testkit::backend::{self, BackendSuite};
 
 /// The variable with the fault of a process that a case has started.
-const FAULT: &str = "PLATFORM_STORE_KV_FAULT";
+const FAULT: &str = "PLATFORM_TESTKIT_FAULT";
 
 /// Faults, and a case that finds each.
 const FAULTS: &[(Fault, &str)] = &[
