@@ -88,7 +88,7 @@ fn survives_power_cuts(subject: Subject) {
     let recording = kept.unwrap_or_else(|| record(subject, None));
     assert_eq!(recording.ran.errors, [""; 0]);
     assert!(recording.ran.acknowledged.len() > 10);
-    if let Err(violation) = cut(subject, &recording, number("POWER_CUTS").unwrap_or(200)) {
+    if let Err(violation) = cut(subject, &recording, number("POWER_CUTS").unwrap_or(100)) {
         panic!("{}", violation.keep(&recording));
     }
 }
@@ -159,11 +159,11 @@ fn acknowledged_blobs_survive_power_cuts() {
     survives_power_cuts(Subject::Blobs);
 }
 
-/// Runs the workload once for every third of its syncs, or for each with `POWER_CUTS`, and makes this sync fail and lose the
+/// Runs the workload once for every sixth of its syncs, or for each with `POWER_CUTS`, and makes this sync fail and lose the
 /// data that was pending.
 fn reports_failed_syncs(subject: Subject) {
     let syncs = record(subject, None).trace.syncs() as u64;
-    let step = if number("POWER_CUTS").is_some() { 1 } else { 3 };
+    let step = if number("POWER_CUTS").is_some() { 1 } else { 6 };
     let mut tried = 0;
     for failing in (1 + fastrand::u64(..step)..=syncs).step_by(step as usize) {
         let recording = record(subject, Some(failing));

@@ -67,7 +67,7 @@ const REPORT_EVERY: u64 = 100;
 
 fn crash(store: &str) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let cycles = number("CRASH_CYCLES").unwrap_or(100);
+    let cycles = number("CRASH_CYCLES").unwrap_or(40);
     let seed = number("CRASH_SEED").unwrap_or_else(|| fastrand::u64(..1_000_000));
     print(&format!("{store}: {cycles} kills, CRASH_SEED={seed}"));
     let mut harness = Harness::new(store, seed);

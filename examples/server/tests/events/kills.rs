@@ -39,7 +39,7 @@ fn start(dir: &TempDir, store: &str) -> Server {
 struct ServerUrl(Mutex<String>);
 
 fn kill_server_and_receiver(store: &str) {
-    let events = number("EVENTS").unwrap_or(1000);
+    let events = number("EVENTS").unwrap_or(400);
     let seed = number("EVENTS_SEED").unwrap_or_else(|| fastrand::u64(..1_000_000));
     let mut rng = fastrand::Rng::with_seed(seed);
     let _ = writeln!(stderr(), "{store}: {events} events, EVENTS_SEED={seed}");
