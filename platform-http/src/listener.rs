@@ -12,10 +12,20 @@
 mod exchange;
 mod proxy;
 
-use std::{convert::Infallible, fmt, io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    fmt, io,
+    net::IpAddr,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
+use bytes::{Buf as _, Bytes};
 use http::{Request, Response};
-use http_body::Body;
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -30,7 +40,7 @@ use tokio::{
 };
 #[cfg(feature = "tls")]
 use tokio_rustls::TlsAcceptor;
-use tower::Service;
+use tower::{Service, ServiceExt as _, util::BoxCloneService};
 
 use self::exchange::{Idle, Tracked};
 #[cfg(feature = "tls")]
@@ -130,66 +140,135 @@ where
     R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
     let Listener { tcp, transport, shares } = listener.into();
-    let shares = shares.unwrap_or_else(|| Shares::new(limits));
-    let builder = Arc::new(builder(limits));
-    let limits = Arc::new(limits.clone());
-    let permits = Arc::new(Semaphore::new(limits.connections as usize));
-    let carrier = Arc::<Carrier>::default();
     let (stop, stopped) = watch::channel(());
+    let shares = shares.unwrap_or_else(|| Shares::new(limits));
+    let service = erased(service);
+    let connections = Connections::new(transport, limits, shares, stopped);
     let mut shutdown = pin!(shutdown);
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&tcp, &permits) => accepted,
+            accepted = accept(&tcp, &connections.permits) => accepted,
             () = &mut shutdown => break,
         };
         match accepted {
-            Ok((mut stream, ip, permit)) => {
-                let (service, transport, stopped) = (service.clone(), transport.clone(), stopped.clone());
-                let (builder, limits, shares) = (Arc::clone(&builder), Arc::clone(&limits), Arc::clone(&shares));
-                let carrier = Arc::clone(&carrier);
-                tokio::spawn(async move {
-                    let _permit = permit;
-                    let Some(peer) = proxy::peer(&mut stream, ip, &limits, &shares).await else { return };
-                    let Some(_charge) = charge_connection(peer, &shares) else {
-                        return tracing::debug!("closing a connection: its address has too many");
-                    };
-                    let service = Tracked::new(service, peer, Arc::clone(&limits), shares, carrier);
-                    match transport {
-                        Transport::Cleartext => connection(stream, builder, service, limits, stopped).await,
-                        #[cfg(feature = "tls")]
-                        Transport::Tls(acceptor) => {
-                            match timeout_at(Instant::now() + limits.head_time, acceptor.accept(stream)).await {
-                                Ok(Ok(stream)) => connection(stream, builder, service, limits, stopped).await,
-                                Ok(Err(error)) => log(Err(error.into())),
-                                Err(_) => tracing::debug!("a TLS handshake timed out"),
-                            }
-                        }
-                    }
-                });
-            }
-            Err(error) => {
-                // Peers can cause this repeatedly, by opening as many connections as there are file descriptors.
-                if shares.warnings.check(&"accept").is_ok() {
-                    tracing::warn!(%error, "cannot accept a connection");
-                } else {
-                    tracing::debug!(%error, "cannot accept a connection");
-                }
-                sleep(ACCEPT_RETRY_DELAY).await;
-            }
+            Ok((stream, ip, permit)) => connections.spawn(service.clone(), stream, ip, permit),
+            Err(error) => connections.retry_accept(&error).await,
         }
     }
     // Closes the listening socket, and makes all connections finish.
     drop((tcp, stop));
-    shares.stop();
-    // Every connection holds a permit until it ends, and may leave requests without a client.
-    let end = Instant::now() + limits.drain_time;
-    if timeout_at(end, permits.acquire_many(limits.connections)).await.is_err() {
-        tracing::warn!("connections were still open when the server stopped");
-    }
-    if timeout_at(end + CARRY_TIME, carrier.ended()).await.is_err() {
-        tracing::warn!("changes of clients that have gone were still being made when the server stopped");
-    }
+    connections.drain().await;
     Ok(())
+}
+
+/// A service of any type. The HTTP library is generic over the service: with one type, it is compiled once, in this crate,
+/// which is optimized for it, instead of in each program.
+#[derive(Clone)]
+struct AnyService(BoxCloneService<Request<Incoming>, AnyResponse, Infallible>);
+
+type AnyResponse = Response<UnsyncBoxBody<Bytes, BoxError>>;
+
+impl Service<Request<Incoming>> for AnyService {
+    type Response = AnyResponse;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<AnyResponse, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        self.0.call(request)
+    }
+}
+
+fn erased<S, R>(service: S) -> AnyService
+where
+    S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send + 'static>
+        + Clone
+        + Send
+        + 'static,
+    R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    // Without a copy, if the data is `Bytes`.
+    let frame = |frame: Frame<R::Data>| frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
+    let body = move |body: R| body.map_frame(frame).map_err(Into::into).boxed_unsync();
+    AnyService(BoxCloneService::new(service.map_response(move |response: Response<R>| response.map(body))))
+}
+
+/// What the connections of a listener have in common.
+struct Connections {
+    transport: Transport,
+    builder: Arc<Builder<TokioExecutor>>,
+    limits: Arc<Limits>,
+    shares: Arc<Shares>,
+    /// Each connection has one until it ends.
+    permits: Arc<Semaphore>,
+    carrier: Arc<Carrier>,
+    stopped: watch::Receiver<()>,
+}
+
+impl Connections {
+    fn new(transport: Transport, limits: &Limits, shares: Arc<Shares>, stopped: watch::Receiver<()>) -> Self {
+        Self {
+            transport,
+            builder: Arc::new(builder(limits)),
+            limits: Arc::new(limits.clone()),
+            shares,
+            permits: Arc::new(Semaphore::new(limits.connections as usize)),
+            carrier: Arc::default(),
+            stopped,
+        }
+    }
+
+    /// Serves a connection in a task of its own.
+    fn spawn(&self, service: AnyService, mut stream: TcpStream, ip: IpAddr, permit: OwnedSemaphorePermit) {
+        let (transport, stopped) = (self.transport.clone(), self.stopped.clone());
+        let (builder, limits, shares) = (Arc::clone(&self.builder), Arc::clone(&self.limits), Arc::clone(&self.shares));
+        let carrier = Arc::clone(&self.carrier);
+        tokio::spawn(async move {
+            let _permit = permit;
+            let Some(peer) = proxy::peer(&mut stream, ip, &limits, &shares).await else { return };
+            let Some(_charge) = charge_connection(peer, &shares) else {
+                return tracing::debug!("closing a connection: its address has too many");
+            };
+            let service = Tracked::new(service, peer, Arc::clone(&limits), shares, carrier);
+            match transport {
+                Transport::Cleartext => connection(stream, builder, service, limits, stopped).await,
+                #[cfg(feature = "tls")]
+                Transport::Tls(acceptor) => {
+                    match timeout_at(Instant::now() + limits.head_time, acceptor.accept(stream)).await {
+                        Ok(Ok(stream)) => connection(stream, builder, service, limits, stopped).await,
+                        Ok(Err(error)) => log(Err(error.into())),
+                        Err(_) => tracing::debug!("a TLS handshake timed out"),
+                    }
+                }
+            }
+        });
+    }
+
+    /// Logs that a connection could not be accepted, and waits before the next attempt.
+    async fn retry_accept(&self, error: &io::Error) {
+        // Peers can cause this repeatedly, by opening as many connections as there are file descriptors.
+        if self.shares.warnings.check(&"accept").is_ok() {
+            tracing::warn!(%error, "cannot accept a connection");
+        } else {
+            tracing::debug!(%error, "cannot accept a connection");
+        }
+        sleep(ACCEPT_RETRY_DELAY).await;
+    }
+
+    /// Waits for the end of all connections and of the requests that they leave without a client.
+    async fn drain(&self) {
+        self.shares.stop();
+        let end = Instant::now() + self.limits.drain_time;
+        if timeout_at(end, self.permits.acquire_many(self.limits.connections)).await.is_err() {
+            tracing::warn!("connections were still open when the server stopped");
+        }
+        if timeout_at(end + CARRY_TIME, self.carrier.ended()).await.is_err() {
+            tracing::warn!("changes of clients that have gone were still being made when the server stopped");
+        }
+    }
 }
 
 async fn accept(
@@ -236,20 +315,13 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
 const STALL_CHECKS: u32 = 4;
 
 /// Serves one connection until it ends, idles, stalls or the server stops.
-async fn connection<I, S, R>(
-    stream: I,
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     builder: Arc<Builder<TokioExecutor>>,
-    service: Tracked<S>,
+    service: Tracked<AnyService>,
     limits: Arc<Limits>,
     mut stopped: watch::Receiver<()>,
-) where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send + 'static>
-        + Clone
-        + Send
-        + 'static,
-    R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
-{
+) {
     let activity = Arc::clone(service.activity());
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)));
     let mut idle_check_at = activity.started + limits.head_time;
