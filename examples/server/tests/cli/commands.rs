@@ -1,10 +1,5 @@
 //! Tests the binary as users run it: commands, options, and error messages.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
-
-mod common;
-mod observe;
-
 use std::{
     fs,
     io::{Read, Write},
@@ -14,7 +9,7 @@ use std::{
     process::{Child, Command},
 };
 
-use common::{NOT_SERVING, SERVING, Server, api, program, run};
+use crate::common::{self, NOT_SERVING, SERVING, Server, api, program, run};
 use serde_json::json;
 use tempfile::tempdir;
 

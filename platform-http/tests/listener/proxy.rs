@@ -1,15 +1,6 @@
 //! Connections forwarded with the PROXY protocol: the client that they are accounted to, and invalid headers.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
-
-mod support;
-
+use crate::support;
 use std::{
     fs,
     future::pending,

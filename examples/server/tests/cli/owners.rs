@@ -1,19 +1,9 @@
 //! Guarantees for operators: concurrent removals leave an organization one owner, `platform-server repair-owner` gives it
 //! an owner again, `platform-server quota` limits its resources, and a read-only server changes nothing.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
-
-mod common;
-
 use std::{sync::Barrier, thread};
 
-use common::{Api, STORES, Server, api, run};
+use crate::common::{self, Api, STORES, Server, api, run};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 

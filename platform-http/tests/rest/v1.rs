@@ -1,17 +1,8 @@
 //! Version 1 of the API over HTTP: paths, bodies and replies.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{self, OPERATOR, ORG, UidIsToken, call_as, get, post, setting::platform_of};
 use http::{Method, StatusCode};
 use platform_core::resources::registry::{Digest, Image, Repo, Tag, image::ImagePlatform};
 use platform_engine::{
@@ -22,7 +13,6 @@ use platform_engine::{
 };
 use platform_http::{Limits, Rest};
 use serde_json::{Value, json};
-use support::{OPERATOR, ORG, UidIsToken, call_as, get, post, setting::platform_of};
 
 async fn api() -> Rest {
     api_with(Limits::default()).await

@@ -1,29 +1,19 @@
 //! Limits per address, per caller and in total. The tests count resource usage while an attack is in progress.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
-
-mod support;
-
 use std::{
     io::{Read, Write},
     net::TcpStream,
     time::Duration,
 };
 
-use platform_engine::uid::Uid;
-use platform_http::{Limits, OpenPaths};
-use serde_json::json;
-use support::{
-    Answer, OPERATOR, ORG, call, get,
+use crate::support::{
+    self, Answer, OPERATOR, ORG, call, get,
     limited::{Server, TIMEOUT, hourly, read_to_end, send_unread, status},
     post,
 };
+use platform_engine::uid::Uid;
+use platform_http::{Limits, OpenPaths};
+use serde_json::json;
 
 #[tokio::test]
 async fn access_is_checked_before_the_rest_of_a_request_is_read() {

@@ -1,12 +1,8 @@
 //! Tests the command `check`: what it finds, and what it needs.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
-
-mod common;
-
 use std::fs;
 
-use common::{Server, api, run};
+use crate::common::{self, Server, api, run};
 use platform_engine::{
     store::{Commit, Delete, Store},
     uid::Uid,

@@ -1,15 +1,5 @@
 //! `platform-server import` into a store and into a running server, and its continuation after a kill.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
-
-mod common;
-
 use std::{
     fmt::Write as _,
     fs,
@@ -20,7 +10,7 @@ use std::{
     thread,
 };
 
-use common::{Api, Server, api, program, run};
+use crate::common::{Api, Server, api, program, run};
 use serde_json::{Value, json};
 use sha2::Digest as _;
 use tempfile::tempdir;

@@ -1,21 +1,11 @@
 //! The middleware, and the API inside an axum app.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
-
-mod support;
-
+use crate::support::{self, Answer, OPERATOR, ORG};
 use axum::{Router, routing::get};
 use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::Full;
 use platform_http::{Called, Layers, Limits};
-use support::{Answer, OPERATOR, ORG};
 use tower::ServiceExt;
 
 async fn send(layers: &Layers, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {

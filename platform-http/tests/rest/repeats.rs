@@ -1,19 +1,9 @@
 //! Writes with an `Idempotency-Key` over HTTP (`docs/api.md`, Repeatable writes), in both versions of the API.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
-
-mod support;
-
+use crate::support::{self, Answer, OPERATOR, ORG, get};
 use http::{HeaderValue, Method, StatusCode};
 use platform_http::{Limits, Rest};
 use serde_json::{Value, json};
-use support::{Answer, OPERATOR, ORG, get};
 
 const KEY: &str = "idempotency-key";
 const REPLAYED: &str = "idempotency-replayed";

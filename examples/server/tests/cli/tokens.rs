@@ -1,9 +1,5 @@
 //! Tokens over HTTP: exchange, refresh, registration, SCIM directories, and key rotation.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
-
-mod common;
-
 use std::{
     io::{BufRead, BufReader, Write},
     net::TcpListener,
@@ -17,8 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::common::{Api, Ran, Response, STORES, Server, api, program, run};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use common::{Api, Ran, Response, STORES, Server, api, program, run};
 use platform_core::resources::iam::person_uid;
 use platform_engine::clock::Clock;
 use platform_keys::{Algorithm, Keys};

@@ -1,17 +1,8 @@
 //! Watches over HTTP (`docs/api.md`, Watches): the bytes of the stream, and refusals.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
-
-mod support;
-
 use std::{sync::Arc, time::Duration};
 
+use crate::support::{self, Answer, Listening, OPERATOR, ORG, UidIsToken, delete, limited::hourly, patch, post};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -19,7 +10,6 @@ use platform_engine::{error::Code, store::StoreError, watch::MAX_ORGANIZATIONS};
 use platform_http::{Called, Layers, Limits, Reply, ReplyBody, Rest};
 use platform_testkit::{Call, CountingStore, FailingStore};
 use serde_json::{Value, json};
-use support::{Answer, Listening, OPERATOR, ORG, UidIsToken, delete, limited::hourly, patch, post};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,

@@ -1,15 +1,6 @@
 //! TLS on the listener: HTTP/2 and HTTP/1.1 by ALPN, certificate reload, and peers that do not complete the handshake.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
-
-mod support;
-
+use crate::support;
 use std::{fs, future::pending, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;

@@ -1,28 +1,18 @@
 //! The listener over real sockets: limits on connections, and input that is not valid HTTP.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
-
-mod support;
-
 use std::{
     io::{ErrorKind, Read, Write},
     net::{Shutdown, TcpStream},
     time::Duration,
 };
 
+use crate::support::{Answer, Listening, OPERATOR, ORG};
 use bytes::Bytes;
 use http::{Method, Request, header::AUTHORIZATION};
 use http_body_util::Full;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use platform_http::Limits;
 use serde_json::json;
-use support::{Answer, Listening, OPERATOR, ORG};
 
 /// Timeout of a test; nothing is measured with it.
 const TIMEOUT: Duration = Duration::from_secs(20);

@@ -1,10 +1,6 @@
 //! A server behind a proxy that does not keep `Host` and has the server below a path.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "that is how tests fail")]
-
-mod common;
-
-use common::{Api, Server, api};
+use crate::common::{Api, Server, api};
 use serde_json::Value;
 use tempfile::tempdir;
 

@@ -1,12 +1,8 @@
 //! The commands of an operator to a server with https, whose certificate is of an authority of its own.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
-
-mod common;
-
 use std::{fs, path::Path};
 
-use common::{Api, Server, api, program, run};
+use crate::common::{Api, Server, api, program, run};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::tempdir;
 

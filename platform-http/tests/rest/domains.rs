@@ -1,15 +1,6 @@
 //! The read-only domains over HTTP: every path answers, and open paths need no token.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
-
-mod support;
-
+use crate::support::{self, Answer, OPERATOR, ORG, call_as, get, post};
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header::IF_NONE_MATCH};
 use http_body_util::Full;
@@ -22,7 +13,6 @@ use platform_core::resources::{
 use platform_engine::{access::Caller, kind::Imported, uid::Uid};
 use platform_http::{Limits, Rest};
 use serde_json::{Value, json};
-use support::{Answer, OPERATOR, ORG, call_as, get, post};
 use tower::ServiceExt;
 
 async fn put<R: Imported>(api: &Rest, parent: &str, resource: Value) -> Uid {

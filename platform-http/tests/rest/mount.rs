@@ -1,17 +1,8 @@
 //! Endpoints in addition to those of the kinds: limits, the form of errors, panics and the OpenAPI document.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{self, Answer, OPERATOR, call, call_as, get, rest};
 use async_trait::async_trait;
 use http::{Method, StatusCode};
 use platform_engine::error::{Code, Error};
@@ -21,7 +12,6 @@ use platform_http::{
     openapi::Info,
 };
 use serde_json::{Value, json};
-use support::{Answer, OPERATOR, call, call_as, get, rest};
 
 /// Endpoints of a help desk, at `/desk/`.
 #[derive(Debug)]

@@ -1,13 +1,9 @@
 //! Attacks, tried on every operation of a running server: tokens for another purpose, cookies, ambiguous paths,
 //! and leaked secrets.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
-
-mod common;
-
 use std::{fs, path::Path};
 
-use common::{Api, Server, api, run};
+use crate::common::{Api, Server, api, run};
 use platform_engine::clock::Clock;
 use platform_keys::Keys;
 use platform_system::SystemClock;

@@ -1,20 +1,10 @@
 //! Conditional requests over HTTP (`docs/api.md`, Conditional requests), in both versions of the API.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
-
-mod support;
-
+use crate::support::{self, Answer, OPERATOR, ORG, get, post};
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::Full;
 use platform_http::{Layers, Limits, Rest};
 use serde_json::{Value, json};
-use support::{Answer, OPERATOR, ORG, get, post};
 use tower::ServiceExt;
 
 const AT: &str = "Sat, 29 Oct 2094 19:43:31 GMT";

@@ -1,12 +1,8 @@
 //! The audit log of a server whose clients go away, or want to hide what was changed.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
-
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::{
+use crate::common::{
     Api, STORES, Server, api,
     audit::{created, entries, send_and_close},
     run,

@@ -1,22 +1,12 @@
 //! The flows of `docs/api.md` over HTTP, on the memory store.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{self, OPERATOR, ORG, call_as, delete, get, patch, post};
 use http::{Method, StatusCode};
 use platform_engine::kind::{Parent, Verb};
 use platform_http::{Limits, Rest};
 use serde_json::{Value, json};
-use support::{OPERATOR, ORG, call_as, delete, get, patch, post};
 
 async fn api() -> Rest {
     support::rest(Limits::default()).await

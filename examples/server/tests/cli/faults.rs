@@ -3,17 +3,13 @@
 //! In each case requests get a response, errors are structured, no acknowledged write is lost, and no data is returned
 //! that was never written.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
-
-mod common;
-
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use common::{Api, Disk, NOT_SERVING, Response, SERVING, Server, api, program, run};
+use crate::common::{self, Api, Disk, NOT_SERVING, Response, SERVING, Server, api, program, run};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 

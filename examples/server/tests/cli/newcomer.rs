@@ -1,10 +1,6 @@
 //! The first steps of a new user over HTTP, on each store, in the order of the documentation (`docs/api.md`).
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "that is how tests fail")]
-
-mod common;
-
-use common::{Api, Server, api};
+use crate::common::{self, Api, Server, api};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
