@@ -22,9 +22,9 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use http::{Request, Response};
-use http_body::{Body, Frame};
+use http_body::Body;
 use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 use hyper::body::Incoming;
 use hyper_util::{
@@ -137,7 +137,7 @@ where
         + Clone
         + Send
         + 'static,
-    R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+    R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     let Listener { tcp, transport, shares } = listener.into();
     let (stop, stopped) = watch::channel(());
@@ -188,11 +188,9 @@ where
         + Clone
         + Send
         + 'static,
-    R: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+    R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    // Without a copy, if the data is `Bytes`.
-    let frame = |frame: Frame<R::Data>| frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
-    let body = move |body: R| body.map_frame(frame).map_err(Into::into).boxed_unsync();
+    let body = |body: R| body.map_err(Into::into).boxed_unsync();
     AnyService(BoxCloneService::new(service.map_response(move |response: Response<R>| response.map(body))))
 }
 

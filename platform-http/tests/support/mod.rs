@@ -130,7 +130,7 @@ impl Listening {
     where
         S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send,
         S: 'static,
-        R: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+        R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
