@@ -16,13 +16,14 @@ use std::{
     convert::Infallible,
     fmt, io,
     net::IpAddr,
-    pin::{Pin, pin},
+    pin::pin,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
@@ -142,7 +143,9 @@ where
     let Listener { tcp, transport, shares } = listener.into();
     let (stop, stopped) = watch::channel(());
     let shares = shares.unwrap_or_else(|| Shares::new(limits));
-    let service = erased(service);
+    let body = |body: R| body.map_err(Into::into).boxed_unsync();
+    let service =
+        AnyService(BoxCloneService::new(service.map_response(move |response: Response<R>| response.map(body))));
     let connections = Connections::new(transport, limits, shares, stopped);
     let mut shutdown = pin!(shutdown);
     loop {
@@ -162,7 +165,8 @@ where
 }
 
 /// A service of any type. The HTTP library is generic over the service: with one type, it is compiled once, in this crate,
-/// which is optimized for it, instead of in each program.
+/// which is optimized for it, instead of in each program. It is not an alias, with which the compiler cannot prove that the
+/// task of a connection is [`Send`].
 #[derive(Clone)]
 struct AnyService(BoxCloneService<Request<Incoming>, AnyResponse, Infallible>);
 
@@ -171,7 +175,7 @@ type AnyResponse = Response<UnsyncBoxBody<Bytes, BoxError>>;
 impl Service<Request<Incoming>> for AnyService {
     type Response = AnyResponse;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<AnyResponse, Infallible>> + Send>>;
+    type Future = BoxFuture<'static, Result<AnyResponse, Infallible>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.0.poll_ready(cx)
@@ -180,18 +184,6 @@ impl Service<Request<Incoming>> for AnyService {
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         self.0.call(request)
     }
-}
-
-fn erased<S, R>(service: S) -> AnyService
-where
-    S: Service<Request<Incoming>, Response = Response<R>, Error = Infallible, Future: Send + 'static>
-        + Clone
-        + Send
-        + 'static,
-    R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-{
-    let body = |body: R| body.map_err(Into::into).boxed_unsync();
-    AnyService(BoxCloneService::new(service.map_response(move |response: Response<R>| response.map(body))))
 }
 
 /// What the connections of a listener have in common.

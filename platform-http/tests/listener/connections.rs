@@ -6,13 +6,14 @@ use std::{
     time::Duration,
 };
 
-use crate::support::{Answer, Listening, OPERATOR, ORG};
 use bytes::Bytes;
 use http::{Method, Request, header::AUTHORIZATION};
 use http_body_util::Full;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use platform_http::Limits;
 use serde_json::json;
+
+use crate::support::{Answer, Listening, OPERATOR, ORG};
 
 /// Timeout of a test; nothing is measured with it.
 const TIMEOUT: Duration = Duration::from_secs(20);

@@ -6,14 +6,15 @@ use std::{
     time::Duration,
 };
 
+use platform_engine::uid::Uid;
+use platform_http::{Limits, OpenPaths};
+use serde_json::json;
+
 use crate::support::{
     self, Answer, OPERATOR, ORG, call, get,
     limited::{Server, TIMEOUT, hourly, read_to_end, send_unread, status},
     post,
 };
-use platform_engine::uid::Uid;
-use platform_http::{Limits, OpenPaths};
-use serde_json::json;
 
 #[tokio::test]
 async fn access_is_checked_before_the_rest_of_a_request_is_read() {

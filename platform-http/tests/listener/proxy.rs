@@ -1,6 +1,5 @@
 //! Connections forwarded with the PROXY protocol: the client that they are accounted to, and invalid headers.
 
-use crate::support;
 use std::{
     fs,
     future::pending,
@@ -23,6 +22,8 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 use tokio_rustls::TlsConnector;
+
+use crate::support;
 
 /// Timeout of a test; nothing is measured with it.
 const TIMEOUT: Duration = Duration::from_secs(30);

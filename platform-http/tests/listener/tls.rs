@@ -1,6 +1,5 @@
 //! TLS on the listener: HTTP/2 and HTTP/1.1 by ALPN, certificate reload, and peers that do not complete the handshake.
 
-use crate::support;
 use std::{fs, future::pending, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -20,6 +19,8 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use crate::support;
 
 /// Writes a new certificate for this name and its key.
 fn write(folder: &Path, name: &str) {

@@ -1,11 +1,12 @@
 //! Conditional requests over HTTP (`docs/api.md`, Conditional requests), in both versions of the API.
 
-use crate::support::{self, Answer, OPERATOR, ORG, get, post};
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::Full;
 use platform_http::{Layers, Limits, Rest};
 use serde_json::{Value, json};
 use tower::ServiceExt;
+
+use crate::support::{self, Answer, OPERATOR, ORG, get, post};
 
 const AT: &str = "Sat, 29 Oct 2094 19:43:31 GMT";
 

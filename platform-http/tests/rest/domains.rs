@@ -1,6 +1,5 @@
 //! The read-only domains over HTTP: every path answers, and open paths need no token.
 
-use crate::support::{self, Answer, OPERATOR, ORG, call_as, get, post};
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header::IF_NONE_MATCH};
 use http_body_util::Full;
@@ -14,6 +13,8 @@ use platform_engine::{access::Caller, kind::Imported, uid::Uid};
 use platform_http::{Limits, Rest};
 use serde_json::{Value, json};
 use tower::ServiceExt;
+
+use crate::support::{self, Answer, OPERATOR, ORG, call_as, get, post};
 
 async fn put<R: Imported>(api: &Rest, parent: &str, resource: Value) -> Uid {
     let operator = Caller::new(Uid::parse(OPERATOR).unwrap());

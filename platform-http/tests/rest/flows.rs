@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use crate::support::{self, OPERATOR, ORG, call_as, delete, get, patch, post};
 use http::{Method, StatusCode};
 use platform_engine::kind::{Parent, Verb};
 use platform_http::{Limits, Rest};
 use serde_json::{Value, json};
+
+use crate::support::{self, OPERATOR, ORG, call_as, delete, get, patch, post};
 
 async fn api() -> Rest {
     support::rest(Limits::default()).await

@@ -1,12 +1,13 @@
 //! The middleware, and the API inside an axum app.
 
-use crate::support::{self, Answer, OPERATOR, ORG};
 use axum::{Router, routing::get};
 use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::Full;
 use platform_http::{Called, Layers, Limits};
 use tower::ServiceExt;
+
+use crate::support::{self, Answer, OPERATOR, ORG};
 
 async fn send(layers: &Layers, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
     let rest = support::rest(Limits::default()).await;

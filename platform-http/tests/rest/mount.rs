@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::support::{self, Answer, OPERATOR, call, call_as, get, rest};
 use async_trait::async_trait;
 use http::{Method, StatusCode};
 use platform_engine::error::{Code, Error};
@@ -12,6 +11,8 @@ use platform_http::{
     openapi::Info,
 };
 use serde_json::{Value, json};
+
+use crate::support::{self, Answer, OPERATOR, call, call_as, get, rest};
 
 /// Endpoints of a help desk, at `/desk/`.
 #[derive(Debug)]

@@ -1,9 +1,10 @@
 //! Writes with an `Idempotency-Key` over HTTP (`docs/api.md`, Repeatable writes), in both versions of the API.
 
-use crate::support::{self, Answer, OPERATOR, ORG, get};
 use http::{HeaderValue, Method, StatusCode};
 use platform_http::{Limits, Rest};
 use serde_json::{Value, json};
+
+use crate::support::{self, Answer, OPERATOR, ORG, get};
 
 const KEY: &str = "idempotency-key";
 const REPLAYED: &str = "idempotency-replayed";

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::support::{self, OPERATOR, ORG, UidIsToken, call_as, get, post, setting::platform_of};
 use http::{Method, StatusCode};
 use platform_core::resources::registry::{Digest, Image, Repo, Tag, image::ImagePlatform};
 use platform_engine::{
@@ -13,6 +12,8 @@ use platform_engine::{
 };
 use platform_http::{Limits, Rest};
 use serde_json::{Value, json};
+
+use crate::support::{self, OPERATOR, ORG, UidIsToken, call_as, get, post, setting::platform_of};
 
 async fn api() -> Rest {
     api_with(Limits::default()).await

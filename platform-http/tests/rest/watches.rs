@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::support::{self, Answer, Listening, OPERATOR, ORG, UidIsToken, delete, limited::hourly, patch, post};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -16,6 +15,8 @@ use tokio::{
     time::Instant,
 };
 use tower::ServiceExt;
+
+use crate::support::{self, Answer, Listening, OPERATOR, ORG, UidIsToken, delete, limited::hourly, patch, post};
 
 async fn api() -> Rest {
     support::rest(Limits::default()).await

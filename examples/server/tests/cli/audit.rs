@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
 use crate::common::{
     Api, STORES, Server, api,
     audit::{created, entries, send_and_close},
     run,
 };
-use serde_json::{Value, json};
-use tempfile::tempdir;
 
 #[test]
 fn each_change_of_a_client_that_closes_its_connection_has_an_entry_and_a_line_in_the_log() {

@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use crate::common::{self, Server, api, run};
 use platform_engine::{
     store::{Commit, Delete, Store},
     uid::Uid,
@@ -11,6 +10,8 @@ use platform_store_sled::SledStore;
 use platform_store_sqlite::SqliteStore;
 use serde_json::json;
 use tempfile::tempdir;
+
+use crate::common::{self, Server, api, run};
 
 #[test]
 fn check_needs_a_store_and_finds_no_damage_in_a_new_one() {

@@ -9,9 +9,10 @@ use std::{
     process::{Child, Command},
 };
 
-use crate::common::{self, NOT_SERVING, SERVING, Server, api, program, run};
 use serde_json::json;
 use tempfile::tempdir;
+
+use crate::common::{self, NOT_SERVING, SERVING, Server, api, program, run};
 
 #[test]
 fn serve_is_the_default_command_and_prints_the_commands_to_try_next() {

@@ -9,9 +9,10 @@ use std::{
     process::Command,
 };
 
-use crate::common::{self, Api, Disk, NOT_SERVING, Response, SERVING, Server, api, program, run};
 use serde_json::{Value, json};
 use tempfile::tempdir;
+
+use crate::common::{self, Api, Disk, NOT_SERVING, Response, SERVING, Server, api, program, run};
 
 #[test]
 fn sqlite_rejects_writes_while_the_disk_is_full() {

@@ -2,9 +2,10 @@
 
 use std::{fs, path::Path};
 
-use crate::common::{Api, Server, api, program, run};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::tempdir;
+
+use crate::common::{Api, Server, api, program, run};
 
 /// Writes the certificate `server.pem` for 127.0.0.1 with its key `server.key`, and that of its authority, `ca.pem`.
 fn write_certificates(dir: &Path) {

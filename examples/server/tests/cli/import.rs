@@ -10,10 +10,11 @@ use std::{
     thread,
 };
 
-use crate::common::{Api, Server, api, program, run};
 use serde_json::{Value, json};
 use sha2::Digest as _;
 use tempfile::tempdir;
+
+use crate::common::{Api, Server, api, program, run};
 
 /// Writes one document per package, each with one advisory, to the directory `data`.
 fn documents(dir: &Path, packages: &[&str]) {

@@ -1,8 +1,9 @@
 //! The first steps of a new user over HTTP, on each store, in the order of the documentation (`docs/api.md`).
 
-use crate::common::{self, Api, Server, api};
 use serde_json::{Value, json};
 use tempfile::tempdir;
+
+use crate::common::{self, Api, Server, api};
 
 /// The uid of the built-in role `viewer`, which the API publishes.
 const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";

@@ -3,9 +3,10 @@
 
 use std::{sync::Barrier, thread};
 
-use crate::common::{self, Api, STORES, Server, api, run};
 use serde_json::{Value, json};
 use tempfile::tempdir;
+
+use crate::common::{self, Api, STORES, Server, api, run};
 
 fn uid(made: &Value) -> String {
     made["uid"].as_str().unwrap().to_owned()

@@ -1,8 +1,9 @@
 //! A server behind a proxy that does not keep `Host` and has the server below a path.
 
-use crate::common::{Api, Server, api};
 use serde_json::Value;
 use tempfile::tempdir;
+
+use crate::common::{Api, Server, api};
 
 const PUBLIC: &str = "https://api.example:8443/platform";
 

@@ -3,12 +3,13 @@
 
 use std::{fs, path::Path};
 
-use crate::common::{Api, Server, api, run};
 use platform_engine::clock::Clock;
 use platform_keys::Keys;
 use platform_system::SystemClock;
 use serde_json::{Value, json};
 use tempfile::tempdir;
+
+use crate::common::{Api, Server, api, run};
 
 const VIEWER: &str = "63921b2c44617e3f2603851537be0123af4a57d7";
 

@@ -13,7 +13,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{Api, Ran, Response, STORES, Server, api, program, run};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use platform_core::resources::iam::person_uid;
 use platform_engine::clock::Clock;
@@ -22,6 +21,8 @@ use platform_oidc::Issuer;
 use platform_system::{SystemClock, SystemEntropy};
 use serde_json::{Value, json};
 use tempfile::tempdir;
+
+use crate::common::{Api, Ran, Response, STORES, Server, api, program, run};
 
 /// A local OIDC issuer.
 struct Stub {
