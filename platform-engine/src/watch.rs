@@ -7,7 +7,7 @@
 //! So writers know exactly, and not only eventually, whether to write the log, and nobody pays who does not watch: a
 //! commit to another organization has one more requirement.
 //!
-//! The watches of a process share what they read of a log (`hub`). A watch has no queue: it is a position in
+//! The watches of a process share what they read of a log (`tail`). A watch has no queue: it is a position in
 //! what is shared, so that a slow reader uses no memory and no writer waits for it. One that falls behind what is shared
 //! is ended, and resumes from the store.
 //!
@@ -21,6 +21,8 @@
 pub(crate) mod hub;
 pub(crate) mod lease;
 pub(crate) mod log;
+pub(crate) mod record;
+pub(crate) mod tail;
 pub(crate) mod token;
 mod watcher;
 

@@ -7,7 +7,6 @@ use platform_engine::{
     error::{Code, Result},
     kind::Registered,
     platform::Platform,
-    timestamp::Timestamp,
     watch::{Closing, WatchEvent, WatchRequest, Watcher},
 };
 use tokio::time::{Instant, sleep, sleep_until};
@@ -23,33 +22,6 @@ const KEEP_ALIVES: u32 = 20;
 /// The maximum age of a stream: then the client authenticates again. Our choice.
 const MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// The length of the periods in each of which a stream reads changes at most once, in milliseconds. Our choice, for a delay of
-/// at most 5 ms.
-const PERIOD_MILLIS: i64 = 5;
-
-/// The pace of the reads of a stream: one in a period, so that commits wake it 200 times a second at most. The first change
-/// after an idle period is sent at once. All streams have the same periods, so that one read of the store serves all.
-#[derive(Debug, Default)]
-struct Pace {
-    /// The period of the last read, since 1970.
-    last: i64,
-}
-
-impl Pace {
-    /// Returns a future that waits until a period without a read has begun. One that is dropped counts as waited for.
-    fn wait(&mut self, now: Timestamp) -> impl Future<Output = ()> + use<> {
-        let (period, elapsed) = (now.millis().div_euclid(PERIOD_MILLIS), now.millis().rem_euclid(PERIOD_MILLIS));
-        let is_read = self.last == period;
-        self.last = if is_read { period + 1 } else { period };
-        let rest = is_read.then(|| Duration::from_millis((PERIOD_MILLIS - elapsed).unsigned_abs()));
-        async move {
-            if let Some(rest) = rest {
-                sleep(rest).await;
-            }
-        }
-    }
-}
-
 /// A watch that is being sent.
 #[derive(Debug)]
 pub struct WatchStream {
@@ -58,7 +30,6 @@ pub struct WatchStream {
     next_keep_alive: Instant,
     end: Instant,
     keep_alives: u32,
-    pace: Pace,
     _permit: StreamPermit,
 }
 
@@ -93,7 +64,6 @@ impl WatchStream {
             next_keep_alive: now + KEEP_ALIVE,
             end: now + MAX_AGE,
             keep_alives: 0,
-            pace: Pace::default(),
             _permit: permit,
         })
     }
@@ -109,7 +79,7 @@ impl WatchStream {
                     self.watcher.close(Closing::retryable(Code::Unavailable, "The server stops"));
                     self.watcher.next().await
                 }
-                event = self.watcher.next_paced(|now| self.pace.wait(now)) => event,
+                event = self.watcher.next_paced(sleep) => event,
                 () = sleep_until(wake_at) => {
                     let now = Instant::now();
                     if now >= self.end {
@@ -128,23 +98,6 @@ impl WatchStream {
             };
             self.next_keep_alive = Instant::now() + KEEP_ALIVE;
             return event.map(Sent::Event);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_stream_reads_once_in_a_period_and_at_once_after_an_idle_one() {
-        let mut pace = Pace::default();
-        // The times of the attempts, in milliseconds within periods of 5 ms, and when each may read.
-        for (attempt, reads) in [(12_i64, 12_i64), (12, 15), (15, 20), (21, 25), (31, 31), (34, 35), (38, 40), (50, 50)]
-        {
-            let begin = Instant::now();
-            pace.wait(Timestamp::from_millis(attempt)).await;
-            assert_eq!(begin.elapsed().as_millis(), u128::from((reads - attempt).unsigned_abs()), "at {attempt}");
         }
     }
 }

@@ -37,9 +37,11 @@ fn main() {
         delay(&watched);
     }
     if wanted("creates") {
-        creates("of another group", |server| format!("uidp.descendants_of={}", group(server)));
-        creates("of their names", |_| format!("{watched}&watch=names"));
-        creates("of them", |_| watched.clone());
+        let of_group = |server: &Server| format!("uidp.descendants_of={}", group(server));
+        creates(100, "of another group", of_group);
+        creates(variable("BENCH_WATCHES", 2_000), "of another group", of_group);
+        creates(100, "of their names", |_| format!("{watched}&watch=names"));
+        creates(100, "of them", |_| watched.clone());
     }
 }
 
@@ -212,16 +214,16 @@ fn delay(watched: &str) {
     println!("{}", Line::value("from the reply of a create to its event, p99, ms", at(99), Goal::None));
 }
 
-/// Compares creates with 100 watches and with none, in alternating turns.
-fn creates(which: &str, watched: impl Fn(&Server) -> String) {
+/// Compares creates with watches and with none, in alternating turns.
+fn creates(number: usize, which: &str, watched: impl Fn(&Server) -> String) {
     let ((with, _with), (without, _without)) = (server(), server());
-    let watches = Watches::open(&with, &watched(&with), 100);
+    let watches = Watches::open(&with, &watched(&with), number);
     let (next, other) = (AtomicU64::new(0), AtomicU64::new(0));
     let turns = servers::turns(
         || client::run_creates(&with, servers::turn(), &next),
         || client::run_creates(&without, servers::turn(), &other),
     );
     drop(watches);
-    let name = format!("creates: 64 clients, 100 watches {which} / none");
+    let name = format!("creates: 64 clients, {number} watches {which} / none");
     servers::rates(&name, &turns, Goal::AtLeast(0.9, 0.95)).iter().for_each(|line| println!("{line}"));
 }

@@ -5,7 +5,7 @@ use crate::{
     error::Result,
     store::Epoch,
     uid::Uid,
-    watch::{hub::Hub, log},
+    watch::{hub::Hub, record::record},
     write::Write,
 };
 
@@ -17,7 +17,7 @@ impl Platform {
     /// Adds to a write the records of its changes in the logs of organizations that are watched, and returns these
     /// organizations.
     pub(crate) async fn log_changes(&self, write: &mut Write) -> Result<Vec<Uid>> {
-        log::record(&self.hub, self.store(), (self.entropy(), self.now()), write).await
+        record(&self.hub, self.store(), (self.entropy(), self.now()), write).await
     }
 
     /// Wakes the watches of these organizations in all processes, and those of this process whose access depends on one

@@ -1,10 +1,10 @@
-//! The state that the watches of a process share: the ends of the logs, which organizations have one, and wake-ups.
+//! The state that the watches of a process share: the tails of the logs, which organizations have one, and wake-ups.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Weak,
-        atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -14,34 +14,19 @@ use parking_lot::Mutex;
 use super::{
     is_watchable,
     lease::{self, Lease},
-    log::{self, Entry},
+    tail::Tail,
 };
 use crate::{
-    error::{Error, Result},
+    error::Result,
     kind::Kind,
     store::{Epoch, KindName, Store},
     timestamp::Timestamp,
     uid::Uid,
 };
 
-/// The number of records, and their bytes, that a process keeps of each log that is watched. A watch that is farther
-/// back is ended. Our choice.
-const MAX_SHARED: usize = 1024;
-const MAX_SHARED_BYTES: usize = 8 << 20;
-
-/// The number of records and bytes that are read at once.
-pub(crate) const PAGE: usize = 200;
-pub(crate) const PAGE_BYTES: usize = 1 << 20;
-
 /// The maximum number of organizations of which is known whether they are watched. Of others it is assumed that they
 /// never were, which a commit finds out. Our choice.
 const MAX_STATES: usize = 10_000;
-
-/// The interval at which a log is read without a wake-up, because a message between servers can be lost, in milliseconds.
-const POLL_MILLIS: i64 = 2_000;
-
-/// The time between two sweeps of a log by a process, in milliseconds.
-const SWEEP_MILLIS: i64 = 60_000;
 
 /// Whether an organization has a log, as of the value of the epoch `watched`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,7 +43,7 @@ type Known = Option<(u64, State)>;
 pub(crate) struct Hub {
     kinds: HashSet<KindName>,
     states: Mutex<HashMap<Uid, Known>>,
-    logs: Mutex<HashMap<Uid, Weak<Log>>>,
+    tails: Mutex<HashMap<Uid, Weak<Tail>>>,
     access: Arc<Access>,
 }
 
@@ -76,7 +61,7 @@ impl Hub {
     /// Creates the hub of a platform with these kinds.
     pub(crate) fn new(kinds: impl Iterator<Item = &'static Kind>) -> Self {
         let kinds = kinds.filter(|kind| is_watchable(kind)).map(|kind| kind.name).collect();
-        Self { kinds, states: Mutex::default(), logs: Mutex::default(), access: Arc::default() }
+        Self { kinds, states: Mutex::default(), tails: Mutex::default(), access: Arc::default() }
     }
 
     /// Returns whether watches show the changes of a kind.
@@ -118,18 +103,18 @@ impl Hub {
     /// Wakes the watches of these organizations.
     pub(crate) fn wake<'u>(&self, organizations: impl IntoIterator<Item = &'u Uid>) {
         for organization in organizations {
-            let log = self.logs.lock().get(organization).and_then(Weak::upgrade);
-            if let Some(log) = log {
-                log.wake();
+            let tail = self.tails.lock().get(organization).and_then(Weak::upgrade);
+            if let Some(tail) = tail {
+                tail.wake();
             }
         }
     }
 
     /// Wakes all watches.
     pub(crate) fn wake_all(&self) {
-        let logs: Vec<_> = self.logs.lock().values().filter_map(Weak::upgrade).collect();
-        for log in logs {
-            log.wake();
+        let tails: Vec<_> = self.tails.lock().values().filter_map(Weak::upgrade).collect();
+        for tail in tails {
+            tail.wake();
         }
     }
 
@@ -157,23 +142,23 @@ impl Hub {
         Dependence { access: Arc::clone(&self.access), epochs }
     }
 
-    /// Returns the log of an organization, which begins now if it has none, and its lease.
+    /// Returns the tail of the log of an organization, which begins now if it has none, and its lease.
     pub(crate) async fn open(
         &self,
         store: &dyn Store,
         organization: &Uid,
         now: Timestamp,
-    ) -> Result<(Arc<Log>, Lease)> {
+    ) -> Result<(Arc<Tail>, Lease)> {
         let lease = lease::ensure(store, organization, now).await?;
-        let mut logs = self.logs.lock();
-        if let Some(log) = logs.get(organization).and_then(Weak::upgrade) {
-            return Ok((log, lease));
+        let mut tails = self.tails.lock();
+        if let Some(tail) = tails.get(organization).and_then(Weak::upgrade) {
+            return Ok((tail, lease));
         }
         // Those of organizations that nobody watches any longer.
-        logs.retain(|_, log| log.strong_count() > 0);
-        let log = Arc::new(Log::new(organization.clone(), &lease));
-        logs.insert(organization.clone(), Arc::downgrade(&log));
-        Ok((log, lease))
+        tails.retain(|_, tail| tail.strong_count() > 0);
+        let tail = Arc::new(Tail::new(organization.clone(), &lease));
+        tails.insert(organization.clone(), Arc::downgrade(&tail));
+        Ok((tail, lease))
     }
 }
 
@@ -194,11 +179,6 @@ impl Dependence {
     pub(crate) fn raised(&self) -> u64 {
         self.access.raised.load(Ordering::SeqCst)
     }
-
-    /// Returns whether one of the epochs is among these, as text.
-    pub(crate) fn is_among(&self, raised: &[String]) -> bool {
-        !raised.is_empty() && self.epochs.iter().any(|epoch| raised.contains(&epoch.to_string()))
-    }
 }
 
 impl Drop for Dependence {
@@ -212,196 +192,6 @@ impl Drop for Dependence {
                     known.remove(epoch);
                 }
             }
-        }
-    }
-}
-
-/// The end of the log of an organization, as far as it is read.
-#[derive(Debug)]
-pub(crate) struct Log {
-    organization: Uid,
-    /// How often it was woken.
-    wakes: AtomicU64,
-    event: Event,
-    shared: Mutex<Shared>,
-    /// Held by the watch that reads on.
-    reading: async_lock::Mutex<()>,
-    polled: AtomicI64,
-    swept: AtomicI64,
-    renew_at: AtomicI64,
-}
-
-#[derive(Debug)]
-struct Shared {
-    since: u64,
-    trimmed_as_of: u64,
-    /// All records after this sequence and up to `end` are here.
-    start: u64,
-    end: u64,
-    entries: VecDeque<Arc<Entry>>,
-    bytes: usize,
-    /// The number of wake-ups that the reads so far have answered.
-    answered: u64,
-}
-
-/// The entries that a watch finds at its position.
-#[derive(Debug)]
-pub(crate) enum Found {
-    /// Records, in order.
-    Entries(Vec<Arc<Entry>>),
-    /// No record yet.
-    Nothing,
-    /// The records after the position are no longer shared.
-    Behind,
-    /// The log was started again since the position.
-    Restarted,
-}
-
-impl Log {
-    fn new(organization: Uid, lease: &Lease) -> Self {
-        let shared = Shared {
-            since: lease.since,
-            trimmed_as_of: lease.trimmed_as_of,
-            start: lease.end,
-            end: lease.end,
-            entries: VecDeque::new(),
-            bytes: 0,
-            answered: 0,
-        };
-        Self {
-            organization,
-            // The log may have grown since the lease was read.
-            wakes: AtomicU64::new(1),
-            event: Event::new(),
-            shared: Mutex::new(shared),
-            reading: async_lock::Mutex::new(()),
-            polled: AtomicI64::new(i64::MIN),
-            swept: AtomicI64::new(i64::MIN),
-            renew_at: AtomicI64::new(lease.renew_at().millis()),
-        }
-    }
-
-    pub(crate) fn organization(&self) -> &Uid {
-        &self.organization
-    }
-
-    fn wake(&self) {
-        self.wakes.fetch_add(1, Ordering::SeqCst);
-        self.event.notify(usize::MAX);
-    }
-
-    /// Returns a listener for the next wake-up.
-    pub(crate) fn listen(&self) -> EventListener {
-        self.event.listen()
-    }
-
-    /// Returns up to a page of the log after a position, after reading the end of the log if it may have grown.
-    pub(crate) async fn read(&self, store: &dyn Store, (since, after): (u64, u64)) -> Result<Found> {
-        if self.has_grown() {
-            // One watch reads for all.
-            let _reading = self.reading.lock().await;
-            if self.has_grown() {
-                self.read_on(store).await?;
-            }
-        }
-        let shared = self.shared.lock();
-        if shared.since != since {
-            return Ok(Found::Restarted);
-        }
-        if after < shared.start {
-            return Ok(Found::Behind);
-        }
-        let first = shared.entries.partition_point(|entry| entry.sequence <= after);
-        // A watch whose client reads slowly keeps the records that it has been given.
-        let mut bytes = 0_usize;
-        let fits = |entry: &&Arc<Entry>| {
-            let is_first = bytes == 0;
-            bytes = bytes.saturating_add(entry.bytes);
-            is_first || bytes <= PAGE_BYTES
-        };
-        let entries: Vec<_> = shared.entries.iter().skip(first).take(PAGE).take_while(fits).cloned().collect();
-        Ok(if entries.is_empty() { Found::Nothing } else { Found::Entries(entries) })
-    }
-
-    fn has_grown(&self) -> bool {
-        self.shared.lock().answered < self.wakes.load(Ordering::SeqCst)
-    }
-
-    async fn read_on(&self, store: &dyn Store) -> Result<()> {
-        loop {
-            let wakes = self.wakes.load(Ordering::SeqCst);
-            let (mut since, mut trimmed_as_of, mut end) = {
-                let shared = self.shared.lock();
-                (shared.since, shared.trimmed_as_of, shared.end)
-            };
-            let epochs = [log::watched(&self.organization), lease::trimmed_epoch(&self.organization)];
-            let page = store.list(&log::after(&self.organization, end, PAGE, PAGE_BYTES, &epochs)).await?;
-            let [now_since, now_trimmed] = *page.epochs.as_slice() else {
-                return Err(Error::internal("a store that returns other epochs"));
-            };
-            let mut restart = false;
-            if (now_since, now_trimmed) != (since, trimmed_as_of) {
-                let (lease, _) = lease::read(store, &self.organization).await?;
-                let first = lease.map_or(u64::MAX, |lease| lease.first);
-                // The deleted records had not been read here.
-                restart = now_since != since || end < first;
-                (since, trimmed_as_of) = (now_since, now_trimmed);
-                end = if restart { lease.map_or(now_since, |lease| lease.end) } else { end };
-            }
-            let items = if restart { &[][..] } else { page.items.as_slice() };
-            let entries = items.iter().map(|item| Entry::parse(item).map(Arc::new)).collect::<Result<Vec<_>>>()?;
-            let is_last = page.next.is_none() && !restart;
-            let mut shared = self.shared.lock();
-            (shared.since, shared.trimmed_as_of) = (since, trimmed_as_of);
-            if restart {
-                (shared.start, shared.end, shared.bytes) = (end, end, 0);
-                shared.entries.clear();
-            }
-            for entry in entries {
-                shared.push(entry);
-            }
-            if is_last {
-                shared.answered = wakes;
-                return Ok(());
-            }
-        }
-    }
-
-    /// Does the work that needs no wake-up: looks for records whose messages were lost, renews the lease, and deletes old
-    /// records.
-    pub(crate) async fn tick(&self, store: &dyn Store, now: Timestamp) -> Result<()> {
-        let millis = now.millis();
-        // The first watch that sees that it is due does it for all.
-        let is_due = |last: &AtomicI64, interval: i64| {
-            let before = last.load(Ordering::SeqCst);
-            let is_due = millis.saturating_sub(before) >= interval || millis < before;
-            is_due && last.compare_exchange(before, millis, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-        };
-        if is_due(&self.polled, POLL_MILLIS) {
-            self.wake();
-        }
-        let renew_at = self.renew_at.load(Ordering::SeqCst);
-        if millis >= renew_at {
-            let lease = lease::ensure(store, &self.organization, now).await?;
-            self.renew_at.store(lease.renew_at().millis(), Ordering::SeqCst);
-        }
-        if is_due(&self.swept, SWEEP_MILLIS) {
-            // Records that cannot be deleted now are deleted later.
-            drop(lease::sweep(store, &self.organization, now).await);
-        }
-        Ok(())
-    }
-}
-
-impl Shared {
-    fn push(&mut self, entry: Arc<Entry>) {
-        self.end = entry.sequence;
-        self.bytes = self.bytes.saturating_add(entry.bytes);
-        self.entries.push_back(entry);
-        while self.entries.len() > MAX_SHARED || self.bytes > MAX_SHARED_BYTES {
-            let Some(first) = self.entries.pop_front() else { break };
-            self.bytes = self.bytes.saturating_sub(first.bytes);
-            self.start = first.sequence;
         }
     }
 }

@@ -7,15 +7,17 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::Poll,
+    time::Duration,
 };
 
 use event_listener::EventListener;
 
 use super::{
     Changed, Closing, MAX_ORGANIZATIONS, WatchEvent, What,
-    hub::{Dependence, Found, Log, PAGE, PAGE_BYTES},
+    hub::Dependence,
     is_watchable, lease,
     log::{self, Change, ChangeType, Entry},
+    tail::{Found, Interest, PAGE, PAGE_BYTES, Subscription},
     token::{self, Place, Token},
 };
 use crate::{
@@ -54,16 +56,10 @@ pub enum ResumeFrom {
     LastEventId(String),
 }
 
-/// The organizations, the scopes, and the epochs on which a caller's access depends.
-struct Access {
-    scopes: Scopes,
-    epochs: Arc<[crate::store::Epoch]>,
-}
-
 /// An organization of a watch.
 #[derive(Debug)]
 struct Source {
-    log: Arc<Log>,
+    subscription: Subscription,
     place: Place,
     /// Whether the watch has reached the records that the watches of the process share.
     is_live: bool,
@@ -96,8 +92,8 @@ pub struct Watcher<P> {
     registered: Registered,
     list: ListRequest,
     names: bool,
-    /// The scopes that the caller saw when the watch began.
-    scopes: Scopes,
+    /// The scopes are those that the caller saw when the watch began.
+    interest: Arc<Interest>,
     /// The hash of the list, for tokens.
     hash: u64,
     sources: Vec<Source>,
@@ -154,10 +150,7 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
         let WatchRequest { list, names, initial_state, resume } = request;
         let kind = registered.kind;
         check_filters(kind, &list)?;
-        let Access { scopes, epochs } = access(&platform, caller, registered, &list).await?;
-        if scopes.is_empty() {
-            return Err(Error::denied());
-        }
+        let interest = Arc::new(interest(&platform, caller, registered, &list).await?);
         let token = match &resume {
             None => None,
             Some(ResumeFrom::LastEventId(text)) => Token::parse(text),
@@ -167,17 +160,18 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
             }
         };
         // Registered before the logs are opened; the access is checked again before the first event.
-        let dependence = platform.hub().depends_on(epochs);
+        let dependence = platform.hub().depends_on(Arc::clone(&interest.epochs));
+        let scopes = &interest.scopes;
         let hash = token::hash(kind.name, list.binding.bytes(), scopes.as_slice());
         let (mut sources, mut places) = (Vec::new(), Vec::new());
-        for organization in organizations(&scopes)? {
-            let (log, lease) = platform.hub().open(platform.store(), &organization, platform.now()).await?;
+        for organization in organizations(scopes)? {
+            let (tail, lease) = platform.hub().open(platform.store(), &organization, platform.now()).await?;
             let resumed = token.as_ref().and_then(|token| token.places.get(sources.len())).copied();
             let is_known =
                 |place: &Place| place.since == lease.since && place.after >= lease.first && place.after <= lease.end;
             places.extend(resumed.filter(is_known));
             let place = Place { since: lease.since, after: lease.end, skip: 0 };
-            sources.push(Source { log, place, is_live: false });
+            sources.push(Source { subscription: tail.subscribe(&interest), place, is_live: false });
         }
         let is_of_list = |token: &Token| token.list == hash && token.places.len() == sources.len();
         let resumed = token.filter(|token| is_of_list(token) && places.len() == sources.len());
@@ -199,7 +193,7 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
             registered: *registered,
             list,
             names,
-            scopes,
+            interest,
             hash,
             sources,
             turn: 0,
@@ -222,20 +216,19 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
 
     /// Waits for the next event; `None` after [`What::Closing`]. An error ends the watch with such an event.
     ///
+    /// One watch of an organization reads for the others of the process, so poll the future until it is ready, or drop it.
+    ///
     /// Cancel safe.
     pub async fn next(&mut self) -> Option<WatchEvent> {
         self.next_paced(|_| std::future::ready(())).await
     }
 
-    /// Waits for the next event, as [`Watcher::next`] does, and for `pause` before each read of changes, which is given the
-    /// current time of the platform. Commits do not wake a watch that pauses, so that a server that is written all the time
-    /// spends little on many watches that read at intervals.
+    /// Waits for the next event, as [`Watcher::next`] does, and reads the changes of an organization at most once in 5 ms: it
+    /// waits for the rest of that time with `sleep`. Commits do not wake a watch meanwhile, so that a server that is written
+    /// all the time spends little on its watches.
     ///
-    /// Cancel safe, if `pause` is.
-    pub async fn next_paced<W: Future<Output = ()>>(
-        &mut self,
-        mut pause: impl FnMut(Timestamp) -> W,
-    ) -> Option<WatchEvent> {
+    /// Cancel safe, if `sleep` is.
+    pub async fn next_paced<S: Future<Output = ()>>(&mut self, sleep: impl Fn(Duration) -> S) -> Option<WatchEvent> {
         loop {
             if let Some(event) = self.queue.pop_front() {
                 self.sent.clone_from(&event.token);
@@ -244,16 +237,34 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
             if self.has_ended {
                 return None;
             }
-            // Neither the state nor a log that is resumed is read at a pace.
-            if self.sending.is_none() && self.sources.iter().all(|source| source.is_live) {
-                pause(self.platform.now()).await;
-            }
-            match self.advance().await {
-                Ok(Read::Something) => {}
-                Ok(Read::Nothing(listeners)) => any(listeners).await,
-                Err(error) => self.close(Closing::because(&error)),
+            let advanced = match self.advance().await {
+                Ok(Read::Something) => Ok(()),
+                Ok(Read::Nothing(listeners)) => self.wait(listeners, &sleep).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = advanced {
+                self.close(Closing::because(&error));
             }
         }
+    }
+
+    /// Waits until one of the listeners is notified, or until this watch has read on in one of its logs for all.
+    async fn wait<S: Future<Output = ()>>(
+        &self,
+        mut listeners: Vec<EventListener>,
+        sleep: &impl Fn(Duration) -> S,
+    ) -> Result<()> {
+        let (store, now) = (self.platform.store(), || self.now());
+        let subscriptions = self.sources.iter().map(|source| &source.subscription);
+        let mut leads: Vec<_> = subscriptions.map(|one| Box::pin(one.lead(store, now, sleep))).collect();
+        std::future::poll_fn(|cx| {
+            if listeners.iter_mut().any(|listener| Pin::new(listener).poll(cx).is_ready()) {
+                return Poll::Ready(Ok(()));
+            }
+            let led = leads.iter_mut().map(|lead| lead.as_mut().poll(cx)).find(Poll::is_ready);
+            led.unwrap_or(Poll::Pending)
+        })
+        .await
     }
 
     /// Does the work that no change triggers; call it every few seconds. Checks the caller's access, which other servers may
@@ -262,7 +273,7 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
         self.checked = None;
         let (store, now) = (self.platform.store(), self.platform.now());
         for source in &self.sources {
-            if let Err(error) = source.log.tick(store, now).await {
+            if let Err(error) = source.subscription.tail().tick(store, now).await {
                 let closing = Closing::because(&error);
                 return self.close(closing);
             }
@@ -273,6 +284,9 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
     /// since.
     pub fn bookmark(&mut self) -> WatchEvent {
         if self.queue.is_empty() && !self.has_ended {
+            for source in &mut self.sources {
+                source.pass(source.subscription.passed(source.place.since));
+            }
             self.sent = self.position();
         }
         WatchEvent { what: What::Bookmark { ends_state: false }, token: self.sent.clone() }
@@ -317,7 +331,7 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
     /// Adds events to the queue.
     async fn advance(&mut self) -> Result<Read> {
         // Before anything is read, so that later changes wake the watch.
-        let listeners = self.sources.iter().map(|source| source.log.listen());
+        let listeners = self.sources.iter().map(|source| source.subscription.listen());
         let listeners: Vec<_> = listeners.chain([self.dependence.listen()]).collect();
         // A watch waits most of the time, and has no room for the rest then: long values are boxed.
         Box::pin(self.check_access()).await?;
@@ -341,14 +355,19 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
     /// Reads on in the log of an organization. Returns whether there was anything.
     async fn advance_in(&mut self, index: usize) -> Result<bool> {
         let Some(source) = self.sources.get(index) else { return Ok(false) };
-        let (store, place) = (self.platform.store(), source.place);
-        match source.log.read(store, (place.since, place.after)).await? {
-            Found::Nothing => {
-                self.set_live(index);
+        let place = source.place;
+        match source.subscription.read((place.since, place.after)) {
+            Found::Nothing(end) => {
+                if let Some(source) = self.sources.get_mut(index) {
+                    source.is_live = true;
+                    source.pass(Some(end));
+                }
                 Ok(false)
             }
             Found::Entries(entries) => {
-                self.set_live(index);
+                if let Some(source) = self.sources.get_mut(index) {
+                    source.is_live = true;
+                }
                 self.deliver(index, &entries).await?;
                 Ok(true)
             }
@@ -358,7 +377,7 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
                 Ok(true)
             }
             Found::Behind => {
-                let organization = source.log.organization().clone();
+                let (store, organization) = (self.platform.store(), source.subscription.tail().organization().clone());
                 let epochs = [log::watched(&organization), lease::trimmed_epoch(&organization)];
                 let query = log::after(&organization, place.after, PAGE, PAGE_BYTES, &epochs);
                 let page = store.list(&query).await?;
@@ -380,16 +399,10 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
         }
     }
 
-    fn set_live(&mut self, index: usize) {
-        if let Some(source) = self.sources.get_mut(index) {
-            source.is_live = true;
-        }
-    }
-
     /// Goes on from the present in an organization whose log no longer has the next changes.
     async fn restart(&mut self, index: usize) -> Result<()> {
         let Some(source) = self.sources.get(index) else { return Ok(()) };
-        let organization = source.log.organization().clone();
+        let organization = source.subscription.tail().organization().clone();
         let (_, lease) = self.platform.hub().open(self.platform.store(), &organization, self.platform.now()).await?;
         if let Some(source) = self.sources.get_mut(index) {
             source.place = Place { since: lease.since, after: lease.end, skip: 0 };
@@ -402,7 +415,7 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
     async fn deliver(&mut self, index: usize, entries: &[Arc<Entry>]) -> Result<()> {
         for entry in entries {
             let Some(place) = self.sources.get(index).map(|source| source.place) else { return Ok(()) };
-            if self.dependence.is_among(&entry.raised) {
+            if self.interest.depends_on(&entry.raised) {
                 // The caller must not see after the commit what it has revoked.
                 self.checked = None;
                 self.check_access().await?;
@@ -410,10 +423,9 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
                     return Ok(());
                 }
             }
-            let kind = self.registered.kind.name;
             let is_shown = |change: &Change| {
                 let is_ahead = self.ahead.get(&change.uid).is_some_and(|known| *known >= entry.sequence);
-                change.kind == kind && !is_ahead && self.scopes.contain(&change.uid)
+                !is_ahead && self.interest.shows(change)
             };
             let changes = entry.changes.iter().enumerate().skip(place.skip);
             let changes: Vec<_> = changes.filter(|(_, change)| is_shown(change)).collect();
@@ -472,13 +484,14 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
     /// Adds a page of the state to the queue.
     async fn send_state(&mut self) -> Result<()> {
         let Some(sending) = &self.sending else { return Ok(()) };
-        let (registered, list, scopes, after) = (&self.registered, &self.list, &self.scopes, &sending.after);
+        let (registered, list, scopes, after) = (&self.registered, &self.list, &self.interest.scopes, &sending.after);
         let page = self
             .platform
             .with_caller(&self.caller, |cx| Box::pin(verb::state_page(cx, registered, list, scopes.as_slice(), after)));
         let (items, is_last) = page.await?;
         for (uid, revision, shown) in items {
-            let position = self.sources.iter().find(|source| source.log.organization().as_str() == uid.root());
+            let position =
+                self.sources.iter().find(|source| source.subscription.tail().organization().as_str() == uid.root());
             if position.is_some_and(|source| revision > source.place.after) {
                 self.ahead.insert(uid.clone(), revision);
             }
@@ -501,34 +514,41 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
         if self.checked == Some(raised) {
             return Ok(());
         }
-        let Access { scopes, epochs } = access(&self.platform, &self.caller, &self.registered, &self.list).await?;
-        if scopes.is_empty() {
-            return Err(Error::denied());
-        }
-        if scopes != self.scopes {
+        let interest = Arc::new(interest(&self.platform, &self.caller, &self.registered, &self.list).await?);
+        if interest.scopes != self.interest.scopes {
             let message = "What you may see has changed: resume, and list again";
             self.close(Closing::retryable(Code::Aborted, message));
             return Ok(());
         }
-        self.dependence = self.platform.hub().depends_on(epochs);
+        self.dependence = self.platform.hub().depends_on(Arc::clone(&interest.epochs));
+        self.sources.iter().for_each(|source| source.subscription.set_interest(&interest));
+        self.interest = interest;
         self.checked = Some(raised);
         Ok(())
     }
 }
 
-/// Waits until one of the listeners is notified.
-async fn any(mut listeners: Vec<EventListener>) {
-    std::future::poll_fn(|cx| {
-        let is_ready = listeners.iter_mut().any(|listener| Pin::new(listener).poll(cx).is_ready());
-        if is_ready { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
+impl Source {
+    /// Goes on after a sequence up to which nothing concerns the watch that it has not read.
+    fn pass(&mut self, sequence: Option<u64>) {
+        if let Some(after) = sequence.filter(|sequence| *sequence > self.place.after) {
+            self.place = Place { after, skip: 0, ..self.place };
+        }
+    }
 }
 
-/// Returns the part of a list that a caller may see now.
-async fn access(platform: &Platform, caller: &Caller, registered: &Registered, list: &ListRequest) -> Result<Access> {
+/// Returns the changes that concern a watch of the part of a list that a caller may see now.
+async fn interest(
+    platform: &Platform,
+    caller: &Caller,
+    registered: &Registered,
+    list: &ListRequest,
+) -> Result<Interest> {
     let (scopes, epochs) = platform.with_caller(caller, |cx| Box::pin(verb::visible(cx, registered, list))).await?;
-    Ok(Access { scopes, epochs })
+    if scopes.is_empty() {
+        return Err(Error::denied());
+    }
+    Ok(Interest { kind: registered.kind.name, scopes, epochs })
 }
 
 /// Returns the organizations of these scopes, in order.

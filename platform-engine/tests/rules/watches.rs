@@ -2,13 +2,14 @@
 
 use std::{
     cell::Cell,
-    future::{Future as _, poll_fn},
-    pin::pin,
+    future::poll_fn,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context as TaskContext, Poll, Wake},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -347,38 +348,114 @@ fn a_slow_watch_is_ended_and_resumes_with_everything_that_it_has_missed() {
 #[derive(Debug, Default)]
 struct Wakes(AtomicUsize);
 
+impl Wakes {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
 impl Wake for Wakes {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
+/// Polls a future once, with a waker that counts.
+fn poll<T>(future: Pin<&mut impl Future<Output = T>>, wakes: &Arc<Wakes>) -> Poll<T> {
+    future.poll(&mut TaskContext::from_waker(&Arc::clone(wakes).into()))
+}
+
 #[test]
 fn commits_do_not_wake_a_watch_that_pauses_and_it_reads_them_after_the_pause() {
     let world = World::new();
     let mut watch = watch(&world, "Repo");
+    // The log has been read in this period of 5 ms.
     assert!(rest(&mut watch).is_empty());
     let (is_over, wakes) = (Cell::new(false), Arc::new(Wakes::default()));
-    let pause = |_| poll_fn(|_| if is_over.get() { Poll::Ready(()) } else { Poll::Pending });
+    let sleep = |rest: Duration| {
+        assert!((1..=5).contains(&rest.as_millis()), "{rest:?}");
+        poll_fn(|_| if is_over.get() { Poll::Ready(()) } else { Poll::Pending })
+    };
     {
-        let (mut event, waker) = (pin!(watch.next_paced(pause)), Arc::clone(&wakes).into());
-        let mut poll = || event.as_mut().poll(&mut TaskContext::from_waker(&waker));
-        assert!(poll().is_pending());
+        let mut event = pin!(watch.next_paced(sleep));
+        assert!(poll(event.as_mut(), &wakes).is_pending());
         repo(&world, "a");
+        assert_eq!(wakes.count(), 1);
+        assert!(poll(event.as_mut(), &wakes).is_pending());
         repo(&world, "b");
-        assert_eq!(wakes.0.load(Ordering::SeqCst), 0);
+        assert_eq!(wakes.count(), 1);
         is_over.set(true);
-        let Poll::Ready(Some(event)) = poll() else { panic!("no event after the pause") };
+        let Poll::Ready(Some(event)) = poll(event.as_mut(), &wakes) else { panic!("no event after the pause") };
         assert_eq!(shown(&[event]), ["added a"]);
     }
     assert_eq!(shown(&rest(&mut watch)), ["added b"]);
-    // Without a pause, a commit wakes it.
-    let (mut event, waker) = (pin!(watch.next_paced(pause)), Arc::clone(&wakes).into());
-    let mut poll = || event.as_mut().poll(&mut TaskContext::from_waker(&waker));
-    assert!(poll().is_pending());
-    repo(&world, "c");
-    assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
-    assert!(poll().is_ready());
+}
+
+#[test]
+fn a_change_wakes_one_watch_that_reads_for_all_and_those_that_show_it() {
+    let world = World::new();
+    let group = world.create(&world.operator, "Group", &world.org, json!({ "name": "other" })).unwrap();
+    let of_group = [("uidp.descendants_of", text(&group, "uid"))];
+    let mut reading = watch(&world, "Group");
+    let open = || open(&world, &world.operator, "Repo", &of_group, Ask::default()).unwrap();
+    let (mut elsewhere, mut concerned) = (open(), watch(&world, "Repo"));
+    assert_eq!(shown(&[next(&mut elsewhere)]), ["bookmark"]);
+    let begin = elsewhere.bookmark().token;
+    {
+        let [of_reading, of_elsewhere, of_concerned] = [(); 3].map(|()| Arc::new(Wakes::default()));
+        let mut reads = pin!(reading.next());
+        let mut waits = pin!(elsewhere.next());
+        assert!(poll(reads.as_mut(), &of_reading).is_pending());
+        assert!(poll(waits.as_mut(), &of_elsewhere).is_pending());
+        // More than a process keeps of a log.
+        for number in 0..1_100 {
+            let mut shows = pin!(concerned.next());
+            assert!(poll(shows.as_mut(), &of_concerned).is_pending());
+            let wakes = (of_reading.count(), of_concerned.count());
+            repo(&world, &format!("of the organization {number}"));
+            assert_eq!((of_reading.count(), of_concerned.count()), (wakes.0 + 1, wakes.1));
+            assert!(poll(reads.as_mut(), &of_reading).is_pending());
+            assert_eq!(of_concerned.count(), wakes.1 + 1);
+            let Poll::Ready(Some(event)) = poll(shows.as_mut(), &of_concerned) else { panic!("no event") };
+            assert_eq!(shown(&[event]), [format!("added of the organization {number}")]);
+        }
+        assert_eq!(of_elsewhere.count(), 0);
+    }
+    // It is not behind, and its token is as new as the last change.
+    assert_ne!(elsewhere.bookmark().token, begin);
+    let body = json!({ "name": "of the group" });
+    world.create(&world.operator, "Repo", of_group[0].1, body).unwrap();
+    assert_eq!(shown(&rest(&mut elsewhere)), ["added of the group"]);
+}
+
+#[test]
+fn the_next_watch_reads_for_all_when_the_one_that_did_has_gone() {
+    let world = World::new();
+    let (mut first, mut second) = (watch(&world, "Repo"), watch(&world, "Repo"));
+    let wakes = Arc::new(Wakes::default());
+    let mut waits = pin!(second.next());
+    {
+        let mut reads = pin!(first.next());
+        assert!(poll(reads.as_mut(), &Arc::default()).is_pending());
+        assert!(poll(waits.as_mut(), &wakes).is_pending());
+        repo(&world, "a");
+        assert_eq!(wakes.count(), 0);
+    }
+    assert_eq!(wakes.count(), 1);
+    let Poll::Ready(Some(event)) = poll(waits.as_mut(), &wakes) else { panic!("no event") };
+    assert_eq!(shown(&[event]), ["added a"]);
+}
+
+#[test]
+fn a_watch_whose_turn_it_is_to_read_and_that_is_not_polled_does_not_stop_the_others() {
+    let world = World::new();
+    let (mut stuck, mut other) = (watch(&world, "Repo"), watch(&world, "Repo"));
+    let mut reads = pin!(stuck.next());
+    assert!(poll(reads.as_mut(), &Arc::default()).is_pending());
+    repo(&world, "a");
+    assert!(rest(&mut other).is_empty());
+    block_on(other.tick());
+    assert_eq!(shown(&rest(&mut other)), ["added a"]);
 }
 
 #[test]

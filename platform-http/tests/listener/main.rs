@@ -17,3 +17,4 @@ mod limits;
 mod proxy;
 #[cfg(feature = "tls")]
 mod tls;
+mod watches;
