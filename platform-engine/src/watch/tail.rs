@@ -200,7 +200,8 @@ impl Subscription {
                 sleep(rest).await;
             }
             tail.period.store(period, Ordering::SeqCst);
-            tail.read_on(store).await?;
+            // Boxed, because most watches wait for their turn and need no room for it.
+            Box::pin(tail.read_on(store)).await?;
             if tail.shared.lock().readers.get(&self.reader).is_none_or(|reader| reader.unread.is_some()) {
                 return Ok(());
             }
