@@ -1,8 +1,9 @@
 //! The end of the change log of an organization, as far as this process has read it, which its watches share.
 //!
-//! One watch reads for all ([`Subscription::lead`]), and wakes those that a record concerns. The others do nothing for a commit, so
-//! that many watches of one group cost the writers of another no more than one watch. Each watch that waits for changes also
-//! waits for its turn to read: when the one that reads has gone, the next one does it, and no runtime is needed to start a task.
+//! One watch reads for all ([`Subscription::lead`]), and wakes those that a record concerns. The others do nothing for a
+//! commit, so that many watches of one group cost the writers of another no more than one watch. Each watch that waits for
+//! changes also waits for its turn to read: when the one that reads has gone, the next one does it, and no runtime is needed
+//! to start a task.
 //!
 //! Rejected: a read by each watch, with which the server spent up to 1.9 times the processor time on a create when 2,000
 //! watches of another group were open (benches/FIGURES.md, Watches).
