@@ -39,7 +39,7 @@ fn main() {
     if wanted("creates") {
         let of_group = |server: &Server| format!("uidp.descendants_of={}", group(server));
         creates(100, "of another group", of_group);
-        creates(variable("BENCH_WATCHES", 2_000), "of another group", of_group);
+        creates(2_000, "of another group", of_group);
         creates(100, "of their names", |_| format!("{watched}&watch=names"));
         creates(100, "of them", |_| watched.clone());
     }

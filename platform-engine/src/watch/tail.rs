@@ -60,12 +60,10 @@ pub(crate) struct Tail {
     /// Notified at each wake-up.
     woken: Event,
     shared: Mutex<Shared>,
-    /// Held by the watch that reads for all, from before it waits for a wake-up.
-    leading: async_lock::Mutex<()>,
+    /// Held by the watch that reads for all, from before it waits for a wake-up: the period of its last read, since 1970.
+    leading: async_lock::Mutex<i64>,
     /// Held during a read.
     reading: async_lock::Mutex<()>,
-    /// The period of the last read at a pace, since 1970.
-    period: AtomicI64,
     polled: AtomicI64,
     swept: AtomicI64,
     renew_at: AtomicI64,
@@ -191,20 +189,20 @@ impl Subscription {
         sleep: impl Fn(Duration) -> S,
     ) -> Result<()> {
         let tail = &self.tail;
-        let _leading = tail.leading.lock().await;
+        let mut last_period = tail.leading.lock().await;
         loop {
             let woken = tail.woken.listen();
             if !tail.has_grown() {
                 woken.await;
             }
-            let (rest, period) = until_next_read(tail.period.load(Ordering::SeqCst), now());
+            let (rest, period) = until_next_read(*last_period, now());
             if !rest.is_zero() {
                 sleep(rest).await;
             }
-            tail.period.store(period, Ordering::SeqCst);
+            *last_period = period;
             // Boxed, because most watches wait for their turn and need no room for it.
             Box::pin(tail.read_on(store)).await?;
-            if tail.shared.lock().readers.get(&self.reader).is_none_or(|reader| reader.unread.is_some()) {
+            if tail.shared.lock().has_unread(self.reader) {
                 return Ok(());
             }
         }
@@ -213,8 +211,7 @@ impl Subscription {
     /// Returns the sequence up to which no record concerns the watch that it has not read, if it has read all that do.
     pub(crate) fn passed(&self, since: u64) -> Option<u64> {
         let shared = self.tail.shared.lock();
-        let has_read_all = shared.readers.get(&self.reader).is_some_and(|reader| reader.unread.is_none());
-        (has_read_all && shared.since == since).then_some(shared.end)
+        (!shared.has_unread(self.reader) && shared.since == since).then_some(shared.end)
     }
 
     /// Replaces what concerns the watch, with the same scopes.
@@ -260,9 +257,8 @@ impl Tail {
             wakes: AtomicU64::new(1),
             woken: Event::new(),
             shared: Mutex::new(shared),
-            leading: async_lock::Mutex::new(()),
+            leading: async_lock::Mutex::new(i64::MIN),
             reading: async_lock::Mutex::new(()),
-            period: AtomicI64::new(i64::MIN),
             polled: AtomicI64::new(i64::MIN),
             swept: AtomicI64::new(i64::MIN),
             renew_at: AtomicI64::new(lease.renew_at().millis()),
@@ -370,6 +366,11 @@ impl Tail {
 }
 
 impl Shared {
+    /// Returns whether records may concern a watch that it has not read.
+    fn has_unread(&self, reader: u64) -> bool {
+        self.readers.get(&reader).is_none_or(|reader| reader.unread.is_some())
+    }
+
     fn push(&mut self, entry: Arc<Entry>) {
         self.tell(&entry);
         self.end = entry.sequence;

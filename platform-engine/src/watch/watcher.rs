@@ -354,20 +354,16 @@ impl<P: Deref<Target = Platform>> Watcher<P> {
 
     /// Reads on in the log of an organization. Returns whether there was anything.
     async fn advance_in(&mut self, index: usize) -> Result<bool> {
-        let Some(source) = self.sources.get(index) else { return Ok(false) };
+        let Some(source) = self.sources.get_mut(index) else { return Ok(false) };
         let place = source.place;
         match source.subscription.read((place.since, place.after)) {
             Found::Nothing(end) => {
-                if let Some(source) = self.sources.get_mut(index) {
-                    source.is_live = true;
-                    source.pass(Some(end));
-                }
+                source.is_live = true;
+                source.pass(Some(end));
                 Ok(false)
             }
             Found::Entries(entries) => {
-                if let Some(source) = self.sources.get_mut(index) {
-                    source.is_live = true;
-                }
+                source.is_live = true;
                 self.deliver(index, &entries).await?;
                 Ok(true)
             }
