@@ -6,7 +6,8 @@ use platform_store_sled::{Builder, SledStore};
 use platform_testkit::conformance::{self, Suite};
 
 fn suite(configure: fn(Builder) -> Builder) -> Suite {
-    let open = move |directory: PathBuf| ready(configure(SledStore::builder()).open(directory));
+    // Below the temporary directory, because the lock is next to the store and is not deleted.
+    let open = move |directory: PathBuf| ready(configure(SledStore::builder()).open(directory.join("store")));
     Suite::checked(open, SledStore::check).with_variables(|name| std::env::var(name).ok())
 }
 

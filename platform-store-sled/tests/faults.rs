@@ -107,10 +107,12 @@ fn opening_a_store_twice_by_another_path_fails() {
 #[test]
 fn a_directory_with_other_files_is_rejected_and_not_changed() {
     let home = tempfile::tempdir().unwrap();
-    fs::write(home.path().join("precious.txt"), "data").unwrap();
-    let error = SledStore::open(home.path()).unwrap_err();
+    let path = home.path().join("other");
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("precious.txt"), "data").unwrap();
+    let error = SledStore::open(&path).unwrap_err();
     assert!(matches!(&error, OpenError::Directory(DirectoryError::NotAStore { .. })), "{error}");
-    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
 }
 
 #[test]
