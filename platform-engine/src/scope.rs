@@ -204,6 +204,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn scopes_are_in_order_and_without_duplicates() {
+        let scopes = ["b", "a", "b"].map(|uid| Scope::Subtree(Uid::opaque(uid)));
+        assert_eq!(Scopes::disjoint(scopes.clone()).as_slice(), [&scopes[1], &scopes[0]].map(Clone::clone));
+    }
+
+    #[test]
     fn an_exact_scope_is_not_compared_with_scopes_below_it() {
         let below = |n: usize| Scope::Subtree(Uid::opaque(format!("a/{n}")));
         let places: Vec<_> = (0..1000).map(below).chain([Scope::Subtree(Uid::opaque("a"))]).collect();

@@ -345,7 +345,23 @@ mod tests {
         ] {
             assert_eq!(Capabilities::new([CLOSE, LIST, clashing]).unwrap_err(), (CLOSE, clashing));
         }
-        let same_bit = Capability::of_contract(104, "CAP_OTHER", "other", 3);
-        assert_eq!(Capabilities::new([LIST, same_bit]).unwrap_err(), (LIST, same_bit));
+        for clashing in [
+            Capability::of_contract(104, "CAP_OTHER", "other", 3),
+            Capability::of_contract(103, "CAP_OTHER", "other", 4),
+        ] {
+            assert_eq!(Capabilities::new([LIST, clashing]).unwrap_err(), (LIST, clashing));
+        }
+    }
+
+    #[test]
+    fn own_capabilities_have_their_own_numbers_and_are_in_the_roles_of_their_embedder() {
+        let own = |number: u32| Capability::new(number, "CAP_OWN", "own");
+        for number in [0, Capability::FIRST_OWN - 1, Capability::LAST_OWN + 1] {
+            assert!(std::panic::catch_unwind(|| own(number)).is_err(), "{number}");
+        }
+        let capability = own(Capability::FIRST_OWN);
+        assert!(!capability.is_internal() && capability.roles().is_empty());
+        assert!(capability.internal().is_internal());
+        assert_eq!(capability.in_roles(&["owner"]).roles(), ["owner"]);
     }
 }

@@ -353,6 +353,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn topmost_groups_are_in_order_without_duplicates_and_none_is_below_another() {
+        let groups = ["b", "a/1", "a/1/2", "b", "c", "a/3"].map(Uid::opaque);
+        assert_eq!(*topmost(groups.iter(), |group| group != "c"), ["a/1", "a/3", "b"].map(Uid::opaque));
+    }
+
+    #[test]
+    fn a_caller_acts_as_a_registration_that_had_begun_and_as_any_identity_of_a_group() {
+        let at = |seconds: i64| Timestamp::from_millis(seconds * 1_000);
+        let grants = |registration| {
+            Grants::new(Uid::opaque("a"), false, AsOf::default(), Vec::new(), []).registered(Some(at(10)), registration)
+        };
+        let [id, other] = ["11", "22"].map(|hex| RegistrationId::try_from(hex.repeat(16)).unwrap());
+        for (acts_as, of_person, of_group) in [
+            (ActsAs::Current, true, true),
+            (ActsAs::Registration(id), true, false),
+            (ActsAs::Registration(other), false, false),
+            (ActsAs::AsOf(at(9)), false, true),
+            (ActsAs::AsOf(at(10)), true, true),
+        ] {
+            assert_eq!(grants(Some(id)).are_of(acts_as), of_person, "{acts_as:?}");
+            assert_eq!(grants(None).are_of(acts_as), of_group, "{acts_as:?}");
+        }
+    }
+
+    #[test]
     fn sets_of_groups_are_cached_up_to_the_bound_and_then_dropped() {
         let held = [0, 1, 2, 3].map(|bit| Capability::of_contract(bit.into(), "CAP", "cap", bit));
         let group = |n: usize| Uid::opaque(format!("{:040x}/{n:016x}", 1));

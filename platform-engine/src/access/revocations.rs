@@ -186,6 +186,9 @@ mod tests {
         }
         revocations.revoke_all(at(10));
         assert!(!revocations.admit(&token("c", 20, None)), "the clock of this server is behind");
+        assert!(revocations.admit(&token("d", 12, Some(1))), "its number is enough");
+        revocations.revoke_all(at(11));
+        assert!(!revocations.admit(&token("e", 20, None)), "the clock is behind again");
     }
 
     #[test]
@@ -232,6 +235,7 @@ mod tests {
             assert!(!revocations.admit_session(id, 0), "{id}: all sessions were ended");
         }
         assert!(revocations.admit_session("new", 1));
+        assert!(revocations.sessions.is_empty(), "no session of an earlier generation is valid");
         for id in 0..Revocations::MAX_SESSIONS {
             revocations.end_session(&id.to_string(), at(100), at(3));
         }

@@ -202,6 +202,7 @@ mod tests {
         Field::string("rule").immutable(),
         Field::message("claimMatch", MATCH).oneof("relationship"),
         Field::string("principal").oneof("relationship"),
+        Field::message("status", &[Field::string("phase")]).output_only(),
     ];
 
     fn object(value: Value) -> Map<String, Value> {
@@ -221,7 +222,9 @@ mod tests {
             paths("name, claim_match.issuer_pattern,claimMatch.subject,name,uid").unwrap(),
             Mask::Paths(vec!["name".into(), "claimMatch.issuerPattern".into(), "claimMatch.subject".into()])
         );
-        assert_eq!(paths("").unwrap(), Mask::Paths(vec![]));
+        for none in ["", "uid", "status", "status.phase", "claimMatch.expirationTime"] {
+            assert_eq!(paths(none).unwrap(), Mask::Paths(vec![]), "{none}");
+        }
         for bad in
             ["nam", "name.x", "claimMatch.", "claimMatch.x", ".name", "*,name", "name,*", "claimMatch.*", "`name`"]
         {

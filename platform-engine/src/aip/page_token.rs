@@ -191,12 +191,20 @@ mod tests {
         let all = [
             of(&[("a", &[b"b", b"c"])]),
             of(&[("a", &[b"bc"])]),
+            of(&[("a", &[b"bd"])]),
             of(&[("ab", &[b"c"])]),
             of(&[("a", &[b"b"]), ("c", &[])]),
             of(&[("a", &[]), ("b", &[b"c"])]),
             of(&[("a", &[b"b", b"", b"c"])]),
         ];
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+    }
+
+    #[test]
+    fn no_bytes_can_move_between_a_token_and_its_binding() {
+        let keys = PageKeys::new([(7, [1; 32])]);
+        let tag = |token: &[u8], binding: &[u8]| tag(&keys.0[0].1, token, &Binding(binding.to_vec()));
+        assert_ne!(tag(b"ab", b"c"), tag(b"a", b"bc"));
     }
 
     #[test]

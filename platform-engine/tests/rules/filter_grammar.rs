@@ -100,6 +100,8 @@ fn or_binds_tighter_than_and_and_a_sequence_is_an_and() {
         ("NOT a=1 OR NOT b=2", r#"NOT a = "1" OR NOT b = "2""#),
         ("NOT (NOT a=1)", r#"NOT (NOT a = "1")"#),
         ("((a=1))", r#"a = "1""#),
+        ("( a=1 )", r#"a = "1""#),
+        ("a!=1", r#"a != "1""#),
         ("a=(1 OR 2)", r#"a = ("1" OR "2")"#),
         ("a=(x:y -2 NOT 3)", r#"a = ("x:y" AND "-2" AND NOT "3")"#),
         ("a.AND.\"b c\"=1", r#"a."AND"."b c" = "1""#),
@@ -145,6 +147,7 @@ fn anything_else_is_rejected_with_its_position() {
         ("a=1)", "has a `)` without a `(` (at character 4)"),
         ("()", "must have a name or a value here, and not `)` (at character 2)"),
         ("a=1, b=2", "must have white space here (at character 4)"),
+        ("a=1!=2", "must have white space here (at character 4)"),
         ("(a=1)(b=2)", "must have white space here (at character 6)"),
         ("é=\"b\"c", "must have white space here (at character 6)"),
         ("a=b\"c\"", "must have quotes around the whole value (at character 3)"),
@@ -168,6 +171,10 @@ fn length_terms_and_depth_are_bounded() {
     assert!(rule(&nested(MAX_DEPTH + 1)).starts_with("must not be nested more than 16 deep"));
     assert!(rule(&nested(MAX_LEN / 2 - 1)).starts_with("must not be nested more than 16 deep"));
     assert!(rule(&"-(".repeat(MAX_LEN / 2)).starts_with("must not be nested more than 16 deep"));
+    // Next to each other, and not in each other.
+    for one in ["(a)", "-a"] {
+        assert!(parse(&vec![one; MAX_TERMS].join(" ")).is_ok());
+    }
     assert!(rule(&"a".repeat(MAX_LEN + 1)).starts_with("must be at most 8192 bytes long"));
 }
 

@@ -1,8 +1,13 @@
 //! Lists with a filter (`docs/api.md`, Filters): the types of fields, access, page tokens and the bound on what is read.
 //! The suite of kinds compares filters over each field with a model.
 
-use platform_core::resources::advisory::VulnerabilityMetadata;
-use platform_engine::{error::Error, uid::Uid};
+use platform_core::resources::{advisory::VulnerabilityMetadata, iam::Group, registry::Repo};
+use platform_engine::{
+    aip::filter::{Filter, parse},
+    error::Error,
+    kind::Resource,
+    uid::Uid,
+};
 use serde_json::json;
 
 use crate::common::{World, block_on, uid_of, violated_fields};
@@ -67,6 +72,7 @@ fn a_filter_combines_comparisons_and_searches_the_texts() {
     let uid = world.list(&world.operator, "Repo", &[("name", "redis")]).unwrap().uids().remove(0);
     assert_eq!(names(&world, &format!("uid = {uid}")), ["redis"]);
     assert_eq!(names(&world, &format!("uid = {uid} AND name = nginx")), [""; 0]);
+    assert_eq!(names(&world, &uid), [""; 0], "a search does not read uids");
     // Filters and parameters combine by AND.
     let both = [("filter", "name:*ngi*"), ("name", "redis")];
     assert_eq!(world.list(&world.operator, "Repo", &both).unwrap().total, 0);
@@ -96,6 +102,12 @@ fn a_field_that_lists_do_not_show_or_a_value_of_another_type_is_rejected_with_it
         ("Repo", "createTime = 2026*", "must not have a wildcard, which only texts have (at character 14)"),
         ("Repo", "name > a*", "must not have a wildcard where texts are ordered"),
         ("Repo", "syncConfig.uniqueTags = yes", "must be `true` or `false` (at character 25)"),
+        (
+            "RoleBinding",
+            "owner",
+            "must compare a field: lists of roleBindings have no texts to search (at character 1)",
+        ),
+        ("Group", "resourceLimits.Repo.x = 1", "must not have `x` after `resourceLimits.Repo`, which has no fields"),
         ("Group", "resourceLimits.Repo > many", "must be a whole number of 64 bits (at character 23)"),
         ("Repo", "name = (a OR b = c)", "must have a name or a value here, and not `=` (at character 16)"),
         ("Repo", "size(name) > 1", "must not call `size`: no function is known (at character 1)"),
@@ -107,6 +119,33 @@ fn a_field_that_lists_do_not_show_or_a_value_of_another_type_is_rejected_with_it
     ] {
         let found = rule(&world, kind, filter);
         assert!(found.starts_with(expected), "{kind} {filter}: {found}");
+    }
+}
+
+#[test]
+fn a_filter_is_evaluated_on_defaults_lists_maps_and_messages() {
+    for (kind, filter, resource, expected) in [
+        (Repo::KIND, "catalogTier = CATALOG_TIER_UNSPECIFIED", json!({}), true),
+        (
+            Repo::KIND,
+            "catalogTier = CATALOG_TIER_UNSPECIFIED",
+            json!({ "catalogTier": "CATALOG_TIER_UNSPECIFIED" }),
+            true,
+        ),
+        (Repo::KIND, "catalogTier = CATALOG_TIER_UNSPECIFIED", json!({ "catalogTier": "CATALOG_TIER_BASE" }), false),
+        (Repo::KIND, "catalogTier = CATALOG_TIER_BASE", json!({}), false),
+        (Repo::KIND, "catalogTier = 0", json!({}), true),
+        (Repo::KIND, "catalogTier = 0", json!({ "catalogTier": "CATALOG_TIER_BASE" }), false),
+        (Repo::KIND, "bundles:*", json!({ "bundles": [""] }), true),
+        (Repo::KIND, "bundles:*", json!({ "bundles": [] }), false),
+        (Repo::KIND, "syncConfig:uniqueTags", json!({ "syncConfig": { "uniqueTags": true } }), true),
+        (Repo::KIND, "syncConfig:uniqueTags", json!({ "syncConfig": { "uniqueTags": false, "source": "a" } }), false),
+        (Group::KIND, "resourceLimits.Repo > 3", json!({ "resourceLimits": { "Repo": 4, "Tag": 1 } }), true),
+        (Group::KIND, "resourceLimits.Tag > 3", json!({ "resourceLimits": { "Repo": 4, "Tag": 1 } }), false),
+        (Group::KIND, "resourceLimits:Tag", json!({ "resourceLimits": { "Repo": 4 } }), false),
+    ] {
+        let compiled = Filter::compile(&parse(filter).unwrap().unwrap(), kind).unwrap();
+        assert_eq!(compiled.passes(&resource), expected, "{filter} {resource}");
     }
 }
 
@@ -201,6 +240,9 @@ fn a_filter_without_an_index_reads_a_bounded_number_of_resources_and_one_with_an
     // Nobody needs a token for this list, so that it reads fewer resources than others.
     put(0..1_000);
     assert_eq!(total("summary:*3").unwrap(), 100);
+    assert_eq!(total("summary >= \"summary 5\"").unwrap(), 500);
+    assert_eq!(total("CVE-03-00303").unwrap(), 1);
+    assert_eq!(total("summary").unwrap(), 0, "a search does not read texts of several lines");
     put(1_000..1_001);
     let refused = rule(&world, "VulnerabilityMetadata", "summary:*3 AND details:*");
     assert_eq!(
@@ -214,6 +256,7 @@ fn a_filter_without_an_index_reads_a_bounded_number_of_resources_and_one_with_an
     assert_eq!(total("id = (CVE-03-00303 OR CVE-04-00404) AND summary:*3").unwrap(), 1);
     assert_eq!(total("id = \"CVE-03-*\" AND summary:*3").unwrap(), 10);
     assert_eq!(total("id >= CVE-09 AND summary:*3").unwrap(), 10);
+    assert_eq!(total("id = \"\" AND summary:*3").unwrap(), 0);
     assert_eq!(violated_fields(total("id >= CVE-00 AND summary:*3")), ["filter"]);
     assert_eq!(total("id >= CVE-00-00002 AND summary:*3 AND id < CVE-01").unwrap(), 10);
 }

@@ -234,6 +234,17 @@ fn a_watch_of_names_has_no_resources() {
 }
 
 #[test]
+fn a_watch_with_a_read_mask_also_shows_the_uid() {
+    let world = World::new();
+    let query = [("uidp.descendants_of", world.org.as_str()), ("read_mask", "name")];
+    let mut watch = open(&world, &world.operator, "Repo", &query, Ask::default()).unwrap();
+    next(&mut watch);
+    let uid = repo(&world, "a");
+    let event: Value = serde_json::from_slice(&next(&mut watch).what.to_json()).unwrap();
+    assert_eq!(event["resource"], json!({ "uid": uid, "name": "a" }));
+}
+
+#[test]
 fn a_filter_selects_changes_and_what_leaves_the_list_is_deleted_for_its_watch() {
     let world = World::new();
     let query = [("uidp.descendants_of", world.org.as_str()), ("filter", "description = \"in\"")];

@@ -48,7 +48,7 @@ struct Word {
 }
 
 impl<'t> Parser<'t> {
-    /// `expression: sequence {AND sequence}`, `sequence: factor {factor}`
+    /// `expression: sequence {AND sequence}`, `sequence: factor {factor}`, and the white space after it.
     fn expression(&mut self) -> Result<Expression> {
         let mut operands = Vec::new();
         loop {
@@ -132,7 +132,6 @@ impl<'t> Parser<'t> {
         self.skip(1);
         self.skip_space();
         let expression = self.expression()?;
-        self.skip_space();
         if !self.rest.starts_with(')') {
             return Err(Invalid::new(open, "has a `(` without a `)`"));
         }
