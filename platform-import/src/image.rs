@@ -9,7 +9,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use oci_spec::image::{self, Descriptor, DigestAlgorithm, ImageIndex, ImageManifest, MediaType, OciLayout};
 use platform_core::resources::registry::{
     Digest, Tag,
     image::{BlobContent, Image, ImageBlob, ImagePackage, ImagePlatform},
@@ -18,13 +17,15 @@ use platform_engine::blob::MAX_LEN;
 use platform_v1::resources::Chart;
 use serde_json::value::RawValue;
 
-use crate::{Placed, Refusal, osv::without_place};
+use crate::{Placed, Refusal};
 
 mod blobs;
 mod chart;
+mod manifest;
 mod spdx;
 
 pub use blobs::{Blobs, Directory};
+pub use manifest::{BlobDigest, Descriptor, Manifest, index, manifest};
 pub use spdx::sbom;
 
 /// The maximum nesting depth of indexes. Our choice.
@@ -72,30 +73,6 @@ pub fn layout(blobs: &dyn Blobs, largest: u64, keep: &mut dyn FnMut(Vec<u8>)) ->
     layout.contents()
 }
 
-/// Reads the descriptors of an index's manifests.
-///
-/// # Errors
-/// The problem with the index.
-pub fn index(bytes: &[u8]) -> Result<Vec<Descriptor>, Refusal> {
-    let index = ImageIndex::from_reader(bytes).map_err(|error| invalid("image index", &error))?;
-    match index.schema_version() {
-        2 => Ok(index.manifests().clone()),
-        other => Err(Refusal::new("schemaVersion", format!("must be 2, not {other}"))),
-    }
-}
-
-/// Reads a manifest.
-///
-/// # Errors
-/// The problem with the manifest.
-pub fn manifest(bytes: &[u8]) -> Result<ImageManifest, Refusal> {
-    let manifest = ImageManifest::from_reader(bytes).map_err(|error| invalid("image manifest", &error))?;
-    match manifest.schema_version() {
-        2 => Ok(manifest),
-        other => Err(Refusal::new("schemaVersion", format!("must be 2, not {other}"))),
-    }
-}
-
 /// The architecture of an image whose configuration names none, as in the platforms of attestations. Our choice: the
 /// OCI specification requires one, but tools write it empty for images without files of their own.
 const UNKNOWN: &str = "unknown";
@@ -108,7 +85,7 @@ const UNKNOWN: &str = "unknown";
 /// # Errors
 /// The problem with the configuration.
 pub fn architecture(config: &[u8]) -> Result<String, Refusal> {
-    let invalid = |error: &serde_json::Error| invalid_json("image configuration", error);
+    let invalid = |error: &serde_json::Error| manifest::invalid("image configuration", error);
     // As a map, because a struct could also be read from an array.
     let config: HashMap<String, &RawValue> = serde_json::from_slice(config).map_err(|error| invalid(&error))?;
     let text = |name: &str| -> Result<Option<String>, Refusal> {
@@ -121,17 +98,6 @@ pub fn architecture(config: &[u8]) -> Result<String, Refusal> {
         (Some(architecture), Some(variant)) if architecture == "arm" => format!("{architecture}/{variant}"),
         (architecture, _) => architecture.unwrap_or_else(|| UNKNOWN.to_owned()),
     })
-}
-
-fn invalid(what: &str, error: &oci_spec::OciSpecError) -> Refusal {
-    match error {
-        oci_spec::OciSpecError::SerDe(error) => invalid_json(what, error),
-        other => Refusal::whole(format!("must be a valid {what}: {other}")),
-    }
-}
-
-fn invalid_json(what: &str, error: &serde_json::Error) -> Refusal {
-    Refusal::whole(format!("must be a valid {what}: {}", without_place(error)))
 }
 
 /// The content of a digest.
@@ -171,9 +137,8 @@ impl Layout<'_> {
     /// Reads everything, and returns the descriptors of `index.json`.
     fn read(&mut self) -> Result<Vec<Descriptor>, Refusal> {
         let marker = self.blobs.file("oci-layout", self.largest).map_err(|refusal| refusal.within("oci-layout"))?;
-        let marker = OciLayout::from_reader(marker.as_slice());
-        let marker = marker.map_err(|error| invalid("image layout marker", &error).within("oci-layout"))?;
-        let version = marker.image_layout_version();
+        let marker = manifest::read::<manifest::Marker>("image layout marker", &marker);
+        let version = marker.map_err(|refusal| refusal.within("oci-layout"))?.image_layout_version;
         if !version.starts_with("1.") {
             let rule = format!("must be 1.x, not `{}`", version.chars().take(60).collect::<String>());
             return Err(Refusal::new("imageLayoutVersion", rule).within("oci-layout"));
@@ -189,7 +154,7 @@ impl Layout<'_> {
     /// Reads the content of a descriptor and everything that it refers to, each digest once. Returns whether it could
     /// be read.
     fn visit(&mut self, descriptor: &Descriptor, depth: usize) -> bool {
-        let digest = descriptor.digest().to_string();
+        let digest = descriptor.digest.to_string();
         if let Some(node) = self.nodes.get(&digest) {
             return !matches!(node, Node::Refused);
         }
@@ -210,13 +175,11 @@ impl Layout<'_> {
         if self.nodes.len() >= MAX_MANIFESTS {
             return Err(Refusal::whole(format!("exceeds the maximum of {MAX_MANIFESTS} manifests in a layout")));
         }
-        match descriptor.media_type() {
-            MediaType::ImageIndex => self.index_node(descriptor, depth),
-            MediaType::ImageManifest => self.manifest_node(descriptor),
-            MediaType::Other(name) if name == "application/vnd.docker.distribution.manifest.list.v2+json" => {
+        match descriptor.media_type.as_str() {
+            "application/vnd.oci.image.index.v1+json" | "application/vnd.docker.distribution.manifest.list.v2+json" => {
                 self.index_node(descriptor, depth)
             }
-            MediaType::Other(name) if name == "application/vnd.docker.distribution.manifest.v2+json" => {
+            "application/vnd.oci.image.manifest.v1+json" | "application/vnd.docker.distribution.manifest.v2+json" => {
                 self.manifest_node(descriptor)
             }
             _ => Ok(Node::Other),
@@ -229,14 +192,14 @@ impl Layout<'_> {
         let mut refused = None;
         for child in &children {
             if !self.visit(child, depth + 1) {
-                refused = Some(child.digest().to_string());
+                refused = Some(child.digest.to_string());
             }
         }
         match refused {
             Some(digest) => Err(Refusal::whole(format!("contains {digest}, which was rejected"))),
             None => {
                 self.keep(bytes)?;
-                Ok(Node::Index(children.iter().map(|child| child.digest().to_string()).collect()))
+                Ok(Node::Index(children.iter().map(|child| child.digest.to_string()).collect()))
             }
         }
     }
@@ -253,7 +216,7 @@ impl Layout<'_> {
     fn manifest_node(&mut self, descriptor: &Descriptor) -> Result<Node, Refusal> {
         let bytes = blobs::read(self.blobs, descriptor, self.largest)?;
         let manifest = manifest(&bytes)?;
-        let layers = manifest.layers().clone();
+        let layers = manifest.layers.clone();
         if let Some(subject) = subject(descriptor, &manifest) {
             let said = spdx::Layers::of(&manifest);
             return Ok(Node::Referrer { subject, manifest: Box::new(descriptor.clone()), layers, said });
@@ -264,33 +227,28 @@ impl Layout<'_> {
         if !is_image(&manifest) {
             return Ok(Node::Other);
         }
-        let config = blobs::read(self.blobs, manifest.config(), self.largest);
+        let config = blobs::read(self.blobs, &manifest.config, self.largest);
         let config = config.map_err(|refusal| refusal.within("config"))?;
         let architecture = architecture(&config).map_err(|refusal| refusal.within("config"))?;
-        let mut size = manifest.config().size();
+        let mut size = manifest.config.size;
         for (index, layer) in layers.iter().enumerate() {
             let verify = if is_foreign(layer) { blobs::verify_if_present } else { blobs::verify };
             verify(self.blobs, layer).map_err(|refusal| refusal.within(&format!("layers[{index}]")))?;
-            size = size.saturating_add(layer.size());
+            size = size.saturating_add(layer.size);
         }
         let size = i64::try_from(size).map_err(|_| Refusal::whole("must be less than 2^63 bytes in total"))?;
-        let digest = Digest::opaque(descriptor.digest().to_string());
+        let digest = Digest::opaque(descriptor.digest.to_string());
         self.keep(bytes)?;
         self.keep(config).map_err(|refusal| refusal.within("config"))?;
         Ok(Node::Image {
             platform: ImagePlatform { architecture, digest, size, packages: Vec::new() },
-            config: manifest.config().digest().to_string(),
+            config: manifest.config.digest.to_string(),
             layers,
         })
     }
 
-    fn chart_node(
-        &mut self,
-        descriptor: &Descriptor,
-        manifest: &ImageManifest,
-        bytes: Vec<u8>,
-    ) -> Result<Node, Refusal> {
-        let digest = descriptor.digest().to_string();
+    fn chart_node(&mut self, descriptor: &Descriptor, manifest: &Manifest, bytes: Vec<u8>) -> Result<Node, Refusal> {
+        let digest = descriptor.digest.to_string();
         let read = chart::read(self.blobs, manifest, self.largest)?;
         let refused = read.refused.into_iter().map(|refusal| refusal.within(&digest));
         self.found.refused.extend(refused);
@@ -321,7 +279,7 @@ impl Layout<'_> {
         }
         let mut found: HashMap<String, Vec<ImagePackage>> = HashMap::new();
         for (image, referrer, layers, said) in own.into_iter().chain(referring) {
-            let of = referrer.as_ref().map_or_else(|| image.clone(), |referrer| referrer.digest().to_string());
+            let of = referrer.as_ref().map_or_else(|| image.clone(), |referrer| referrer.digest.to_string());
             let mut has_kept = false;
             for (index, layer) in layers.iter().enumerate() {
                 let sbom = said.sbom(layer);
@@ -378,7 +336,7 @@ impl Layout<'_> {
         let digest = |text: &str| Digest::opaque(text);
         match self.keep(bytes) {
             Ok(()) => {
-                let digest_of_blob = digest(blob.digest().as_ref());
+                let digest_of_blob = Digest::opaque(blob.digest.to_string());
                 let blob =
                     ImageBlob { digest: digest_of_blob, content, image: digest(image), manifest: digest(manifest) };
                 let known = self.about.entry(image.to_owned()).or_default();
@@ -396,7 +354,7 @@ impl Layout<'_> {
     fn tags(&mut self, top: &[Descriptor]) {
         let mut names = HashSet::new();
         for (at, descriptor) in top.iter().enumerate() {
-            let digest = descriptor.digest().to_string();
+            let digest = descriptor.digest.to_string();
             let is_content = match self.nodes.get(&digest) {
                 Some(Node::Image { .. } | Node::Chart(_)) => true,
                 Some(Node::Index(_)) => !self.platforms_of(&digest).is_empty(),
@@ -406,7 +364,7 @@ impl Layout<'_> {
             if is_content && !self.found.top.contains(&digest) {
                 self.found.top.push(digest.clone());
             }
-            let Some(name) = descriptor.annotations().as_ref().and_then(|all| all.get(REF_NAME)) else { continue };
+            let Some(name) = descriptor.annotation(REF_NAME) else { continue };
             let place = format!("index.json: manifests[{at}].annotations.{REF_NAME}");
             let Some(name) = tag_of(name) else { continue };
             if names.insert(name) {
@@ -480,15 +438,14 @@ impl Layout<'_> {
 }
 
 /// Returns the digest of the image that a manifest is about, if any.
-fn subject(descriptor: &Descriptor, manifest: &ImageManifest) -> Option<String> {
-    let annotation = |name: &str| descriptor.annotations().as_ref()?.get(name);
+fn subject(descriptor: &Descriptor, manifest: &Manifest) -> Option<String> {
     let named = || {
         // Signing tools put the image's digest into the tag of the signature.
-        let hex = tag_of(annotation(REF_NAME)?)?.strip_prefix("sha256-")?.split_once('.')?.0;
+        let hex = tag_of(descriptor.annotation(REF_NAME)?)?.strip_prefix("sha256-")?.split_once('.')?.0;
         Some(format!("sha256:{hex}"))
     };
-    let subject = manifest.subject().as_ref().map(|subject| subject.digest().to_string());
-    subject.or_else(|| annotation("vnd.docker.reference.digest").cloned()).or_else(named)
+    let subject = manifest.subject.as_ref().map(|subject| subject.digest.to_string());
+    subject.or_else(|| descriptor.annotation("vnd.docker.reference.digest").cloned()).or_else(named)
 }
 
 /// Returns the tag in the name of a manifest, which is a tag or a reference as registries have it: a host that may have
@@ -497,31 +454,21 @@ fn tag_of(name: &str) -> Option<&str> {
     let (rest, has_digest) = name.split_once('@').map_or((name, false), |(rest, _)| (rest, true));
     let last = rest.rsplit('/').next().unwrap_or_default();
     match last.split_once(':') {
-        Some((_, tag)) => Some(tag).filter(|_| !is_digest(rest)),
+        Some((_, tag)) => Some(tag).filter(|_| !BlobDigest::is_registered(rest)),
         // A name without a slash is a tag by itself, but not before a digest.
         None => Some(rest).filter(|_| !has_digest && last.len() == rest.len()),
     }
 }
 
-fn is_digest(text: &str) -> bool {
-    let known = [DigestAlgorithm::Sha256, DigestAlgorithm::Sha384, DigestAlgorithm::Sha512];
-    text.parse::<image::Digest>().is_ok_and(|digest| known.contains(digest.algorithm()))
-}
-
 /// Returns whether a layer must not be distributed, so that layouts and registries need not have it: the base of a
 /// Windows image. Its descriptor has its size and where to find it.
 fn is_foreign(layer: &Descriptor) -> bool {
-    let kind = layer.media_type().to_string();
     let kinds = ["application/vnd.oci.image.layer.nondistributable.", "application/vnd.docker.image.rootfs.foreign."];
-    kinds.iter().any(|start| kind.starts_with(start))
+    kinds.iter().any(|start| layer.media_type.starts_with(start))
 }
 
 /// Returns whether a manifest is of a runnable image, and not of another artifact in a registry.
-fn is_image(manifest: &ImageManifest) -> bool {
-    let config = match manifest.config().media_type() {
-        MediaType::ImageConfig => true,
-        MediaType::Other(name) => name == "application/vnd.docker.container.image.v1+json",
-        _ => false,
-    };
-    config && manifest.artifact_type().is_none()
+fn is_image(manifest: &Manifest) -> bool {
+    let kinds = ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
+    kinds.contains(&manifest.config.media_type.as_str()) && manifest.artifact_type.is_none()
 }

@@ -7,10 +7,10 @@ use std::{
     path::PathBuf,
 };
 
-use oci_spec::image::{Descriptor, DigestAlgorithm};
 use platform_core::resources::registry;
 use sha2::{Digest, Sha256};
 
+use super::manifest::Descriptor;
 use crate::Refusal;
 
 /// Access to the files of a layout.
@@ -63,7 +63,7 @@ impl Blobs for Directory {
 
 /// Reads the blob of a descriptor.
 pub(super) fn read(blobs: &dyn Blobs, descriptor: &Descriptor, largest: u64) -> Result<Vec<u8>, Refusal> {
-    if descriptor.size() > largest {
+    if descriptor.size > largest {
         return Err(Refusal::whole(format!("is larger than {largest} bytes")));
     }
     let mut bytes = Vec::new();
@@ -91,22 +91,17 @@ pub(super) fn digest_of(content: &[u8]) -> registry::Digest {
 
 /// Returns the path of the blob of a descriptor.
 fn path(descriptor: &Descriptor) -> Result<String, Refusal> {
-    let digest = descriptor.digest();
-    if *digest.algorithm() != DigestAlgorithm::Sha256 {
-        return Err(Refusal::whole(format!("has a {} digest; only sha256 is supported", digest.algorithm())));
+    match descriptor.digest.parts() {
+        ("sha256", hex) => Ok(format!("blobs/sha256/{hex}")),
+        (algorithm, _) => Err(Refusal::whole(format!("has a {algorithm} digest; only sha256 is supported"))),
     }
-    let hex = digest.digest();
-    if hex.len() != 64 || !hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-        return Err(Refusal::whole("has a malformed digest"));
-    }
-    Ok(format!("blobs/sha256/{hex}"))
 }
 
 fn read_checked(blobs: &dyn Blobs, descriptor: &Descriptor, mut visit: impl FnMut(&[u8])) -> Result<(), Refusal> {
     let path = path(descriptor)?;
     let (mut file, length) = blobs.open(&path).map_err(|error| unreadable(&error))?;
-    if length != descriptor.size() {
-        return Err(Refusal::whole(format!("has {length} bytes, but its descriptor says {}", descriptor.size())));
+    if length != descriptor.size {
+        return Err(Refusal::whole(format!("has {length} bytes, but its descriptor says {}", descriptor.size)));
     }
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 64 << 10];

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use flate2::read::MultiGzDecoder;
-use oci_spec::image::{Descriptor, ImageManifest};
 use platform_core::resources::registry::Digest;
 use platform_v1::resources::{
     Chart,
@@ -11,7 +10,10 @@ use platform_v1::resources::{
 };
 use serde::Deserialize;
 
-use super::blobs::{self, Blobs};
+use super::{
+    blobs::{self, Blobs},
+    manifest::{Descriptor, Manifest},
+};
 use crate::{
     Refusal,
     osv::without_place,
@@ -44,19 +46,19 @@ pub(super) struct Read {
 }
 
 /// Returns whether a manifest is of a chart.
-pub(super) fn is_chart(manifest: &ImageManifest) -> bool {
-    manifest.config().media_type().to_string() == CONFIG
+pub(super) fn is_chart(manifest: &Manifest) -> bool {
+    manifest.config.media_type == CONFIG
 }
 
 /// Reads the chart of a manifest.
-pub(super) fn read(blobs: &dyn Blobs, manifest: &ImageManifest, largest: u64) -> Result<Read, Refusal> {
+pub(super) fn read(blobs: &dyn Blobs, manifest: &Manifest, largest: u64) -> Result<Read, Refusal> {
     let at_config = |refusal: Refusal| refusal.within("config");
-    let config = blobs::read(blobs, manifest.config(), largest).map_err(at_config)?;
+    let config = blobs::read(blobs, &manifest.config, largest).map_err(at_config)?;
     let metadata = Metadata::parse(&config).map_err(|error| {
         at_config(Refusal::whole(format!("must be the metadata of a chart in JSON: {}", without_place(&error))))
     })?;
-    let is_content = |layer: &&Descriptor| layer.media_type().to_string() == CONTENT;
-    let content = manifest.layers().iter().find(is_content);
+    let is_content = |layer: &&Descriptor| layer.media_type == CONTENT;
+    let content = manifest.layers.iter().find(is_content);
     let content = content.ok_or_else(|| Refusal::new("layers", format!("must have one of type {CONTENT}")))?;
     let at_content = |refusal: Refusal| refusal.within("content");
     let archive = blobs::read(blobs, content, largest).map_err(at_content)?;
@@ -67,8 +69,8 @@ pub(super) fn read(blobs: &dyn Blobs, manifest: &ImageManifest, largest: u64) ->
         Err(refusal) => (Vec::new(), vec![refusal.within(&format!("config: annotations.{IMAGES}"))]),
     };
     let mut chart = Chart {
-        config: Digest::opaque(manifest.config().digest().to_string()),
-        content: Digest::opaque(content.digest().to_string()),
+        config: Digest::opaque(manifest.config.digest.to_string()),
+        content: Digest::opaque(content.digest.to_string()),
         raw: blobs::digest_of(&raw),
         images,
         ..Chart::default()

@@ -1,13 +1,11 @@
 //! Reads the packages of software bills of materials (SBOMs): SPDX 2 in JSON, either plain or as the predicate of an
 //! in-toto statement, which may be in a DSSE envelope or a Sigstore bundle.
 
-use std::collections::HashMap;
-
-use oci_spec::image::{Descriptor, ImageManifest, MediaType};
 use packageurl::PackageUrl;
 use platform_core::resources::registry::image::ImagePackage;
 use platform_v1::sbom::{Package, Sbom};
 
+use super::manifest::{Descriptor, Manifest};
 use crate::{Refusal, osv::without_place};
 
 /// Types of package URLs that are not packages in an image: the image itself, and the sources of its packages.
@@ -67,9 +65,9 @@ const PREDICATE_TYPES: &[&str] = &["in-toto.io/predicate-type", "predicateType",
 
 /// Returns whether a layer is an in-toto statement according to its descriptor.
 pub(super) fn is_statement(layer: &Descriptor) -> bool {
-    let kind = layer.media_type().to_string();
+    let kind = layer.media_type.as_str();
     let known = ["application/vnd.in-toto+json", "application/vnd.dsse.envelope.v1+json"];
-    known.contains(&kind.as_str()) || kind.starts_with("application/vnd.dev.sigstore.bundle.")
+    known.contains(&kind) || kind.starts_with("application/vnd.dev.sigstore.bundle.")
 }
 
 /// The layers of a manifest.
@@ -83,11 +81,11 @@ pub(super) enum Layers {
 }
 
 impl Layers {
-    pub(super) fn of(manifest: &ImageManifest) -> Self {
-        let artifact = manifest.artifact_type().as_ref().and_then(of_type);
-        if let Some(format) = artifact.or_else(|| of_type(manifest.config().media_type())) {
+    pub(super) fn of(manifest: &Manifest) -> Self {
+        let artifact = manifest.artifact_type.as_deref().and_then(of_type);
+        if let Some(format) = artifact.or_else(|| of_type(&manifest.config.media_type)) {
             Self::Sboms(format)
-        } else if let Some(format) = manifest.annotations().as_ref().and_then(of_predicate) {
+        } else if let Some(format) = of_predicate(|name| manifest.annotation(name)) {
             Self::StatementsOfSboms(format)
         } else {
             Self::Unknown
@@ -99,20 +97,20 @@ impl Layers {
     pub(super) fn sbom(self, layer: &Descriptor) -> Option<Format> {
         let said = match (self, is_statement(layer)) {
             (Self::Sboms(format), false) | (Self::StatementsOfSboms(format), true) => Some(format),
-            (_, true) => layer.annotations().as_ref().and_then(of_predicate),
+            (_, true) => of_predicate(|name| layer.annotation(name)),
             (_, false) => None,
         };
-        of_type(layer.media_type()).or(said)
+        of_type(&layer.media_type).or(said)
     }
 }
 
-fn of_type(kind: &MediaType) -> Option<Format> {
-    let kind = kind.to_string();
+fn of_type(kind: &str) -> Option<Format> {
     TYPES.iter().find(|(known, _)| *known == kind).map(|(_, format)| *format)
 }
 
-fn of_predicate(annotations: &HashMap<String, String>) -> Option<Format> {
-    let kinds = PREDICATE_TYPES.iter().filter_map(|name| annotations.get(*name));
+/// Returns the format of the predicate that annotations name.
+fn of_predicate<'a>(annotation: impl Fn(&str) -> Option<&'a String>) -> Option<Format> {
+    let kinds = PREDICATE_TYPES.iter().filter_map(|name| annotation(name));
     kinds
         .flat_map(|kind| PREDICATES.iter().filter(|(known, _)| kind.starts_with(known)))
         .map(|(_, format)| *format)
