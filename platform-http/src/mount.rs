@@ -49,7 +49,7 @@ use crate::{
 
 pub use crate::{
     reply::{Refusal, close, deleted, json},
-    request::{bytes, object, pairs, reject_parameters, reject_preconditions, target, variable},
+    request::{bytes, object, pairs, parameter, reject_parameters, reject_preconditions, target, variable},
     site::{Sender, base_path, host, sender},
 };
 

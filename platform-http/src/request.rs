@@ -319,16 +319,29 @@ pub(crate) const READ_MASK: ([&str; 2], &str) = (["readMask", "read_mask"], read
 
 /// Returns a mask, the only parameter that a method has. An empty mask is the same as none.
 pub(crate) fn mask((names, field): ([&str; 2], &str), pairs: Vec<(String, String)>) -> Result<Option<String>> {
+    Ok(only_parameter(&names, field, pairs)?.filter(|mask| !mask.trim().is_empty()))
+}
+
+/// Returns the value of the only parameter that an endpoint has, if the query has it.
+///
+/// # Errors
+/// INVALID_ARGUMENT with a violation for each other parameter and for a second value, and as [`pairs`].
+pub fn parameter(name: &str, query: &str) -> Result<Option<String>> {
+    only_parameter(&[name], name, pairs(query)?)
+}
+
+/// Returns the value of a parameter by one of its names. `field` is its name in violations.
+fn only_parameter(names: &[&str], field: &str, pairs: Vec<(String, String)>) -> Result<Option<String>> {
     let mut violations = Violations::default();
-    let mut mask = None;
+    let mut found = None;
     for (key, value) in pairs {
-        match (names.contains(&key.as_str()), &mask) {
-            (true, None) => mask = Some(value),
+        match (names.contains(&key.as_str()), &found) {
+            (true, None) => found = Some(value),
             (true, Some(_)) => violations.add(field, "is specified more than once"),
             (false, _) => violations.add(key, "unknown parameter"),
         }
     }
-    violations.none_or(mask.filter(|mask| !mask.trim().is_empty()))
+    violations.none_or(found)
 }
 
 /// Adds a path variable to the request message of an action.
@@ -492,72 +505,4 @@ fn decode(raw: &str, plus_is_space: bool) -> Result<Cow<'_, str>, &'static str> 
 }
 
 #[cfg(test)]
-mod tests {
-    use http::HeaderValue;
-
-    use super::*;
-
-    #[test]
-    fn a_token_is_accepted_with_its_scheme_or_bare_but_only_once() {
-        for (values, token) in [
-            (&[][..], Ok(None)),
-            (&["Bearer abc"], Ok(Some("abc"))),
-            (&["bEARER   abc "], Ok(Some("abc"))),
-            (&["abc"], Ok(Some("abc"))),
-            (&["Bearer"], Err(())),
-            (&["Bearer "], Err(())),
-            (&[""], Err(())),
-            (&["Bearer a b"], Err(())),
-            (&["Basic YTpi"], Err(())),
-            (&["Bearer abc", "Bearer abc"], Err(())),
-        ] {
-            let mut headers = HeaderMap::new();
-            for value in values {
-                headers.append(AUTHORIZATION, HeaderValue::from_static(value));
-            }
-            assert_eq!(bearer(&headers).map_err(drop), token, "{values:?}");
-        }
-    }
-
-    #[test]
-    fn a_query_is_decoded_once_and_strictly() {
-        let pairs = pairs("order_by=name%20desc&a+b=c+d&uidp.ids=%2525&&x&=y&e=a=b").unwrap();
-        let expected =
-            [("order_by", "name desc"), ("a b", "c d"), ("uidp.ids", "%25"), ("x", ""), ("", "y"), ("e", "a=b")];
-        assert_eq!(pairs, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
-        for query in ["a=%", "a=%4", "a=%4g", "a=%ff", "%c3=1", "a=%+1"] {
-            assert!(super::pairs(query).is_err(), "{query}");
-        }
-    }
-
-    #[test]
-    fn a_mask_is_accepted_once_in_either_spelling() {
-        for (query, mask) in [
-            ("", Ok(None)),
-            ("updateMask=", Ok(None)),
-            ("updateMask=name,description", Ok(Some("name,description"))),
-            ("update_mask=*", Ok(Some("*"))),
-            ("updateMask=a&update_mask=a", Err("update_mask")),
-            ("updateMask=a&updateMask=b", Err("update_mask")),
-            ("mask=a", Err("mask")),
-        ] {
-            let read = super::mask(UPDATE_MASK, pairs(query).unwrap());
-            let read = read.as_ref().map(|mask| mask.as_deref()).map_err(|error| error.violations()[0].field.as_str());
-            assert_eq!(read, mask, "{query}");
-        }
-    }
-
-    #[test]
-    fn a_path_variable_can_be_repeated_in_the_body_with_the_same_value() {
-        for (body, fits) in [
-            (serde_json::json!({}), true),
-            (serde_json::json!({ "groupUid": "a" }), true),
-            (serde_json::json!({ "group_uid": "a" }), true),
-            (serde_json::json!({ "groupUid": "b" }), false),
-            (serde_json::json!({ "group_uid": null }), false),
-        ] {
-            let mut request = body.as_object().unwrap().clone();
-            assert_eq!(bind(&mut request, "groupUid", "a".to_owned()).is_ok(), fits, "{body}");
-        }
-    }
-}
+mod tests;

@@ -20,10 +20,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use axum::{
-    extract::Query,
-    http::{Method, Request, Response, Uri},
-};
+use axum::http::{Method, Request, Response, Uri};
 use futures_util::{
     TryFutureExt,
     future::{Either, MapOk},
@@ -41,9 +38,8 @@ use platform_engine::{
     request_scope::RequestScope,
     uid::Uid,
 };
-use platform_http::{ApiMethod, Called, Origin};
+use platform_http::{ApiMethod, Called, Origin, mount::parameter};
 use platform_system::SystemClock;
-use serde::Deserialize;
 
 use self::{
     entry::{Changed, Entry, Event, Issued, Upstream},
@@ -85,17 +81,11 @@ struct Head {
     address: Option<String>,
 }
 
-/// The query of an import.
-#[derive(Deserialize)]
-struct ImportQuery {
-    parent: String,
-}
-
 impl Head {
     /// Returns the group to which an import writes.
     fn group(&self) -> Option<String> {
         self.uri.path().strip_prefix("/import/")?;
-        Query::<ImportQuery>::try_from_uri(&self.uri).ok().map(|query| query.0.parent)
+        parameter("parent", self.uri.query().unwrap_or_default()).ok().flatten()
     }
 }
 

@@ -226,7 +226,7 @@ impl Inner {
         }
         mount::reject_preconditions(head)?;
         let caller = operator(&self.platform, &*self.authenticator, head).await?;
-        let parent: Arc<str> = parent(query)?.into();
+        let parent: Arc<str> = mount::parameter("parent", query)?.unwrap_or_default().into();
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| at_most("imports", MAX_IMPORTS))?;
         if head.method == Method::DELETE {
             let remove = move || {
@@ -480,19 +480,6 @@ fn remove<R: Imported>(platform: &Platform, caller: &Caller, parent: &str) -> Re
 fn parse_line<R: Imported>(line: &[u8], depth: usize) -> Result<R> {
     json::check_object(line, depth, MAX_VALUES, |key| R::KIND.field(key).is_some())?;
     serde_json::from_slice(line).map_err(|error| Error::invalid_field("line", error.to_string()))
-}
-
-/// Returns the value of `parent`, the only parameter; empty if it is missing.
-fn parent(query: &str) -> Result<String> {
-    let mut parent = None;
-    for (key, value) in mount::pairs(query)? {
-        match (key.as_str(), &parent) {
-            ("parent", None) => parent = Some(value),
-            ("parent", Some(_)) => return Err(Error::invalid_field("parent", "is specified more than once")),
-            _ => return Err(Error::invalid_field(key, "unknown parameter")),
-        }
-    }
-    Ok(parent.unwrap_or_default())
 }
 
 fn line(value: &Value) -> Bytes {

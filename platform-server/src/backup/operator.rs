@@ -12,14 +12,14 @@ use std::{
 use axum::{
     Router,
     body::{Body, Bytes},
-    extract::{Query, Request},
+    extract::Request,
     http::{HeaderValue, header::CONTENT_TYPE, request::Parts},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use futures_util::stream;
 use platform_engine::error::{Code, Error, Result};
-use serde::Deserialize;
+use platform_http::mount::{parameter, reject_parameters};
 use serde_json::{Value, json};
 use tokio::{
     sync::{OwnedMutexGuard, mpsc},
@@ -44,31 +44,30 @@ pub(crate) fn routes(operators: &Operators, backups: &Arc<Backups>) -> Router {
     let [shown, made, checked] = std::array::from_fn(|_| Arc::clone(backups));
     let backup = get(move |request: Request| {
         status.answer(request, async move |_, head, _| {
-            Params::of(&head)?;
+            reject_parameters(query(&head))?;
             Ok(progress(&shown))
         })
     })
-    .post(move |request: Request| {
-        make.answer(request, async move |_, head, _| send(&made, !Params::of(&head)?.without_keys).await)
+    .post(move |request: Request| make.answer(request, async move |_, head, _| send(&made, with_keys(&head)?).await));
+    let check = post(move |request: Request| {
+        check.answer(request, async move |_, head, _| {
+            reject_parameters(query(&head))?;
+            check_copy(&checked).await
+        })
     });
-    let check = post(move |request: Request| check.answer(request, async move |_, _, _| check_copy(&checked).await));
     Router::new().route("/operator/backup", backup).route("/operator/check", check)
 }
 
-/// The query parameters.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "camelCase")]
-struct Params {
-    /// POST only: leaves out the keys.
-    without_keys: bool,
+/// Returns whether the archive has the keys, which the only parameter of a POST, `withoutKeys`, decides.
+fn with_keys(head: &Parts) -> Result<bool> {
+    const NAME: &str = "withoutKeys";
+    let Some(text) = parameter(NAME, query(head))? else { return Ok(true) };
+    let without = text.parse::<bool>().map_err(|_| Error::invalid_field(NAME, "must be true or false"))?;
+    Ok(!without)
 }
 
-impl Params {
-    fn of(head: &Parts) -> Result<Self> {
-        let given: Query<Self> =
-            Query::try_from_uri(&head.uri).map_err(|rule| Error::invalid_field("query", rule.body_text()))?;
-        Ok(given.0)
-    }
+fn query(head: &Parts) -> &str {
+    head.uri.query().unwrap_or_default()
 }
 
 /// Returns how much of the store the running backup or check has copied.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Router,
     body::{Body, Bytes},
-    extract::{Query, Request},
+    extract::Request,
     http::{HeaderValue, header::CONTENT_TYPE, request::Parts},
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -19,7 +19,8 @@ use platform_engine::{
     uid::Uid,
 };
 use platform_events::overview;
-use serde::{Deserialize, Serialize};
+use platform_http::mount::{parameter, reject_parameters};
+use serde::Serialize;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -87,32 +88,17 @@ fn tail(platform: Arc<Platform>, caller: Caller) -> impl Stream<Item = Result<By
     })
 }
 
-/// The query parameters of all endpoints.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    /// Lists only: the uid after which the page starts.
-    after: Option<String>,
-    /// Redelivery only: the subscription, or the group at and below which dead letters are redelivered.
-    below: Option<String>,
-}
-
-/// Returns the value of the one parameter that the endpoint has, if it is given.
-fn uid_param(request: &Parts, endpoint: Endpoint) -> Result<Option<Uid>> {
-    let given: Query<Params> =
-        Query::try_from_uri(&request.uri).map_err(|rule| Error::invalid_field("query", rule.body_text()))?;
-    let mut uid = None;
-    for (name, text, has) in [
-        ("after", given.0.after, matches!(endpoint, Endpoint::Pending | Endpoint::Dead)),
-        ("below", given.0.below, matches!(endpoint, Endpoint::Redeliver)),
-    ] {
-        let Some(text) = text else { continue };
-        if !has {
-            return Err(Error::invalid_field(name, "unknown parameter"));
-        }
-        uid = Some(Uid::parse(&text).map_err(|rule| Error::invalid_field(name, rule.to_string()))?);
-    }
-    Ok(uid)
+/// Returns the value of the one parameter that the endpoint has, if it is given: of lists, the uid after which the page
+/// starts; of a redelivery, the subscription, or the group at and below which dead letters are redelivered.
+fn uid_param(head: &Parts, endpoint: Endpoint) -> Result<Option<Uid>> {
+    let query = head.uri.query().unwrap_or_default();
+    let name = match endpoint {
+        Endpoint::Pending | Endpoint::Dead => "after",
+        Endpoint::Redeliver => "below",
+        Endpoint::Tail => return reject_parameters(query).map(|()| None),
+    };
+    let uid = parameter(name, query)?.map(|text| Uid::parse(&text));
+    uid.transpose().map_err(|rule| Error::invalid_field(name, rule.to_string()))
 }
 
 fn lines<T: Serialize>(items: &[T]) -> Result<Body> {
