@@ -336,13 +336,8 @@ impl Inner {
         // Checked again under the lock: another task may have fetched since `usable_snapshot` checked.
         if self.is_due(now) {
             self.last_attempt.store(now.millis(), Ordering::Relaxed);
-            match self.fetch_keys(&mut permit).await {
-                Ok(()) => {}
-                Err(DiscoveryError::Fetch { source: FetchError::Refused, document: DOCUMENT, .. }) => {
-                    // A limit prevented all requests, so this does not count as an attempt.
-                    self.last_attempt.store(NEVER, Ordering::Relaxed);
-                }
-                Err(error) => permit.report(&error, error.rule().is_some(), "cannot refresh an issuer's keys"),
+            if let Err(error) = self.fetch_keys(&mut permit).await {
+                permit.report(&error, error.rule().is_some(), "cannot refresh an issuer's keys");
             }
         }
         drop((fetch_lock, permit));
@@ -412,8 +407,9 @@ impl Inner {
         }
         let key_set =
             document.get("jwks_uri").and_then(Value::as_str).ok_or_else(|| invalid("its `jwks_uri` is missing"))?;
-        // An issuer reached over TLS must not name a key set that anybody on the network path can forge.
-        let allow_http = self.options.allow_http && self.url.starts_with("http:");
+        // An issuer reached over TLS must not name a key set that anybody on the network path can forge. `new` has refused
+        // one without TLS unless the options allow it.
+        let allow_http = self.url.starts_with("http:");
         url::check(key_set, allow_http).map_err(|_| invalid("its `jwks_uri` must be an https URL without a user"))?;
         let url = |name: &str| {
             let url = document.get(name).and_then(Value::as_str).filter(|url| url::check(url, allow_http).is_ok());

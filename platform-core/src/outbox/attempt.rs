@@ -188,6 +188,27 @@ mod tests {
     }
 
     #[test]
+    fn each_part_that_is_cut_is_enough_to_say_so() {
+        let truncated = |header: usize, body: usize| {
+            let mut exchange = Exchange::default();
+            exchange.received("x-a", &"v".repeat(header));
+            exchange.received_body(&vec![b'a'; body]);
+            shown_as(exchange, "").response.unwrap().truncated
+        };
+        assert!(!truncated(MAX_HEADERS - 3, MAX_RECEIVED));
+        assert!(truncated(MAX_HEADERS - 2, MAX_RECEIVED));
+        assert!(truncated(MAX_HEADERS - 3, MAX_RECEIVED + 1));
+    }
+
+    #[test]
+    fn a_header_that_occurs_twice_has_both_values() {
+        let mut exchange = Exchange::default();
+        exchange.received("via", "a");
+        exchange.received("via", "b");
+        assert_eq!(shown_as(exchange, "").response.unwrap().headers["via"], "a, b");
+    }
+
+    #[test]
     fn a_body_is_shown_as_text_whatever_it_is() {
         let mut exchange = Exchange::default();
         exchange.received_body(b"a\xff\0\n\t");
@@ -197,5 +218,12 @@ mod tests {
         exchange.received_body(format!("a{}", "ä".repeat(MAX_RECEIVED)).as_bytes());
         let body = shown_as(exchange, "").response.unwrap().body;
         assert!(body.ends_with('ä') && body.len() == MAX_RECEIVED - 1, "{body}");
+        // Bytes that no bound has cut.
+        let mut exchange = Exchange::default();
+        exchange.received_body(b"a\xc3");
+        assert_eq!(shown_as(exchange, "").response.unwrap().body, "a\u{fffd}");
+        let mut exchange = Exchange::default();
+        exchange.received_body(&[&b"a\xff"[..], &[b'b'; MAX_RECEIVED]].concat());
+        assert!(shown_as(exchange, "").response.unwrap().body.starts_with("a\u{fffd}bb"));
     }
 }

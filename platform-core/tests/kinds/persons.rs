@@ -1,7 +1,16 @@
 //! Records of registered persons, which do not belong to a group.
 
-use platform_core::iam::{Iam, Person};
-use platform_engine::error::Code;
+use std::sync::Arc;
+
+use platform_core::{
+    iam::{Iam, Person},
+    resources::iam::person_uid,
+};
+use platform_engine::{
+    error::Code,
+    store::{Store, switched::SwitchedStore},
+};
+use platform_testkit::{Call, CountingStore, GatedStore};
 use serde_json::json;
 
 use crate::common::{BEGIN, ISSUER, World, block_on, built_in, code};
@@ -92,6 +101,54 @@ fn the_times_of_a_person_do_not_go_back_with_the_clock() {
         block_on(iam.record_last_seen(&before)).unwrap();
         assert_eq!(read(&ada).last_seen_time, Some(BEGIN.plus_millis(seen)));
     }
+}
+
+#[test]
+fn the_time_of_a_token_that_cannot_be_recorded_is_no_error() {
+    let (gated, gate) = GatedStore::in_memory();
+    let store = Arc::new(SwitchedStore::new(gated, false));
+    let world = World::over(Arc::clone(&store) as Arc<dyn Store>);
+    let ada = world.person("ada", None).identity;
+    let iam = Iam::of(&world.platform);
+    let read = || block_on(iam.identity(&ada)).unwrap().unwrap();
+    let (before, hour) = (read(), 3_600_000);
+    // Another server has recorded the same token a moment earlier.
+    world.clock.advance(hour);
+    let record = || block_on(iam.record_last_seen(&before));
+    gate.interleave(Call::Commit, record, || record().unwrap()).unwrap();
+    let recorded = read().last_seen_time;
+    assert_eq!(recorded, Some(BEGIN.plus_millis(hour)));
+    // Not more often than once in a while.
+    world.clock.advance(1);
+    block_on(iam.record_last_seen(&read())).unwrap();
+    assert_eq!(read().last_seen_time, recorded);
+    world.clock.advance(hour);
+    block_on(store.refuse_writes());
+    record().unwrap();
+    assert_eq!(read().last_seen_time, recorded);
+}
+
+#[test]
+fn a_registration_that_changes_nothing_writes_nothing_and_a_name_is_kept() {
+    let (store, calls) = CountingStore::in_memory();
+    let world = World::over(store);
+    let uid = person_uid(ISSUER, "ada");
+    let iam = Iam::of(&world.platform);
+    let register = |name: Option<&str>| {
+        let (email, email_unverified, credential) = (Some("a@example.com"), None, None);
+        let before = calls.commits();
+        let person = Person { uid: &uid, issuer: ISSUER, subject: "ada", name, email, email_unverified, credential };
+        block_on(iam.register(&person)).unwrap();
+        (calls.commits() - before, block_on(iam.identity(&uid)).unwrap().unwrap().name)
+    };
+    assert_eq!(register(Some("Ada")), (1, "Ada".to_owned()));
+    assert_eq!(register(Some("Ada")), (0, "Ada".to_owned()));
+    assert_eq!(register(None), (0, "Ada".to_owned()));
+    assert_eq!(register(Some("Ada L.")), (1, "Ada L.".to_owned()));
+    for invalid in ["", " ", "Ada\nL.", &"a".repeat(257)] {
+        assert_eq!(register(Some(invalid)), (0, "Ada L.".to_owned()), "{invalid:?}");
+    }
+    assert_eq!(register(Some(&"a".repeat(256))).0, 1);
 }
 
 #[test]

@@ -61,6 +61,26 @@ fn a_new_sign_in_ends_the_oldest_of_100() {
 }
 
 #[test]
+fn a_refresh_token_that_was_used_twice_at_once_ends_the_sign_in() {
+    let world = World::new();
+    let ada = world.person("ada", None).identity;
+    let (one, other) = (sign_in(&world, &ada, 0, 1_000_000), sign_in(&world, &ada, 1, 1_000_000));
+    let iam = Iam::of(&world.platform);
+    let present = |sign_in: &SignIn, family: usize, token: &[u8]| {
+        block_on(iam.present_sign_in(&sign_in.uid, &family.to_be_bytes(), token))
+    };
+    let presented = present(&one, 0, &0_usize.to_be_bytes()).unwrap();
+    let renew = |next: &[u8]| block_on(iam.renew_sign_in(&presented, &0_usize.to_be_bytes(), next));
+    renew(b"next").unwrap();
+    assert_eq!(code(renew(b"stolen")), Code::Unauthenticated);
+    for token in [&b"next"[..], b"stolen"] {
+        assert_eq!(code(present(&one, 0, token)), Code::Unauthenticated, "{token:?}");
+    }
+    present(&other, 1, &1_usize.to_be_bytes()).unwrap();
+    assert_eq!(count(&world, &ada), 1);
+}
+
+#[test]
 fn expired_sign_ins_are_replaced_first() {
     let world = World::new();
     let ada = world.person("ada", None).identity;

@@ -310,6 +310,28 @@ async fn more_mapped_groups_than_fit_into_a_token_are_an_error_that_says_so() {
 }
 
 #[tokio::test]
+async fn the_informational_capabilities_give_way_to_groups_that_fill_the_token() {
+    let fixture = Fixture::new().await;
+    let tenant = tenant(&fixture, TENANT, json!({ "groupsClaim": "groups" })).await;
+    let person = provider_person_uid(&tenant.provider, TENANT, "alice");
+    let groups: Vec<String> = (0..200).map(|number| format!("{number:08x}-89ab-4cde-8f01-23456789abcd")).collect();
+    let token = tenant.token(json!({ "groups": groups }));
+    let has_capabilities = async || {
+        let reply = fixture.exchange(&token, tenant.request()).await.unwrap();
+        let access = reply.token.expose();
+        assert_eq!(groups_of(access), groups);
+        assert!(fixture.sees(access, &tenant.org).await);
+        claims_of(access).get("cap").is_some()
+    };
+    assert!(has_capabilities().await);
+    for number in 0..38 {
+        let group = fixture.group(&tenant.org, &format!("g{number}")).await;
+        fixture.bind(&person, "viewer", &group).await;
+    }
+    assert!(!has_capabilities().await);
+}
+
+#[tokio::test]
 async fn groups_may_be_nested_and_other_shapes_are_no_groups() {
     let fixture = Fixture::new().await;
     for (claim, claims, groups) in [

@@ -150,3 +150,36 @@ impl Write for Pieces {
         self.sender.blocking_send(Ok(piece.into())).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_archive_is_sent_in_pieces_while_it_is_written() {
+        let (sender, mut receiver) = mpsc::channel(PIECES);
+        let writing = spawn_blocking(move || {
+            let mut pieces = Pieces { sender, piece: Vec::new() };
+            (0..5 * PIECE / 1000).try_for_each(|n| pieces.write_all(&[n as u8; 1000]))?;
+            pieces.flush()?;
+            // There is nothing more to send.
+            pieces.flush()
+        });
+        let mut lengths = Vec::new();
+        while let Some(piece) = receiver.recv().await {
+            lengths.push(piece.unwrap().len());
+        }
+        writing.await.unwrap().unwrap();
+        assert_eq!(lengths.iter().sum::<usize>(), 5 * PIECE / 1000 * 1000);
+        let (last, full) = lengths.split_last().unwrap();
+        assert!(*last > 0 && full.iter().all(|length| (PIECE..PIECE + 1000).contains(length)), "{lengths:?}");
+    }
+
+    #[tokio::test]
+    async fn writing_ends_when_the_client_goes_away() {
+        let (sender, receiver) = mpsc::channel(PIECES);
+        drop(receiver);
+        let writing = spawn_blocking(move || Pieces { sender, piece: Vec::new() }.write_all(&[0; PIECE]));
+        assert_eq!(writing.await.unwrap().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}

@@ -92,6 +92,7 @@ fn a_store_moves_from_sqlite_to_sled_to_postgresql_and_back_unchanged() {
     assert!(run(sqlite.path(), &["export", "--to", &path("sqlite")]).failed().contains("cannot create"));
     run(sqlite.path(), &["keys", "export", "--to", &path("keys")]).ok();
     assert_eq!(mode(Path::new(&path("keys"))), 0o600);
+    assert_eq!(run(sqlite.path(), &["keys", "export", "--to", "-"]).ok(), fs::read_to_string(path("keys")).unwrap());
     // The file has no secret in the clear, and without --with-private not even a sealed one.
     assert!(!exported.contains("hush hush") && exported.contains("\"private\":true"));
     let without = run(sqlite.path(), &["export"]);
@@ -102,6 +103,9 @@ fn a_store_moves_from_sqlite_to_sled_to_postgresql_and_back_unchanged() {
     // Sealed secrets need their keys, and a store that is not empty is refused.
     let into_sled = ["import", "store", &path("sqlite"), "--store", "sled"];
     assert!(run(sled.path(), &into_sled).failed().contains("keys import"));
+    fs::write(path("no keys"), r#"{"version":1,"signing":[],"pageTokens":[]}"#).unwrap();
+    assert!(run(sled.path(), &["keys", "import", &path("no keys")]).failed().contains("it has no signing key"));
+    assert!(run(sled.path(), &["keys", "import", &path("missing")]).failed().contains("cannot read"));
     run(sled.path(), &["keys", "import", &path("keys")]).ok();
     assert!(run(sled.path(), &["keys", "import", &path("keys")]).failed().contains("exists"));
     run(sled.path(), &into_sled).ok();
