@@ -61,6 +61,18 @@ fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
 }
 
 #[test]
+fn keys_of_other_algorithms_than_the_server_s_own_are_neither_made_nor_written() {
+    let directory = tempdir().unwrap();
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| !Algorithm::OWN.contains(algorithm)) {
+        let made = Keys::read_or_create(directory.path(), algorithm, &*clock(), &*entropy());
+        assert!(made.unwrap_err().to_string().contains("RS256 or ES256"), "{algorithm:?}");
+        assert!(Keys::read(directory.path()).unwrap().is_none(), "{algorithm:?}");
+    }
+    read_or_create(directory.path()).unwrap();
+    assert!(fs::read_to_string(directory.path().join("keys.json")).unwrap().ends_with("}\n"));
+}
+
+#[test]
 fn the_second_start_reads_the_files_of_the_first() {
     let directory = tempdir().unwrap();
     let directory = directory.path().join("deep").join("platform-data");

@@ -133,3 +133,26 @@ impl Log {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_at_most_as_long_as_its_limit() {
+        let filter = |len: usize| LogFilter::parse(&format!("info,{}", "a".repeat(len - 5)));
+        assert!(filter(MAX_FILTER).is_ok());
+        assert!(filter(MAX_FILTER + 1).unwrap_err().starts_with("is longer than"));
+    }
+
+    #[test]
+    fn the_log_of_an_embedding_program_keeps_its_filter() {
+        let log = Log { filter: LogFilter(None), slow: SlowRequests::default() };
+        let wanted =
+            |filter: Option<&str>| Settings { filter: filter.map(str::to_owned), slow_request: Some("2s".to_owned()) };
+        assert!(log.change(&wanted(Some("debug"))).is_err());
+        assert_eq!(log.settings().slow_request.unwrap(), "", "nothing is changed");
+        log.change(&wanted(None)).unwrap();
+        assert_eq!((log.settings().filter, log.settings().slow_request.unwrap()), (None, "2s".to_owned()));
+    }
+}

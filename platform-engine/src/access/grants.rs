@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn topmost_groups_are_in_order_without_duplicates_and_none_is_below_another() {
         let groups = ["b", "a/1", "a/1/2", "b", "c", "a/3"].map(Uid::opaque);
-        assert_eq!(*topmost(groups.iter(), |group| group != "c"), ["a/1", "a/3", "b"].map(Uid::opaque));
+        assert_eq!(*topmost(groups.iter(), |group| !["a", "c"].contains(&group)), ["a/1", "a/3", "b"].map(Uid::opaque));
     }
 
     #[test]

@@ -259,4 +259,10 @@ fn a_lookup_of_version_1_finds_one_s_own_identity_only_with_the_capability_to_re
     // As of any person whose binding the token may read.
     assert_eq!(look_up(&scene.narrowed([bindings])).unwrap()["id"], json!(scene.owner.identity));
     assert_eq!(code(look_up(&scene.narrowed([]))), Code::NotFound);
+    // The operator finds everybody.
+    let unbound = scene.world.person("unbound", None).identity;
+    let own = Map::from_iter([("issuer".to_owned(), json!(ISSUER)), ("subject".to_owned(), json!("unbound"))]);
+    let look_up = |caller: &Caller| scene.run(caller, service, action, &own);
+    assert_eq!(look_up(&scene.world.operator).unwrap()["id"], json!(unbound));
+    assert_eq!(code(look_up(&scene.owner)), Code::NotFound);
 }

@@ -326,7 +326,7 @@ async fn the_informational_capabilities_give_way_to_groups_that_fill_the_token()
     assert!(has_capabilities().await);
     for number in 0..38 {
         let group = fixture.group(&tenant.org, &format!("g{number}")).await;
-        fixture.bind(&person, "viewer", &group).await;
+        fixture.bind(&person, VIEWER, &group).await;
     }
     assert!(!has_capabilities().await);
 }
