@@ -1,6 +1,9 @@
 //! One commit: its validation, and its changes to the records and the index.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    hash::Hash,
+};
 
 use platform_engine::store::{Commit, Conflict, Delete, Epoch, Key, Put, Require, StoreError, place::Place};
 use platform_engine::uid;
@@ -245,7 +248,7 @@ pub(crate) struct Known {
     /// once, at the end.
     raised: HashMap<Epoch, Raised, DefaultHashBuilder>,
     /// The uids of records that were required to exist, by kind.
-    existing: HashMap<NameId, HashSet<Box<str>, DefaultHashBuilder>>,
+    existing: HashMap<NameId, HashMap<Box<str>, (), DefaultHashBuilder>>,
     /// For each kind that is a queue and each parent, a uid that no child's is greater than.
     last: HashMap<NameId, HashMap<Box<str>, Box<str>, DefaultHashBuilder>>,
 }
@@ -307,24 +310,18 @@ impl Known {
     }
 
     fn set_epoch(&mut self, epoch: &Epoch, value: u64) {
-        if self.epochs.len() >= MAX_KNOWN {
-            self.epochs.clear();
-        }
-        self.epochs.insert(epoch.clone(), value);
+        remember(&mut self.epochs, epoch.clone(), value);
     }
 
     /// Returns whether a record exists.
     fn exists(&mut self, index: Index<'_, impl Rows>, kind: NameId, uid: &str) -> Result<bool, StoreError> {
         let existing = self.existing.entry(kind).or_default();
-        if existing.contains(uid) {
+        if existing.contains_key(uid) {
             return Ok(true);
         }
         let exists = index.find(kind, uid, |_| ())?.is_some();
         if exists {
-            if existing.len() >= MAX_KNOWN {
-                existing.clear();
-            }
-            existing.insert(uid.into());
+            remember(existing, uid.into(), ());
         }
         Ok(exists)
     }
@@ -339,10 +336,7 @@ impl Known {
         }
         let last = index.last(&Range::below(kind, None, parent))?.unwrap_or_default();
         let is_after = *uid > *last;
-        if queues.len() >= MAX_KNOWN {
-            queues.clear();
-        }
-        queues.insert(parent.into(), last.into());
+        remember(queues, parent.into(), last.into());
         Ok(is_after)
     }
 
@@ -366,6 +360,14 @@ impl Known {
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
+}
+
+/// Adds a fact, and forgets the others if there are as many as are remembered.
+fn remember<K: Eq + Hash, V>(facts: &mut HashMap<K, V, DefaultHashBuilder>, key: K, value: V) {
+    if facts.len() >= MAX_KNOWN {
+        facts.clear();
+    }
+    facts.insert(key, value);
 }
 
 pub(crate) fn epoch_checksum(name: &str, value: i64) -> i64 {
@@ -544,5 +546,19 @@ impl<W: RowsMut> Target<'_, W> {
     fn invalidate(&self, id: i64, (kind, uid): (NameId, &str)) {
         self.transaction.invalidate(Row::At(kind, uid));
         self.transaction.invalidate(Row::Record(id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bounded_number_of_facts_is_remembered() {
+        let mut facts = HashMap::default();
+        (0..MAX_KNOWN).for_each(|key| remember(&mut facts, key, key));
+        assert_eq!(facts.len(), MAX_KNOWN);
+        remember(&mut facts, MAX_KNOWN, 0);
+        assert_eq!(facts.into_iter().collect::<Vec<_>>(), [(MAX_KNOWN, 0)]);
     }
 }
