@@ -99,7 +99,7 @@ pub(crate) fn routes(operators: &Operators, ring: &Arc<KeyRing>, issuer: &Arc<Is
     let (operators, ring, issuer) = (operators.clone(), Arc::clone(ring), Arc::clone(issuer));
     let revoke = post(move |request: Request| {
         let platform = Arc::clone(&operators.platform);
-        operators.answer(request, async move |_, _, body| {
+        operators.answer(request, None, async move |_, _, body| {
             let Revocation { id } = read_json(body, MAX_BODY).await?;
             let keys = ring.revoke(&id).await.map_err(|error| match error {
                 DataDirError::NotRevoked { reason, .. } => Error::invalid_field("id", reason),

@@ -96,13 +96,15 @@ struct Settings {
 pub(crate) fn routes(operators: &Operators, log: &Log) -> Router {
     let (read, change) = (operators.clone(), operators.clone());
     let (shown, changed) = (log.clone(), log.clone());
-    let methods = get(move |request: Request| read.answer(request, async move |_, _, _| Ok(Json(shown.settings()))))
-        .patch(move |request: Request| {
-            change.answer(request, async move |_, _, body| {
-                changed.change(&read_json(body, MAX_BODY).await?)?;
-                Ok(Json(changed.settings()))
-            })
-        });
+    let methods =
+        get(move |request: Request| read.answer(request, None, async move |_, _, _| Ok(Json(shown.settings())))).patch(
+            move |request: Request| {
+                change.answer(request, None, async move |_, _, body| {
+                    changed.change(&read_json(body, MAX_BODY).await?)?;
+                    Ok(Json(changed.settings()))
+                })
+            },
+        );
     Router::new().route("/operator/log", methods)
 }
 

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     body::Body,
     extract::Request,
-    http::{HeaderValue, header::CONTENT_TYPE, request::Parts},
+    http::{HeaderValue, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
 use platform_engine::{
@@ -14,7 +14,10 @@ use platform_engine::{
     error::{Code, Error, Result},
     platform::Platform,
 };
-use platform_http::{operator, read_body, status};
+use platform_http::{
+    mount::{parameter, reject_parameters},
+    operator, read_body, status,
+};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Time limit for the body of a request to arrive.
@@ -28,15 +31,30 @@ pub(crate) struct Operators {
 }
 
 impl Operators {
-    /// Answers a request with the result of `handle`, which is called only for operators.
-    pub(crate) async fn answer<F, T>(self, request: Request, handle: impl FnOnce(Caller, Parts, Body) -> F) -> Response
+    /// Answers a request with the result of `handle`, which is called only for operators, with the value of the endpoint's
+    /// parameter and the body. Any other parameter is an error.
+    pub(crate) async fn answer<F, T>(
+        self,
+        request: Request,
+        name: Option<&'static str>,
+        handle: impl FnOnce(Caller, Option<String>, Body) -> F,
+    ) -> Response
     where
         F: Future<Output = Result<T>>,
         T: IntoResponse,
     {
         let (head, body) = request.into_parts();
-        let answer = match operator(&self.platform, &*self.authenticator, &head).await {
-            Ok(caller) => handle(caller, head, body).await,
+        let given = async {
+            let caller = operator(&self.platform, &*self.authenticator, &head).await?;
+            let query = head.uri.query().unwrap_or_default();
+            let value = match name {
+                Some(name) => parameter(name, query)?,
+                None => reject_parameters(query).map(|()| None)?,
+            };
+            Ok((caller, value))
+        };
+        let answer = match given.await {
+            Ok((caller, value)) => handle(caller, value, body).await,
             Err(error) => Err(error),
         };
         answer.map_or_else(|error| self.refusal(&error), IntoResponse::into_response)

@@ -27,11 +27,11 @@ pub(crate) fn routes(operators: &Operators) -> Router {
     let (read, write) = (operators.clone(), operators.clone());
     let route = get(move |request: Request| {
         let platform = Arc::clone(&read.platform);
-        read.answer(request, async move |_, _, _| Ok(mode(store(&platform)?)))
+        read.answer(request, None, async move |_, _, _| Ok(mode(store(&platform)?)))
     })
     .put(move |request: Request| {
         let platform = Arc::clone(&write.platform);
-        write.answer(request, async move |_, _, body| set(store(&platform)?, body).await)
+        write.answer(request, None, async move |_, _, body| set(store(&platform)?, body).await)
     });
     Router::new().route("/operator/read-only", route)
 }

@@ -13,13 +13,12 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::Request,
-    http::{HeaderValue, header::CONTENT_TYPE, request::Parts},
+    http::{HeaderValue, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use futures_util::stream;
 use platform_engine::error::{Code, Error, Result};
-use platform_http::mount::{parameter, reject_parameters};
 use serde_json::{Value, json};
 use tokio::{
     sync::{OwnedMutexGuard, mpsc},
@@ -38,36 +37,28 @@ const PIECE: usize = 256 << 10;
 /// The number of pieces that wait for the client.
 const PIECES: usize = 4;
 
+/// The parameter of a POST for an archive without the keys.
+const WITHOUT_KEYS: &str = "withoutKeys";
+
 /// Returns the routes.
 pub(crate) fn routes(operators: &Operators, backups: &Arc<Backups>) -> Router {
     let (status, make, check) = (operators.clone(), operators.clone(), operators.clone());
     let [shown, made, checked] = std::array::from_fn(|_| Arc::clone(backups));
-    let backup = get(move |request: Request| {
-        status.answer(request, async move |_, head, _| {
-            reject_parameters(query(&head))?;
-            Ok(progress(&shown))
-        })
-    })
-    .post(move |request: Request| make.answer(request, async move |_, head, _| send(&made, with_keys(&head)?).await));
-    let check = post(move |request: Request| {
-        check.answer(request, async move |_, head, _| {
-            reject_parameters(query(&head))?;
-            check_copy(&checked).await
-        })
-    });
+    let backup = get(move |request: Request| status.answer(request, None, async move |_, _, _| Ok(progress(&shown))))
+        .post(move |request: Request| {
+            make.answer(request, Some(WITHOUT_KEYS), async move |_, without_keys, _| {
+                send(&made, with_keys(without_keys)?).await
+            })
+        });
+    let check =
+        post(move |request: Request| check.answer(request, None, async move |_, _, _| check_copy(&checked).await));
     Router::new().route("/operator/backup", backup).route("/operator/check", check)
 }
 
-/// Returns whether the archive has the keys, which the only parameter of a POST, `withoutKeys`, decides.
-fn with_keys(head: &Parts) -> Result<bool> {
-    const NAME: &str = "withoutKeys";
-    let Some(text) = parameter(NAME, query(head))? else { return Ok(true) };
-    let without = text.parse::<bool>().map_err(|_| Error::invalid_field(NAME, "must be true or false"))?;
-    Ok(!without)
-}
-
-fn query(head: &Parts) -> &str {
-    head.uri.query().unwrap_or_default()
+/// Returns whether the archive has the keys.
+fn with_keys(without_keys: Option<String>) -> Result<bool> {
+    let without = without_keys.map_or(Ok(false), |text| text.parse::<bool>());
+    without.map(|without| !without).map_err(|_| Error::invalid_field(WITHOUT_KEYS, "must be true or false"))
 }
 
 /// Returns how much of the store the running backup or check has copied.

@@ -6,7 +6,7 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::Request,
-    http::{HeaderValue, header::CONTENT_TYPE, request::Parts},
+    http::{HeaderValue, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -19,7 +19,6 @@ use platform_engine::{
     uid::Uid,
 };
 use platform_events::overview;
-use platform_http::mount::{parameter, reject_parameters};
 use serde::Serialize;
 use serde_json::json;
 use tokio::time::timeout;
@@ -34,11 +33,13 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns the routes.
 pub(crate) fn routes(operators: &Operators) -> Router {
-    let route = |endpoint| {
+    let route = |endpoint: Endpoint| {
         let operators = operators.clone();
         move |request: Request| {
             let platform = Arc::clone(&operators.platform);
-            operators.answer(request, async move |caller, head, _| respond(platform, caller, &head, endpoint).await)
+            let name = endpoint.parameter();
+            operators
+                .answer(request, name, async move |caller, value, _| respond(platform, caller, endpoint, value).await)
         }
     };
     Router::new()
@@ -56,8 +57,27 @@ enum Endpoint {
     Tail,
 }
 
-async fn respond(platform: Arc<Platform>, caller: Caller, head: &Parts, endpoint: Endpoint) -> Result<Response> {
-    let uid = uid_param(head, endpoint)?;
+impl Endpoint {
+    /// Returns the name of the parameter: of lists, the uid after which the page starts; of a redelivery, the subscription,
+    /// or the group at and below which dead letters are redelivered.
+    const fn parameter(self) -> Option<&'static str> {
+        match self {
+            Self::Pending | Self::Dead => Some("after"),
+            Self::Redeliver => Some("below"),
+            Self::Tail => None,
+        }
+    }
+}
+
+async fn respond(
+    platform: Arc<Platform>,
+    caller: Caller,
+    endpoint: Endpoint,
+    value: Option<String>,
+) -> Result<Response> {
+    let uid = value.map(|text| Uid::parse(&text)).transpose();
+    let name = endpoint.parameter().unwrap_or_default();
+    let uid = uid.map_err(|rule| Error::invalid_field(name, rule.to_string()))?;
     let body = match endpoint {
         Endpoint::Pending => lines(&overview::pending(&platform, uid.as_ref(), PAGE).await?)?,
         Endpoint::Dead => lines(&overview::dead(&platform, uid.as_ref(), PAGE).await?)?,
@@ -86,19 +106,6 @@ fn tail(platform: Arc<Platform>, caller: Caller) -> impl Stream<Item = Result<By
             return Ok(Some((Bytes::from(format!("{line}\n")), (events, platform, caller))));
         }
     })
-}
-
-/// Returns the value of the one parameter that the endpoint has, if it is given: of lists, the uid after which the page
-/// starts; of a redelivery, the subscription, or the group at and below which dead letters are redelivered.
-fn uid_param(head: &Parts, endpoint: Endpoint) -> Result<Option<Uid>> {
-    let query = head.uri.query().unwrap_or_default();
-    let name = match endpoint {
-        Endpoint::Pending | Endpoint::Dead => "after",
-        Endpoint::Redeliver => "below",
-        Endpoint::Tail => return reject_parameters(query).map(|()| None),
-    };
-    let uid = parameter(name, query)?.map(|text| Uid::parse(&text));
-    uid.transpose().map_err(|rule| Error::invalid_field(name, rule.to_string()))
 }
 
 fn lines<T: Serialize>(items: &[T]) -> Result<Body> {

@@ -430,8 +430,13 @@ fn only_operators_make_backups() {
     for method in ["GET", "POST"] {
         other.send(method, "/operator/backup", None).error(403);
         api.with_token("").send(method, "/operator/backup", None).error(401);
-        api.send(method, "/operator/backup?with=1", None).error(400);
+        let error = api.send(method, "/operator/backup?with=1", None).error(400);
+        assert_eq!(error["details"][1]["fieldViolations"][0]["field"], "with", "{error}");
     }
+    for (method, path) in [("GET", "log"), ("GET", "read-only"), ("POST", "check"), ("POST", "keys/revoke")] {
+        api.send(method, &format!("/operator/{path}?withoutKeys=true"), None).error(400);
+    }
+    api.send("POST", "/operator/backup?withoutKeys=maybe", None).error(400);
     assert_eq!(api.get("/operator/backup").ok()["running"], false);
     drop(server);
 }
