@@ -255,7 +255,15 @@ impl World {
 
     /// Creates an identity provider in a group, with a built-in role as its default role.
     pub(crate) fn provider(&self, group: &str) -> Uid {
-        let oidc = json!({ "issuer": ISSUER, "clientId": "client", "groupsClaim": "groups", "pkceEnabled": true });
+        self.provider_by(group, "CORRELATION_RULE_UNSPECIFIED")
+    }
+
+    /// Creates a provider whose users are found by this rule.
+    pub(crate) fn provider_by(&self, group: &str, rule: &str) -> Uid {
+        let oidc = json!({
+            "issuer": ISSUER, "clientId": "client", "groupsClaim": "groups", "pkceEnabled": true,
+            "correlationRule": rule,
+        });
         let name = format!("provider {}", self.serial());
         let body = json!({ "name": name, "defaultRole": built_in("actions.viewer"), "oidc": oidc });
         uid_of(&self.create(&self.operator, "IdentityProvider", group, body).unwrap())

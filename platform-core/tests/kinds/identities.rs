@@ -36,6 +36,16 @@ fn an_identity_has_exactly_one_relationship() {
 }
 
 #[test]
+fn the_operator_that_an_installation_starts_with_needs_no_relationship() {
+    let world = World::new();
+    let operator = &world.operator;
+    let before = world.get(operator, "Identity", &operator.identity).unwrap();
+    assert!(before.get("claimMatch").is_none(), "{before}");
+    let renamed = world.update(operator, "Identity", &operator.identity, json!({ "name": "root" }), Some("name"));
+    assert_eq!(renamed.unwrap()["name"], "root");
+}
+
+#[test]
 fn a_relationship_requires_all_of_its_parts_and_one_alternative_of_each() {
     let world = World::new();
     for (relationship, fields) in [

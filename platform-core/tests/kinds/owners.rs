@@ -257,9 +257,21 @@ fn the_last_owner_cannot_be_deactivated_or_deleted_by_scim() {
 
 #[test]
 fn scim_cannot_be_enabled_for_a_directory_without_an_owner() {
+    let (world, organization, enabled) = enable_scim("CORRELATION_RULE_SUB_EQUALS_EXTERNAL_ID");
+    assert_last_owner(&world, enabled, Some(&organization));
+}
+
+#[test]
+fn a_directory_whose_users_are_not_found_by_their_subject_decides_about_no_owner() {
+    let (.., enabled) = enable_scim("CORRELATION_RULE_OID_EQUALS_EXTERNAL_ID");
+    enabled.unwrap();
+}
+
+/// Enables SCIM for an empty directory whose provider the only owners sign in by. Returns the world and the organization.
+fn enable_scim(rule: &str) -> (World, Uid, Result<Value>) {
     let world = World::new();
     let (organization, first) = organization(&world);
-    let provider = world.provider(&organization);
+    let provider = world.provider_by(&organization, rule);
     let persons: Vec<_> = ["ada", "eve"].map(|subject| provider_person_uid(&provider, ISSUER, subject)).into();
     for (person, subject) in persons.iter().zip(["ada", "eve"]) {
         block_on(Iam::of(&world.platform).register_person(person, ISSUER, subject, None)).unwrap();
@@ -273,7 +285,8 @@ fn scim_cannot_be_enabled_for_a_directory_without_an_owner() {
     world.delete(&world.operator, "Identity", &manager.identity).unwrap();
     world.delete(&world.operator, "RoleBinding", &first).unwrap();
     let request = json!({ "identityProviderUid": provider, "enabled": true, "etag": issued["etag"] });
-    assert_last_owner(&world, world.run(Some(&helper), "SetScimEnabled", request), Some(&organization));
+    let enabled = world.run(Some(&helper), "SetScimEnabled", request);
+    (world, organization, enabled)
 }
 
 /// Creates an organization whose only owner signs in by its provider; returns it, the provider and the owner.

@@ -416,6 +416,14 @@ async fn the_client_secret_is_sent_as_the_provider_accepts_it() {
         ("", "tenant client", "hush")
     );
 
+    // A header is in fewer logs than a form.
+    let setting = Setting::with(json!({ "clientSecret": "hush" })).await;
+    let both = ["client_secret_post", "client_secret_basic"];
+    setting.publish(TENANT, json!({ "token_endpoint_auth_methods_supported": both }));
+    setting.sign_in(&[CALLBACK, ("idp_id", &setting.tenant)], json!({})).await.unwrap();
+    let (authorization, form) = setting.providers.lock().exchanged.pop().unwrap();
+    assert_eq!((authorization, form.contains_key("client_secret")), (basic("tenant+client", "hush"), false));
+
     let setting = Setting::new().await;
     setting.sign_in(&[CALLBACK, ("idp_id", &setting.tenant)], json!({})).await.unwrap();
     let (authorization, form) = setting.providers.lock().exchanged.pop().unwrap();

@@ -122,7 +122,11 @@ fn a_paused_subscription_retains_pending_events_until_it_is_resumed() {
     let mut held = lease(&world, &subscription, "one");
     let pending = pending_events(&world, &subscription).remove(0);
     assert!(settle(&world, &mut held, vec![(pending, Outcome::Pause(failure(410)))]));
-    assert_eq!(text(&delivery_status(&world, &subscription), "mode"), "PAUSED");
+    let status = delivery_status(&world, &subscription);
+    assert_eq!(text(&status, "mode"), "PAUSED");
+    assert_eq!((&status["attempts"], &status["httpStatus"]), (&json!(1), &json!(410)));
+    let row = log(&world).remove(0);
+    assert_eq!((text(&row, "state"), &row["attempts"], &row["httpStatus"]), ("RETRYING", &json!(1), &json!(410)));
     world.repo(&world.org);
     assert_eq!(pending_summaries(&world, &subscription).len(), 2);
     world.run(Some(&world.operator), "ResumeDelivery", json!({ "uid": subscription })).unwrap();
