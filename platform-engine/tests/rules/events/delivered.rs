@@ -199,6 +199,35 @@ fn finding_the_subscriptions_with_pending_events_needs_few_reads() {
 }
 
 #[test]
+fn a_large_dead_letter_counts_like_a_small_one_and_several_evict_all_before_them() {
+    let world = World::new();
+    let subscription = subscribe(&world, &world.org);
+    let mut lease = lease(&world, &subscription, "test");
+    let mut settle_dead = |count: usize, bytes: usize| {
+        (0..count).for_each(|_| drop(world.repo(&world.org)));
+        let dead = |mut pending: PendingEvent| {
+            pending.event.data = "x".repeat(bytes);
+            (pending, Outcome::Dead(DeadReason::BacklogFull, None))
+        };
+        let events = pending_events(&world, &subscription);
+        assert!(settle(&world, &mut lease, events.into_iter().map(dead).collect()));
+    };
+    let uids = || -> Vec<String> {
+        let letters = world.walk(&world.operator, "DeadLetter", &[("order_by", "uid"), ("page_size", "200")]);
+        letters.iter().map(|letter| text(letter, "uid").to_owned()).collect()
+    };
+    (0..10).for_each(|_| settle_dead(100, 10));
+    let small = uids();
+    assert_eq!(small.len(), 1000);
+    settle_dead(1, 1 << 20);
+    let mixed = uids();
+    assert_eq!((mixed.len(), small.iter().filter(|uid| !mixed.contains(uid)).count()), (1000, 1));
+    settle_dead(15, 1 << 20);
+    let large = uids();
+    assert_eq!((large.len(), large.iter().filter(|uid| mixed.contains(uid)).count()), (15, 0));
+}
+
+#[test]
 fn large_dead_letters_of_a_subscription_are_bounded_in_bytes() {
     let world = World::new();
     let subscription = subscribe(&world, &world.org);
