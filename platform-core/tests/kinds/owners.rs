@@ -278,7 +278,9 @@ fn enable_scim(rule: &str) -> (World, Uid, Result<Value>) {
         world.bind(&Caller::new(person.clone()), &built_in("owner"), &organization);
     }
     let manager = world.member("owner", &organization);
-    let role = world.role(&organization, &["identity_providers.scim.manage", "identity_providers.list", "groups.list"]);
+    // The last one is in the default role, which the directory's users get.
+    let capabilities = ["identity_providers.scim.manage", "identity_providers.list", "groups.list", "actions.list"];
+    let role = world.role(&organization, &capabilities);
     let issued = world.run(Some(&manager), "GenerateScimToken", json!({ "identityProviderUid": provider })).unwrap();
     let helper = world.identity(&organization);
     world.bind(&helper, &role, &organization);
