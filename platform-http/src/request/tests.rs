@@ -1,3 +1,5 @@
+//! Which requests and parts of them are accepted.
+
 use std::{
     convert::Infallible,
     task::{Context, Poll},
