@@ -38,7 +38,7 @@ use platform_engine::{
     request_scope::RequestScope,
     uid::Uid,
 };
-use platform_http::{ApiMethod, Called, Origin, mount::parameter};
+use platform_http::{ApiMethod, Called, Origin, mount::pairs};
 use platform_system::SystemClock;
 
 use self::{
@@ -85,7 +85,9 @@ impl Head {
     /// Returns the group to which an import writes.
     fn group(&self) -> Option<String> {
         self.uri.path().strip_prefix("/import/")?;
-        parameter("parent", self.uri.query().unwrap_or_default()).ok().flatten()
+        // Also of a request that is refused because of its other parameters.
+        let pairs = pairs(self.uri.query().unwrap_or_default()).ok()?;
+        pairs.into_iter().find(|(name, _)| name == "parent").map(|(_, parent)| parent)
     }
 }
 

@@ -293,3 +293,12 @@ fn message(fields: &[&[u8]]) -> Vec<u8> {
     }
     message
 }
+
+#[test]
+fn the_group_of_an_import_is_named_whatever_else_its_query_has() {
+    let group = |uri: &'static str| Head { method: Method::POST, uri: Uri::from_static(uri), address: None }.group();
+    assert_eq!(group("/import/repos?parent=a%2Fb").as_deref(), Some("a/b"));
+    assert_eq!(group("/import/repos?x=1&parent=a").as_deref(), Some("a"));
+    assert_eq!(group("/import/repos?x=1"), None);
+    assert_eq!(group("/iam/v2/groups?parent=a"), None);
+}
