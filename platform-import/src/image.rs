@@ -25,7 +25,7 @@ mod manifest;
 mod spdx;
 
 pub use blobs::{Blobs, Directory};
-pub use manifest::{BlobDigest, Descriptor, Manifest, index, manifest};
+pub use manifest::{Annotations, BlobDigest, Descriptor, Manifest, index, manifest};
 pub use spdx::sbom;
 
 /// The maximum nesting depth of indexes. Our choice.
@@ -364,7 +364,7 @@ impl Layout<'_> {
             if is_content && !self.found.top.contains(&digest) {
                 self.found.top.push(digest.clone());
             }
-            let Some(name) = descriptor.annotation(REF_NAME) else { continue };
+            let Some(name) = descriptor.annotations.get(REF_NAME) else { continue };
             let place = format!("index.json: manifests[{at}].annotations.{REF_NAME}");
             let Some(name) = tag_of(name) else { continue };
             if names.insert(name) {
@@ -441,11 +441,11 @@ impl Layout<'_> {
 fn subject(descriptor: &Descriptor, manifest: &Manifest) -> Option<String> {
     let named = || {
         // Signing tools put the image's digest into the tag of the signature.
-        let hex = tag_of(descriptor.annotation(REF_NAME)?)?.strip_prefix("sha256-")?.split_once('.')?.0;
+        let hex = tag_of(descriptor.annotations.get(REF_NAME)?)?.strip_prefix("sha256-")?.split_once('.')?.0;
         Some(format!("sha256:{hex}"))
     };
     let subject = manifest.subject.as_ref().map(|subject| subject.digest.to_string());
-    subject.or_else(|| descriptor.annotation("vnd.docker.reference.digest").cloned()).or_else(named)
+    subject.or_else(|| descriptor.annotations.get("vnd.docker.reference.digest").cloned()).or_else(named)
 }
 
 /// Returns the tag in the name of a manifest, which is a tag or a reference as registries have it: a host that may have

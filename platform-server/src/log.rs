@@ -96,16 +96,14 @@ struct Settings {
 pub(crate) fn routes(operators: &Operators, log: &Log) -> Router {
     let (read, change) = (operators.clone(), operators.clone());
     let (shown, changed) = (log.clone(), log.clone());
-    let methods =
-        get(move |request: Request| read.answer(request, None, async move |_, _, _| Ok(Json(shown.settings())))).patch(
-            move |request: Request| {
-                change.answer(request, None, async move |_, _, body| {
-                    changed.change(&read_json(body, MAX_BODY).await?)?;
-                    Ok(Json(changed.settings()))
-                })
-            },
-        );
-    Router::new().route("/operator/log", methods)
+    let show = move |request: Request| read.answer(request, None, async move |_, _, _| Ok(Json(shown.settings())));
+    let change = move |request: Request| {
+        change.answer(request, None, async move |_, _, body| {
+            changed.change(&read_json(body, MAX_BODY).await?)?;
+            Ok(Json(changed.settings()))
+        })
+    };
+    Router::new().route("/operator/log", get(show).patch(change))
 }
 
 impl Log {

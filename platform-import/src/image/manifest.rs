@@ -11,7 +11,16 @@ use serde::{Deserialize, de::DeserializeOwned};
 use crate::{Refusal, osv::without_place};
 
 /// The annotations of a descriptor or a manifest.
-type Annotations = HashMap<String, String>;
+#[derive(Debug, Clone, Deserialize)]
+#[serde(transparent)]
+pub struct Annotations(Option<HashMap<String, String>>);
+
+impl Annotations {
+    /// Returns the value of an annotation.
+    pub fn get(&self, name: &str) -> Option<&String> {
+        self.0.as_ref()?.get(name)
+    }
+}
 
 /// The file `oci-layout`.
 #[derive(Debug, Clone, Deserialize)]
@@ -33,8 +42,7 @@ pub(super) struct Index {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Manifest {
-    /// The version of the format, which is 2.
-    pub schema_version: u32,
+    schema_version: u32,
     /// The type of an artifact that is not an image.
     pub artifact_type: Option<String>,
     /// The configuration.
@@ -43,7 +51,8 @@ pub struct Manifest {
     pub layers: Vec<Descriptor>,
     /// The manifest that this one is about.
     pub subject: Option<Descriptor>,
-    annotations: Option<Annotations>,
+    /// The annotations.
+    pub annotations: Annotations,
 }
 
 /// A reference to a blob.
@@ -57,21 +66,8 @@ pub struct Descriptor {
     pub digest: BlobDigest,
     /// The size of the blob in bytes.
     pub size: u64,
-    annotations: Option<Annotations>,
-}
-
-impl Manifest {
-    /// Returns an annotation.
-    pub fn annotation(&self, name: &str) -> Option<&String> {
-        self.annotations.as_ref()?.get(name)
-    }
-}
-
-impl Descriptor {
-    /// Returns an annotation.
-    pub fn annotation(&self, name: &str) -> Option<&String> {
-        self.annotations.as_ref()?.get(name)
-    }
+    /// The annotations.
+    pub annotations: Annotations,
 }
 
 /// The digest of a blob: an algorithm, a colon and the encoded value, such as `sha256:` and 64 hexadecimal digits. Those of
@@ -192,7 +188,7 @@ mod tests {
         );
         let read =
             index(format!(r#"{{"schemaVersion":2,"manifests":[{descriptor}],"mediaType":1}}"#).as_bytes()).unwrap();
-        assert_eq!((read[0].size, read[0].annotation("x")), (1, None));
+        assert_eq!((read[0].size, read[0].annotations.get("x")), (1, None));
         for bad in [descriptor.replace(":1,\"pl", ":-1,\"pl"), descriptor.replace(":1,\"pl", ":1.5,\"pl")] {
             assert!(index(format!(r#"{{"schemaVersion":2,"manifests":[{bad}]}}"#).as_bytes()).is_err(), "{bad}");
         }

@@ -5,7 +5,7 @@ use packageurl::PackageUrl;
 use platform_core::resources::registry::image::ImagePackage;
 use platform_v1::sbom::{Package, Sbom};
 
-use super::manifest::{Descriptor, Manifest};
+use super::manifest::{Annotations, Descriptor, Manifest};
 use crate::{Refusal, osv::without_place};
 
 /// Types of package URLs that are not packages in an image: the image itself, and the sources of its packages.
@@ -85,7 +85,7 @@ impl Layers {
         let artifact = manifest.artifact_type.as_deref().and_then(of_type);
         if let Some(format) = artifact.or_else(|| of_type(&manifest.config.media_type)) {
             Self::Sboms(format)
-        } else if let Some(format) = of_predicate(|name| manifest.annotation(name)) {
+        } else if let Some(format) = of_predicate(&manifest.annotations) {
             Self::StatementsOfSboms(format)
         } else {
             Self::Unknown
@@ -97,7 +97,7 @@ impl Layers {
     pub(super) fn sbom(self, layer: &Descriptor) -> Option<Format> {
         let said = match (self, is_statement(layer)) {
             (Self::Sboms(format), false) | (Self::StatementsOfSboms(format), true) => Some(format),
-            (_, true) => of_predicate(|name| layer.annotation(name)),
+            (_, true) => of_predicate(&layer.annotations),
             (_, false) => None,
         };
         of_type(&layer.media_type).or(said)
@@ -109,8 +109,8 @@ fn of_type(kind: &str) -> Option<Format> {
 }
 
 /// Returns the format of the predicate that annotations name.
-fn of_predicate<'a>(annotation: impl Fn(&str) -> Option<&'a String>) -> Option<Format> {
-    let kinds = PREDICATE_TYPES.iter().filter_map(|name| annotation(name));
+fn of_predicate(annotations: &Annotations) -> Option<Format> {
+    let kinds = PREDICATE_TYPES.iter().filter_map(|name| annotations.get(name));
     kinds
         .flat_map(|kind| PREDICATES.iter().filter(|(known, _)| kind.starts_with(known)))
         .map(|(_, format)| *format)
